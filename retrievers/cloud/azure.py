@@ -1,7 +1,7 @@
 """A knowledge base of Azure AI Search, by agentic retrieval: `azure:KB_NAME` or `azure:https://HOST/KB_NAME`.
 
-With the name of its knowledge source behind that, `azure:KB_NAME/SOURCE_NAME`, records come with their fields,
-and filters can be applied.
+If its knowledge source is named as well, `azure:KB_NAME/SOURCE_NAME`, records come with their fields, so that filters
+can be applied.
 """
 
 import json
@@ -44,7 +44,7 @@ class KnowledgeBase(Provider):
     most: int = 100
 
     async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. How many there are is the knowledge base's own setting."""
+        """See `Provider.find`. The number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
             mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
@@ -73,12 +73,12 @@ class KnowledgeBase(Provider):
             raise Unavailable(SOURCE, "its answer has no references")
         passages = _passages(answer)
         found = [_found(one, passages) for one in records(answer["references"])]
-        # What comes without its fields cannot be held against a filter.
+        # A record without fields cannot be checked against a filter.
         return [one for one in found if one.metadata or not search.checked]
 
     @staticmethod
     def spell(condition: Condition) -> str | None:
-        """A condition in OData; text is searched, not compared, inside values."""
+        """Return a condition in OData, which cannot search for text inside values."""
         key, op, value = condition.key, condition.op, condition.value
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
             return None
@@ -94,14 +94,14 @@ class KnowledgeBase(Provider):
 
 
 def _passages(answer: Any) -> dict[str, Any]:
-    """The extracted passages by the id of their reference: JSON inside a text."""
+    """Return the extracted passages by the id of their reference. They are JSON inside a text."""
     passages: dict[str, Any] = {}
     for message in records(part(answer, "response")):
         for content in records(message.get("content")):
             try:
                 extracted = json.loads(content["text"])
             except (KeyError, TypeError, ValueError, RecursionError):
-                continue  # an answer in words, of a knowledge base that is set to give one
+                continue  # a written answer, if the knowledge base is configured to give one
             passages |= {str(one.get("ref_id")): one for one in records(extracted)}
     return passages
 
@@ -126,10 +126,10 @@ def _literal(value: Any) -> str:
 
 
 def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
-    """The knowledge base of that name.
+    """Build the knowledge base with this name.
 
     Raises:
-        ValueError: the setting, its key or its address cannot be.
+        ValueError: the setting, its key or its address is invalid.
     """
     access.needed_key()
     base_url = access.base_url

@@ -1,7 +1,7 @@
 """A knowledge base at Alibaba Cloud's Bailian, by either of its APIs.
 
-`bailian:pipeline/NAME` is DashScope's pipeline of that name. `bailian:WORKSPACE/INDEX_ID` is the Retrieve API
-of 2023-12-29, in Beijing unless CLOUD_BASE_URL names the endpoint of another region.
+`bailian:pipeline/NAME` is DashScope's pipeline of this name. `bailian:WORKSPACE/INDEX_ID` is the Retrieve API of
+2023-12-29, in Beijing unless CLOUD_BASE_URL names the endpoint of another region.
 """
 
 import json
@@ -20,12 +20,12 @@ from retrievers.http.found import Found, number, part, records
 
 FORMS = ("bailian:pipeline/NAME", "bailian:WORKSPACE/INDEX_ID")
 _MOST = 20
-"""Passages that its reranking gives; without that, those of the two searches come unranked."""
+"""Maximum number of reranked passages. Without reranking, the passages of the two searches are returned unranked."""
 _CANDIDATES = 100
 _PIPELINES = "https://dashscope.aliyuncs.com"
 _RETRIEVE = "https://bailian.cn-beijing.aliyuncs.com"
 _LONGEST_QUERY = 1_000
-"""Characters: the question is part of the address, where a Chinese character takes nine."""
+"""Maximum length of a question in characters: it is part of the address, where a Chinese character takes nine."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Pipeline(Provider):
     _id: str | None = field(default=None, init=False)
 
     async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. The API has no filters: all of one is applied to its answer."""
+        """See `Provider.find`. The API has no filters: the whole filter is applied to its answer."""
         headers = {"Authorization": f"Bearer {self.access.key}"}
         self._id = self._id or await self._looked_up(headers)
         body = {
@@ -54,7 +54,7 @@ class Pipeline(Provider):
             )
         except Refused as error:
             if error.status == 404:
-                self._id = None  # it may have been made anew under the same name
+                self._id = None  # it may have been recreated under the same name
             raise
         _check(answer, "code", "message")
         nodes = [(mapping(one.get("node")), one.get("score")) for one in records(part(answer, "nodes"))]
@@ -111,7 +111,7 @@ class Index(Provider):
             nonce=uuid.uuid4().hex,
         )
         try:
-            # Once: the service refuses a signature that it has seen before.
+            # One attempt only: the service refuses a signature that it has seen before.
             answer = await self.access.http.json(
                 "POST", f"{self.url}{path}?{query}", headers=headers, timeout_s=self.access.timeout_s, attempts=1
             )
@@ -126,14 +126,14 @@ class Index(Provider):
 
     @staticmethod
     def spell(condition: Condition) -> list[dict[str, Any]] | None:
-        """Equality alone, as a group of one."""
+        """Return an equality condition as a group of one. None for other conditions."""
         if condition.op != "eq" or isinstance(condition.value, bool):
             return None
         return [{condition.key: condition.value}]
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-        """Groups must all hold; there is no other way to join them."""
+        """Join groups by "and". None for "or", which the API does not have."""
         return [group for part in parts for group in part] if how == "and" else None
 
 
@@ -150,7 +150,7 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
 
 
 def _status(code: str, otherwise: int) -> int:
-    """The status of HTTP that says what an error code does; an unknown key, too, comes with 404."""
+    """Return the HTTP status that matches an error code. Needed because the API also sends 404 for an unknown key."""
     code = code.lower()
     if any(word in code for word in ("accesskey", "signature", "apikey", "forbidden", "permission", "denied")):
         return 403
@@ -166,10 +166,10 @@ def _found(text: Any, score: Any, metadata: Any) -> Found:
 
 
 def knowledge_base(rest: str, access: Access) -> Provider:
-    """The pipeline or index of that name.
+    """Build the pipeline or index with this name.
 
     Raises:
-        ValueError: the setting or its key cannot be.
+        ValueError: the setting or its key is invalid.
     """
     first, second = names(rest, 2)
     if first == "pipeline":

@@ -1,6 +1,6 @@
 """A knowledge base of Amazon Bedrock: `bedrock:REGION/KB_ID`, through boto3.
 
-CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY; without it boto3 looks where AWS keeps credentials.
+CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY. Without it, boto3 looks for AWS credentials in the usual places.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class KnowledgeBase(Provider):
     region: str
     id: str
     most: int = 100
-    # Threads of its own: those that wait for a slow answer must not be missing elsewhere.
+    # Threads of its own, so that slow answers do not block the common threads.
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_THREADS, "bedrock"), init=False, repr=False
     )
@@ -57,12 +57,12 @@ class KnowledgeBase(Provider):
         send = self.access.http.sender(self.access.timeout_s)
         answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
         if not isinstance(part(answer, "retrievalResults"), list):
-            # The library takes what it cannot read for an empty answer.
+            # The library turns an answer that it cannot read into an empty one.
             raise Unavailable(SOURCE, "its answer has no results")
         return [_found(one) for one in records(answer["retrievalResults"])]
 
     async def aclose(self) -> None:
-        """Let go of the threads. One that still waits for an answer ends by its timeout."""
+        """Release the threads. A thread that still waits for an answer ends by its timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()
@@ -88,8 +88,8 @@ class KnowledgeBase(Provider):
             raise Refused(SOURCE, str(error), 400) from None
         except Unavailable:
             raise
-        except Exception as error:  # the library and its parsers raise types of their own
-            # Its text may hold the address.
+        except Exception as error:  # the library and its parsers raise exception types of their own
+            # The message may contain the address.
             raise Unavailable(SOURCE, f"the connection failed ({type(error).__name__})") from None
 
     def _opened(self, boto3: Any) -> Any:
@@ -99,9 +99,9 @@ class KnowledgeBase(Provider):
             return self._client
 
     def _sent(self, request: Any, **_: Any) -> Any:
-        """The answer to a signed request. What a handler of `before-send` returns, the library reads as its own.
+        """Send a signed request. The library uses the return value of a `before-send` handler as the answer.
 
-        Its own client would read for as long as a byte comes, in a thread that nobody can end.
+        The library's own client would read as long as bytes arrive, in a thread that cannot be cancelled.
         """
         awsrequest = importlib.import_module("botocore.awsrequest")
         answer = self._sending.send(request.method, request.url, dict(request.headers), request.body)
@@ -133,7 +133,7 @@ class KnowledgeBase(Provider):
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A body as botocore reads it."""
+    """A body in the form that botocore reads."""
 
     body: bytes
 
@@ -152,7 +152,7 @@ def _refused(response: Any) -> Refused:
 def _found(result: Any) -> Found:
     metadata, content, location = (mapping(result.get(key)) for key in ("metadata", "content", "location"))
     row = {str(one.get("columnName")): one.get("columnValue") for one in records(content.get("row"))}
-    # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten more of that kind.
+    # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten similar types.
     place = next((mapping(one) for one in location.values() if isinstance(one, dict)), mapping(None))
     where = name_of(place.get("url"), place.get("uri"), place.get("id"))
     return Found(
@@ -166,10 +166,10 @@ def _found(result: Any) -> Found:
 
 
 def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
-    """The knowledge base of that id.
+    """Build the knowledge base with this id.
 
     Raises:
-        ValueError: the setting or its key cannot be.
+        ValueError: the setting or its key is invalid.
     """
     region, id = names(rest, 2)
     if access.key:

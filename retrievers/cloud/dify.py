@@ -1,6 +1,6 @@
 """A knowledge base behind Dify's external knowledge API: `dify:KNOWLEDGE_ID` with CLOUD_BASE_URL.
 
-The address is what Dify itself is given: `/retrieval` is added to it.
+CLOUD_BASE_URL is the endpoint as entered in Dify: `/retrieval` is appended to it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from retrievers.http.found import Found, number, part, records
 
 FORMS = ("dify:KNOWLEDGE_ID",)
 _STATUS = {1001: 401, 1002: 403, 2001: 404}
-"""Of HTTP, for the error codes of the API: a malformed key, one that is refused, an unknown knowledge base."""
+"""HTTP status for the API's error codes: malformed key, refused key, unknown knowledge base."""
 _TEXT = {"eq": "is", "in": "in", "contains": "contains", "prefix": "start with"}
 _NUMBER = {"eq": "=", "gt": ">", "gte": "≥", "lt": "<", "lte": "≤"}
 
@@ -66,7 +66,9 @@ class Dify(Provider):
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Conditions are one flat list under one operator: what is joined otherwise stays outside it."""
+        """Join conditions into one flat list under one operator. "and" drops parts that do not fit; "or" returns None
+        instead.
+        """
         flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]
         if how == "or" and len(flat) < len(parts):
             return None
@@ -95,10 +97,10 @@ def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -
 
 
 def knowledge_base(rest: str, access: Access) -> Dify:
-    """The knowledge base of that name.
+    """Build the knowledge base with this name.
 
     Raises:
-        ValueError: the setting, its key or its address cannot be.
+        ValueError: the setting, its key or its address is invalid.
     """
     access.needed_key()
     if access.base_url is None:

@@ -58,10 +58,10 @@ def _found(result: Any) -> Found:
 
 
 def knowledge_base(rest: str, access: Access) -> VectorStore:
-    """The vector store of that id.
+    """Build the vector store with this id.
 
     Raises:
-        ValueError: the setting or its key cannot be.
+        ValueError: the setting or its key is invalid.
     """
     access.needed_key()
     return VectorStore(access, f"{access.base_url or _URL}/vector_stores/{quote(names(rest, 1)[0], safe='')}/search")

@@ -1,6 +1,6 @@
 """A data store of Vertex AI Search: `vertex:PROJECT/LOCATION/STORE`.
 
-CLOUD_API_KEY is a bearer token; without it google-auth looks where Google keeps credentials.
+CLOUD_API_KEY is a bearer token. Without it, google-auth looks for Google's credentials in the usual places.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _SEGMENTS = 3
-"""Most passages of one document."""
+"""Maximum number of passages of one document."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class DataStore(Provider):
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
     async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. It gives no scores: the order is its own."""
+        """See `Provider.find`. Results have no scores; their order is the provider's."""
         body: dict[str, Any] = {
             "query": search.text,
             "pageSize": search.limit,
@@ -51,7 +51,7 @@ class DataStore(Provider):
         answer = await self.access.http.json(
             "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
         )
-        # Without hits the list is left out.
+        # An answer without hits has no list.
         if not isinstance(answer, dict):
             raise Unavailable(SOURCE, "its answer is of no known form")
         return [one for result in records(answer.get("results")) for one in _found(mapping(result.get("document")))]
@@ -109,7 +109,7 @@ class DataStore(Provider):
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """An answer as google-auth reads it."""
+    """An answer in the form that google-auth reads."""
 
     status: int
     headers: Mapping[str, str]
@@ -117,7 +117,7 @@ class _Reply:
 
 
 def _found(document: Any) -> list[Found]:
-    """The passages of one document; a record of a structured store is one by itself."""
+    """Return the passages of one document. A record of a structured store is one passage."""
     stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
     segments = [cleaned(one.get("content")) for one in records(derived.get("extractive_segments"))]
     shown = [one for one in records(derived.get("snippets")) if one.get("snippet_status") == "SUCCESS"]
@@ -131,10 +131,10 @@ def _found(document: Any) -> list[Found]:
 
 
 def knowledge_base(rest: str, access: Access) -> DataStore:
-    """The data store of that name.
+    """Build the data store with this name.
 
     Raises:
-        ValueError: the setting cannot be.
+        ValueError: the setting is invalid.
     """
     project, location, store = (quote(one, safe="") for one in names(rest, 3))
     host = "discoveryengine.googleapis.com"

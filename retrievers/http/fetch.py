@@ -1,7 +1,7 @@
-"""Pages of the web as text, for URLs that anybody may have written.
+"""Fetch web pages as text, from URLs that anybody may have written.
 
-A URL is judged by its wording, its name is resolved once, every address it has is judged, and the connection goes to
-one of these very addresses; so for each redirect. There is no way around: what is judged is what is connected to.
+The URL is checked, its host name is resolved once, every address of the host is checked, and the connection goes to one
+of these addresses. The same happens for each redirect, so a checked address is always the connected address.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from retrievers.ingest.clean import Cleaner, decode, one_line
 from retrievers.ingest.html import declared_charset
 
 MOST_BYTES = 5 * 1024 * 1024
-"""Of one page, unpacked."""
+"""Maximum size of a page, unpacked."""
 MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _CONNECT_S = 3.0
-"""For one address, where there are more."""
+"""Timeout of the connection to one address, if there are more to try."""
 _MOST_ADDRESSES = 4
 _CACHED_CHARACTERS = 8_000_000
 _MOST_TITLE = 300
@@ -51,13 +51,13 @@ _HEADERS = (
 _HTTP_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host name, for a port; OSError when it has none."""
+"""Resolves a host name for a port to addresses; raises OSError if there are none."""
 Connect = Callable[[str, int], Awaitable[httpcore2.AsyncNetworkStream]]
-"""A connection to an address and port; OSError or an error of httpcore2 when there is none."""
+"""Connects to an address and port; raises OSError or an error of httpcore2 on failure."""
 
 
 class Gone(Unavailable):
-    """The server says that there is no such page, and not only now."""
+    """The server says that the page does not exist, permanently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Page:
     """A page as text.
 
     Attributes:
-        url: where it was found, after redirects.
-        title: "" when it states none.
-        text: of HTML the article, with headings and lists as Markdown; of other types what was sent.
-        published: the day it states, in ISO form.
+        url: final URL, after redirects.
+        title: "" if the page states none.
+        text: the article of an HTML page, with headings and lists as Markdown; other content types as sent.
+        published: the publication date that the page states, in ISO form.
         content_type: without parameters ("text/html").
     """
 
@@ -81,10 +81,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What may be connected to.
+    """A URL with checked addresses to connect to.
 
     Attributes:
-        addresses: every address of the host, each a public one, in the resolver's order.
+        addresses: all addresses of the host, each of them public, in the resolver's order.
     """
 
     target: Target
@@ -101,14 +101,14 @@ async def _connect(address: str, port: int) -> httpcore2.AsyncNetworkStream:
 
 
 class Fetcher:
-    """Reads pages, a few at once.
+    """Fetches pages, several at a time.
 
-    Proxies, netrc and cookies are not used, and no request carries more than the URL.
+    It uses no proxies, netrc or cookies, and a request carries only the URL.
 
     Args:
-        cache_s: how long a page is kept, in seconds.
-        resolve: looks names up; what it answers is judged.
-        connect: connects to an address that was judged.
+        cache_s: how long a page is cached, in seconds.
+        resolve: resolves names; its results are checked.
+        connect: connects to a checked address.
     """
 
     def __init__(self, *, cache_s: float = 15 * 60.0, resolve: Resolve = _resolve, connect: Connect = _connect) -> None:
@@ -117,12 +117,12 @@ class Fetcher:
         self._connect = connect
 
     async def fetch(self, url: str, *, timeout_s: float = 10.0) -> Page:
-        """The page at a URL.
+        """Return the page at a URL.
 
         Args:
-            timeout_s: for all of it: looking up, redirects, a body that comes byte by byte, reading the text.
+            timeout_s: for everything: name resolution, redirects, a body that arrives byte by byte, text extraction.
         Raises:
-            BadRequest: the URL, an address of its host, or one that it redirects to is not allowed.
+            BadRequest: the URL, an address of its host, or a redirect target is not allowed.
             Unavailable: there is no answer in time, or none with a text.
         """
         with _refused("the URL"):
@@ -138,11 +138,11 @@ class Fetcher:
         return page
 
     async def check(self, url: str, *, timeout_s: float = 10.0) -> Site:
-        """Judge a URL and the addresses of its host; nothing is connected to.
+        """Check a URL and the addresses of its host, without connecting.
 
         Raises:
-            BadRequest: it is not allowed.
-            Unavailable: its name is not found in time.
+            BadRequest: the URL is not allowed.
+            Unavailable: its host name is not resolved in time.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -181,7 +181,7 @@ class Fetcher:
         return Site(target, tuple(dict.fromkeys(addresses)))
 
     async def _get(self, site: Site) -> "_Body | str":
-        """What is there; or the place that a redirect names."""
+        """Return the body, or the location of a redirect."""
         target = site.target
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = [("Host", target.authority), *_HEADERS]
@@ -216,12 +216,12 @@ class Fetcher:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Checks certificates and names. Made once: reading the authorities takes a while."""
+        """Verifies certificates and names. Created once, because loading the authorities takes a while."""
         return httpcore2.default_ssl_context()
 
 
 class _Pinned(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that were judged, whatever name it is asked for."""
+    """Connects to the checked addresses, whatever host name is requested."""
 
     def __init__(self, addresses: Sequence[str], connect: Connect) -> None:
         self._addresses = addresses[:_MOST_ADDRESSES]
@@ -250,7 +250,7 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
 
 
 class _Cache:
-    """Pages by URL, the latest ones, up to an age and a number of characters."""
+    """The latest pages by URL, limited by age and by total number of characters."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
@@ -269,7 +269,7 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What a server sent, unpacked. `content_type` is in lower case; `charset` as the header says."""
+    """The unpacked body of an answer. `content_type` is in lower case, `charset` is from the header."""
 
     data: bytes
     content_type: str
@@ -285,10 +285,10 @@ def _refused(whose: str) -> Iterator[None]:
 
 
 async def _received(host: str, response: httpcore2.Response) -> _Body | str:
-    """The body; or the place that a redirect names.
+    """Return the body, or the location of a redirect.
 
     Raises:
-        Unavailable: an error, a body that is too long, or one of a type that is not read.
+        Unavailable: the answer is an error, its body is too long, or its type is not supported.
     """
     headers = {name.lower(): value.decode("utf-8", "surrogateescape") for name, value in response.headers}
     location = headers.get(b"location")
@@ -321,7 +321,7 @@ async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> b
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Text in the character set that is stated, else the one that fits; what fits in none is replaced."""
+    """Decode text in the stated character set, else in one that fits. Replaces undecodable bytes if none fits."""
     try:
         if charset is not None and codecs.lookup(charset).name == "utf-8":
             return data.decode("utf-8-sig", "replace")
@@ -334,7 +334,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def _described(error: Exception) -> str:
-    # httpcore2 puts what happened below into its own error, and cuts the chain of causes.
+    # httpcore2 wraps the underlying error and removes it from the chain of causes.
     match error.args:
         case [ssl.SSLCertVerificationError() as cause]:
             return f"its certificate is not valid: {one_line(cause.verify_message, 200)}"

@@ -1,4 +1,4 @@
-"""Whether what is kept of all documents of a collection together is what they make of it: terms, counts, fields."""
+"""Compare the totals of a collection with its documents: terms, counts, fields."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ _PAGE = 1000
 
 
 async def totals(connection: store.Connection, collection: Collection) -> Wrong:
-    """What is wrong, in a transaction that sees one state of the collection."""
+    """Return the errors, in a transaction that sees one state of the collection."""
     which = _which(collection)
     wrong: Wrong = {}
     for kind, statement in (("orphans", _ORPHANS), ("terms", _FIRST_TERMS)):
@@ -40,18 +40,18 @@ async def totals(connection: store.Connection, collection: Collection) -> Wrong:
 
 
 async def delete_orphans(connection: store.Connection, collection: Collection) -> None:
-    """Delete passages without a document, where nobody else writes the collection."""
+    """Delete passages without a document. The caller holds the collection's lock."""
     await connection.execute(_DELETE_ORPHANS, _which(collection))
 
 
 async def mend_totals(connection: store.Connection, collection: Collection) -> None:
-    """Write what the documents make of it, where nobody else writes the collection."""
+    """Recompute the totals from the documents. The caller holds the collection's lock."""
     tenant = collection.tenant
     await connection.execute(_MEND_TERMS, _which(collection))
     for part, counts in (await _counts(connection, collection)).items():
         for name, count in counts.items():
             if name == "mean_length":
-                continue  # every weight follows from it: `settle` below
+                continue  # all weights depend on it: `settle` below corrects them
             given = Jsonb(count) if name == "languages" else count
             await connection.execute(_MEND_COUNT[name], {"tenant": tenant, "part": part, "count": given})
     for part, changes in (await _changes(connection, collection)).items():
@@ -61,7 +61,7 @@ async def mend_totals(connection: store.Connection, collection: Collection) -> N
 
 
 async def _counts(connection: store.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
-    """The counts that are wrong, by the number of the collection or of its part, with what they should be."""
+    """Return wrong counts with their correct values, by number of the collection or its part."""
     which = _which(collection)
     made: dict[int, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Counter()])
     for number, language, documents, chunks, words, public in await _rows(connection, _COUNTED, which):
@@ -84,7 +84,7 @@ async def _counts(connection: store.Connection, collection: Collection) -> dict[
 
 
 async def _changes(connection: store.Connection, collection: Collection) -> dict[int, values.Changes]:
-    """What the fields of all documents hold, by the number of the collection or of its part."""
+    """Return the field values of all documents, by number of the collection or its part."""
     which = _which(collection)
     changes = {row[0]: values.Changes() for row in await _rows(connection, _KEPT, which)}
     after = ""
@@ -123,7 +123,7 @@ _NUMBERS = """
     ARRAY(SELECT number FROM signalbox.collection
           WHERE tenant = %(tenant)s AND %(collection)s IN (number, part_of))
 """
-# Terms that no passage has any more are kept until the collection is settled.
+# Terms that no longer occur in any passage are kept until the collection is settled.
 _TERMS = f"""
     WITH counted AS (
         SELECT coalesce(c.part, c.collection) AS collection,

@@ -1,8 +1,7 @@
-"""The guard's reading of a parsed statement: every table, column, function and type, each in its scope.
+"""The guard's check of a parsed statement: every table, column, function and type, each in its scope.
 
-A name is looked up where PostgreSQL would look it up: among the tables of its own SELECT, then those
-of the ones around it. `d.name` needs a column of that name in `d`, because PostgreSQL would otherwise
-call the function `name(d)`.
+A name is resolved as PostgreSQL does: first among the tables of its own SELECT, then among those of the enclosing ones.
+`d.name` requires a column of this name in `d`, because PostgreSQL would otherwise call the function `name(d)`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +47,7 @@ _TYPES = {
     DataType.Type.TIMESTAMPTZ, DataType.Type.VARCHAR, DataType.Type.BPCHAR, DataType.Type.LIST,
 }  # fmt: skip
 
-# What the parser calls functions whose PostgreSQL names the scanner has already found allowed.
+# Parser classes for functions that the scanner has already allowed under their PostgreSQL names.
 _RENAMED = {
     "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
     "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",
@@ -62,7 +61,7 @@ _RENAMED = {
     "CurrentTimestamp", "Unicode",
 }  # fmt: skip
 
-# What each of these may carry; anything else (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
+# Allowed parts of these nodes. Any other part (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
 _CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: words("with_ expressions from_ joins laterals where group having windows order limit offset distinct"),
     exp.SetOperation: words("with_ this expression distinct order limit offset"),
@@ -83,7 +82,7 @@ _CLAUSES = {"locks": "FOR UPDATE or FOR SHARE", "sample": "TABLESAMPLE", "kind":
 
 
 def named(identifier: object) -> str:
-    """A name as PostgreSQL folds it: ASCII letters in lower case unless quoted."""
+    """Fold a name as PostgreSQL does: ASCII letters to lower case unless the name is quoted."""
     if not isinstance(identifier, exp.Identifier):
         raise Refused("a name is not accepted there")
     text = str(identifier.this)
@@ -92,7 +91,7 @@ def named(identifier: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A table that WITH has made: its columns, and whether it is one row."""
+    """A table defined by WITH: its columns, and whether it has at most one row."""
 
     columns: frozenset[str]
     single: bool
@@ -103,7 +102,7 @@ Tables = Mapping[str, Known]
 
 @dataclass(slots=True)
 class Scope:
-    """The tables of one SELECT: name to columns. `outer` is the scope around it."""
+    """The tables of one SELECT, name to columns. `outer` is the enclosing scope."""
 
     outer: "Scope | None" = None
     tables: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -111,27 +110,27 @@ class Scope:
     taken_apart: int = 0
 
     def add(self, name: str, columns: frozenset[str]) -> None:
-        """Another table.
+        """Add a table.
 
         Raises:
-            Refused: there is one of that name.
+            Refused: the name is already used.
         """
         if name in self.tables:
             raise Refused(f'the table name "{name}" is used twice')
         self.tables[name] = columns
 
     def around(self) -> "Iterator[Scope]":
-        """This scope and those around it, innermost first."""
+        """Yield this scope and the enclosing ones, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
             scope = scope.outer
 
     def check(self, name: str, table: str | None) -> None:
-        """Find a column.
+        """Check that a column exists.
 
         Raises:
-            Refused: it is not there.
+            Refused: it does not.
         """
         if table is None:
             if not any(name in columns for scope in self.around() for columns in scope.tables.values()):
@@ -146,17 +145,17 @@ class Scope:
 
 
 class Resolver:
-    """One walk over a statement; every method raises Refused for what is not allowed."""
+    """Walks a statement once. Every method raises Refused for anything not allowed."""
 
     def __init__(self, columns: frozenset[str]) -> None:
         self._columns = columns
         self.views = self._queries = self._nodes = 0
 
     def query(self, node: object, outer: Scope | None, tables: "Tables") -> list[str]:
-        """Names of the columns a query answers with; "?" for one without a name.
+        """Check a query and return the names of its result columns.
 
         Args:
-            tables: the names its FROM may use beside the view: those of WITH around it.
+            tables: tables that its FROM may use beside the view: those defined by an enclosing WITH.
         """
         self._queries += 1
         if self._queries > MAX_QUERIES * 3:
@@ -231,7 +230,7 @@ class Resolver:
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
     def _source(self, node: object, scope: Scope, tables: "Tables") -> None:
-        """One table of FROM; functions and LATERAL see those before it."""
+        """Check one table of FROM. Functions and LATERAL can refer to earlier tables."""
         if isinstance(node, exp.Lateral):
             self._carried(node)
             if isinstance(node.this, exp.Subquery):
@@ -287,7 +286,7 @@ class Resolver:
             self._join(join, scope, tables)
 
     def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: "Tables") -> None:
-        """A function that answers with rows, or VALUES."""
+        """Check a function that returns rows, or VALUES."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
             raise Refused(f"more than {MAX_LISTS} lists are taken apart in one FROM")
@@ -316,7 +315,8 @@ class Resolver:
             elif isinstance(one, exp.Column):
                 names.append(named(one.this))
             else:
-                # PostgreSQL names it after its function or type. No other function has such a name.
+                # PostgreSQL names an unnamed column after its function or type. No function outside the allow-list has
+                # such a name.
                 names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
         return names
 
@@ -331,7 +331,7 @@ class Resolver:
         self._expression(node, scope, tables)
 
     def _expression(self, node: object, scope: Scope, tables: "Tables") -> None:
-        """Everything below a node, queries inside it in scopes of their own."""
+        """Check everything below a node. Queries inside it get scopes of their own."""
         waiting = [node]
         while waiting:
             one = waiting.pop()
@@ -387,7 +387,7 @@ class Resolver:
         raise Refused(f"{type(node).__name__} is not accepted")
 
     def _carried(self, node: exp.Expr) -> None:
-        """Refuse what a part of the statement carries beside what is known."""
+        """Refuse parts of a node that are not in its allow-list."""
         allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
         for key, value in node.args.items():
             if value and key not in allowed:
@@ -397,7 +397,7 @@ class Resolver:
 
 
 def _links(node: exp.Select, *, equal: bool) -> int:
-    """How many comparisons of columns of two tables the joins of a SELECT have, or with `equal` equalities."""
+    """Count the comparisons between columns of two tables in a SELECT; with `equal` only the equalities."""
     kinds: tuple[type[exp.Expr], ...] = (exp.EQ,)
     if not equal:
         kinds = (exp.EQ, exp.LT, exp.GT, exp.LTE, exp.GTE, exp.Like, exp.ILike, exp.ArrayOverlaps, exp.ArrayContainsAll)
@@ -411,7 +411,7 @@ def _links(node: exp.Select, *, equal: bool) -> int:
 
 
 def _is_one_row(node: object) -> bool:
-    """Whether a query answers with one row at most: an aggregate over everything, or LIMIT 1."""
+    """Return whether a query returns at most one row: an aggregate over all rows, or LIMIT 1."""
     if not isinstance(node, exp.Select):
         return False
     limit = node.args.get("limit")

@@ -1,6 +1,6 @@
-"""A bucket with S3's interface as a source: `s3://BUCKET/PREFIX`, through boto3.
+"""A bucket with an S3 interface as a source: `s3://BUCKET/PREFIX`, through boto3.
 
-Credentials, region and another endpoint (AWS_ENDPOINT_URL_S3) are looked for where AWS's own tools look.
+Credentials, region and another endpoint (AWS_ENDPOINT_URL_S3) are looked up as AWS's own tools do.
 """
 
 import importlib
@@ -23,12 +23,12 @@ _TIMEOUT_S = 20
 
 @dataclass(slots=True)
 class Bucket:
-    """The objects below a prefix whose names end as those of files that are read."""
+    """The objects below a prefix whose names end like readable files."""
 
     bucket: str
     prefix: str = ""
     _names: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Name and etag of each object by its key in the manifest."""
+    """Name and ETag of each object, by its key in the manifest."""
     _client: Any = None
 
     @property
@@ -71,7 +71,7 @@ class Bucket:
         name, etag = self._names[key]
         client = self._opened()
         try:
-            # Another object by now: the next run lists it as it is then.
+            # Fails if the object has changed since the listing; the next run lists the new version.
             body = client.get_object(Bucket=self.bucket, Key=name, IfMatch=etag)["Body"]
             size = 0
             while piece := body.read(_PIECE_BYTES):

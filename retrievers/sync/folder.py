@@ -20,14 +20,14 @@ from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import End, Item, Listing, Read, Unread, Wanted, check_running, reads_of
 
 _SURE_AFTER_NS = 2_000_000_000
-"""File systems count time in steps of up to two seconds: what was changed later than this may change unseen."""
+"""Time resolution of file systems, in nanoseconds: a file changed more recently may change again unnoticed."""
 
 
 @dataclass(slots=True)
 class Folder:
     """Files below a path. Ids, titles, front matter and `schema.json` are those of `signalbox ingest`.
 
-    A file has changed when its size, times or inode have and its digest has too.
+    A file has changed if its size, times or inode and also its digest have changed.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`; links stay as they are, so that one may be set to another folder."""
+        """See `Source.shown`. Links are not resolved, so that a link can be pointed at another folder."""
         return Path(os.path.abspath(self.path)).as_posix()
 
     def listing(self, stopped: Stopped) -> Listing:
@@ -53,7 +53,7 @@ class Folder:
             if isinstance(entry, Rejected):
                 if entry.where == root and isinstance(entry, Unreachable):
                     raise Unavailable("the source", entry.reason)
-                if entry.where != root:  # a folder without files is an empty one
+                if entry.where != root:  # a folder without files is an empty source, not a failure
                     failed.append(entry)
                 if isinstance(entry, Unreachable):
                     unlisted.append(entry.where.removeprefix(printable(root) + "/"))
@@ -95,7 +95,9 @@ class Folder:
 
 
 def _version(path: Path, now_ns: int) -> str | None:
-    """None for a file that was changed so lately that another change might leave no trace."""
+    """Return a version made of size, times and inode. None for a recently changed file, whose next change may go
+    unnoticed.
+    """
     try:
         status = path.stat()
     except OSError:

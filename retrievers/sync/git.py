@@ -1,6 +1,6 @@
-"""A git checkout as a source: the files of a commit, which is that of HEAD or of another name.
+"""A git checkout as a source: the files of one commit, HEAD or another name.
 
-What is not committed is none of it, so a run never sees half an edit; and of a file that has not changed, git says so.
+Uncommitted changes are ignored, so a run never sees half an edit. Git itself tells which files have changed.
 """
 
 import os
@@ -24,7 +24,7 @@ _FILES = ("100644", "100755")
 
 @dataclass(slots=True)
 class Checkout:
-    """The committed files of a checkout, or of a bare repository.
+    """The committed files of a checkout or a bare repository.
 
     Attributes:
         commit: HEAD, a branch, a tag or a commit.
@@ -77,17 +77,17 @@ class Checkout:
             raise Unreadable(error.reason) from None
 
     def _git(self, *arguments: str) -> bytes:
-        """What git answers. It runs nothing of the repository's own, and fetches nothing."""
+        """Return the output of a git command. It runs no code from the repository and fetches nothing."""
         program = shutil.which("git")
         if program is None:
             raise Unavailable("the source", "git is not installed")
-        # A repository in a folder above is not the one that was meant.
+        # Do not search parent folders: a repository there is not the one that was meant.
         ceiling = Path(os.path.abspath(self.path)).parent.as_posix()
         environment = {
             "PATH": os.defpath, "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": ceiling, "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1",
         }  # fmt: skip
-        # Whose the folder is does not matter: only objects are read.
+        # The owner of the folder does not matter, because only objects are read.
         command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, env=environment, timeout=_WITHIN_S, check=False)

@@ -1,8 +1,8 @@
-"""One run of a mirror: what a source has is stored in its collection, and what it has no more is deleted.
+"""One run of a mirror: stores the source's changes in its collection, and deletes documents that the source lost.
 
-The source is listed, and only what has changed by the manifest is read. Before documents are stored it is written down
-which item they come from, and an item counts as read when all of its documents are stored: a run that is killed at any
-moment leaves nothing that the next attempt does not know of. Deletions come last, when all that moved has been seen.
+The source is listed, and only items that differ from the manifest are read. The manifest records the item of a document
+before the document is stored, and an item counts as read only after all of its documents are stored. So a run can be
+killed at any moment, and the next attempt knows of everything. Deletions come last, after all moves have been seen.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from retrievers.sync.portions import Portion, in_thread, portions_of
 from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Item, Listing, Source, Wanted
 
 MOST_FAILURES = 10_000
-"""Of one run, with their reasons; further ones are only counted as not stored."""
+"""Maximum number of failures of one run that are recorded with their reasons; further ones are only counted."""
 
 
 class Store(Protocol):
-    """`retrievers.ingest.run.ingest` with all that is the same for every run."""
+    """`retrievers.ingest.run.ingest` with the arguments that are the same for every run."""
 
     async def __call__(
         self,
@@ -52,18 +52,19 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class Mirrored(Report):
-    """What one run did; counts are documents."""
+    """Result of one run, in numbers of documents."""
 
     deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What has to be looked at.
+    """The difference between a listing and the manifest.
 
     Attributes:
-        wanted: items to read; `vanished`: keys of those that are there no more.
-        versions: of all items by key.
+        wanted: items to read.
+        vanished: keys of items that no longer exist.
+        versions: version of every listed item, by key.
     """
 
     wanted: Sequence[Wanted]
@@ -86,16 +87,16 @@ class Mirror:
 
     @property
     def manifest(self) -> Manifest:
-        """What was stored of the source."""
+        """The manifest of this mirror."""
         sync = id_of(self.tenant, self.collection, self.source.shown)
         return Manifest(self.database, self.tenant, sync, self.collection)
 
     async def plan(self, limits: Limits) -> Plan:
-        """What `run` would do now; nothing is written.
+        """Return what `run` would do now, without writing.
 
         Raises:
-            BadRequest: there is no such source.
-            Unavailable: it, or the database, cannot be asked.
+            BadRequest: the source does not exist.
+            Unavailable: the source or the database cannot be reached.
         """
         manifest = self.manifest
         difference, _ = await self._differ(manifest)
@@ -112,13 +113,13 @@ class Mirror:
         """Bring the collection up to date.
 
         Args:
-            lease: of the job that is this run; every change is made only while it is held.
-            progress: called after every portion that is stored.
+            lease: lease of this run's job; every change requires it.
+            progress: called after every stored portion.
         Raises:
-            BadRequest: there is no such source, or its documents cannot be stored in this collection at all.
-            DeletionRefused: too much of the source is gone; what it has is stored, and nothing is deleted.
-            Unavailable: the source, the database or the embedder failed; the next attempt goes on from there.
-            LostLease: another worker has the job.
+            BadRequest: the source does not exist, or none of its documents can be stored in this collection.
+            DeletionRefused: too much of the source is gone. Its documents are stored, and nothing is deleted.
+            Unavailable: the source, the database or the embedder failed. The next attempt continues from there.
+            LostLease: another worker has taken over the job.
         """
         manifest = self.manifest
         report = Mirrored()
@@ -150,7 +151,7 @@ class Mirror:
 def mirroring(
     mirror: Mirror, jobs: Jobs, into: Store, limits: Limits
 ) -> Callable[[Lease, Progress], Awaitable[Mirrored]]:
-    """A run of a mirror, as a worker carries it out."""
+    """Return a function that runs the mirror as a worker's job."""
 
     async def run(lease: Lease, progress: Progress) -> Mirrored:
         return await mirror.run(jobs, lease, into, limits, progress)
@@ -198,14 +199,14 @@ class _Run:
     difference: _Difference
     progress: Progress
     failing: set[str] = field(default_factory=set)
-    """Items of which something failed, or that share a document with another: they are read again each time."""
+    """Items with a failure, or with a document that another item also provides. They are read again in every run."""
 
     def fail(self, where: str, id: str | None, reason: str, readers: tuple[str, ...] = ()) -> None:
         if len(self.report.failed) < MOST_FAILURES:
             self.report.failed.append(Failure(len(self.report.failed), where, id, reason, readers))
 
     async def store(self, portion: Portion) -> None:
-        """Store the documents of a portion, and note the items that end in it."""
+        """Store the documents of a portion, and record the items that end in it."""
         for unread in portion.unread:
             self.fail(unread.key, None, unread.reason)
         offered = await asyncio.to_thread(offers_of, portion)
@@ -213,7 +214,7 @@ class _Run:
         ended = [one.key for one in portion.ends if not one.is_same]
         delivery, refused, displaced = await self.writer.claim([one.claim for one in offered.good], ended)
         self._leave_out(losers_of(offered.good, refused, self.writer.manifest.sync))
-        # One that ends in this portion would count as read otherwise, although it gives what it does not own.
+        # Otherwise an item that ends in this portion would count as read, although it lost a document that it provides.
         self.failing |= displaced
         good = [one for one in offered.good if one.claim.id not in refused]
         failed = await self._ingest([one.document for one in good], delivery)
@@ -235,7 +236,7 @@ class _Run:
                 self.fail(one.item.where, one.item.id, one.reason, one.item.readers)
 
     async def _ingest(self, documents: Sequence[Document], delivery: int) -> set[str]:
-        """Store documents; ids of those that could not be."""
+        """Store documents, and return the ids of those that failed."""
         report = self.report
 
         async def written(connection: store.Connection, portion: Report, inserted: int, updated: int) -> None:
@@ -256,10 +257,10 @@ class _Run:
         return {documents[one.index].id for one in failed}
 
     async def delete(self, before: int, limits: Limits) -> None:
-        """Delete what no item gives any more.
+        """Delete documents that no item provides any more.
 
         Args:
-            before: documents that the last whole run left.
+            before: number of documents after the last complete run.
         """
         doomed = await self.writer.manifest.doomed()
         if refused := why_refused(doomed, before, limits):

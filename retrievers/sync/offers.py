@@ -1,4 +1,4 @@
-"""What items give: each document once, and what is left out because it belongs to others."""
+"""Decide which documents of a portion are stored: one per id, and none that belongs to another item or source."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What an item gives and is not stored; without a reason where another item gives the very same."""
+    """A document that is not stored. `reason` is None if another item provides an identical document."""
 
     key: str
     item: Document | Rejected
@@ -33,7 +33,7 @@ class Offered:
 
 
 def offers_of(portion: Portion) -> Offered:
-    """The documents of a portion, each id once: that of the first item by name."""
+    """Return the documents of a portion, one per id: the document of the first item by name."""
     good: dict[str, Offer] = {}
     left_out = []
     for found in portion.found:
@@ -54,7 +54,7 @@ def offers_of(portion: Portion) -> Offered:
 
 
 def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:
-    """What belongs to other items or sources already."""
+    """Yield the documents that already belong to another item or source."""
     for one in offers:
         owner = refused.get(one.claim.id)
         if owner is None:
@@ -78,6 +78,6 @@ def _given_already(id: str, where: str) -> str:
 
 
 def _given(document: Document) -> bytes:
-    """Digest of a document as it was given: its place and what was mended on the way are none of it."""
+    """Return the digest of a document as provided, without its location and the notes on repairs."""
     given = {one.name: getattr(document, one.name) for one in fields(document) if one.name not in ("where", "notes")}
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode(errors="surrogatepass")).digest()

@@ -1,6 +1,6 @@
-"""Pages of the web as a source: those that a sitemap or a list of addresses names, through the guarded fetcher.
+"""Web pages as a source: the pages in a sitemap or a list of addresses, read through the guarded fetcher.
 
-A list is text with an address on each line. Every address in it is judged as those that anybody writes.
+A list is text with one address per line. Its addresses are checked like any other untrusted address.
 """
 
 import asyncio
@@ -24,15 +24,16 @@ MOST_PAGES = 50_000
 _MOST_MAPS = 100
 _PAGE_S = 20.0
 _AT_ONCE = 4
-"""Pages that are asked for at the same time: of most lists all are of one server."""
+"""Number of pages fetched in parallel: most lists name pages of a single server."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """The pages of a list. A sitemap's `lastmod` says what has changed; without it each page is fetched and compared.
+    """The pages of a list. A sitemap's `lastmod` tells which have changed; without it, every page is fetched and
+    compared.
 
     Attributes:
-        url: of the sitemap, the index of sitemaps or the list.
+        url: address of the sitemap, the sitemap index or the list.
     """
 
     url: str
@@ -46,13 +47,13 @@ class Pages:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`; a query may hold a key, and a slash at the end says nothing."""
+        """See `Source.shown`. The query is hashed, as it may contain a key; a trailing slash is ignored."""
         query = urlsplit(self.url).query
         bare = self.url.partition("?")[0].rstrip("/")
         return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
 
     def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`; where one of several sitemaps fails, all do: what it names is not known to be gone."""
+        """See `Source.listing`. Fails if one of several sitemaps fails, since its pages may still exist."""
         items: dict[str, Item] = {}
         failed: list[Rejected] = []
         waiting, seen = [self.url], 0
@@ -95,7 +96,7 @@ def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
         yield Found(one.key, Rejected(one.key, one.key, str(found)))
         yield End(one.key)
     elif isinstance(found, RetrievalError):
-        yield Unread(one.key, str(found))  # it may be another page tomorrow: a login, a maintenance
+        yield Unread(one.key, str(found))  # tomorrow it may answer otherwise: this may be a login page or maintenance
     else:
         said = "\n".join((found.url, found.title, found.published or "", found.text))
         digest = hashlib.sha256(said.encode(errors="surrogatepass")).digest()
@@ -120,7 +121,7 @@ def _add(items: dict[str, Item], failed: list[Rejected], address: str, changed: 
 
 
 def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Addresses of further sitemaps, and of pages with when they were changed last.
+    """Return the addresses of further sitemaps, and of pages with their time of change, None if not stated.
 
     Raises:
         BadRequest: it is neither a sitemap nor a list.
@@ -129,7 +130,7 @@ def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
     if page.content_type == "text/plain" and not text.startswith("<"):
         lines = (line.strip() for line in text.splitlines())
         return [], [(line, None) for line in lines if line and not line.startswith("#")]
-    # Without a declaration of types there are no entities to expand.
+    # Without a document type declaration there are no entities to expand.
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
         raise BadRequest("it is no sitemap: sitemaps declare no types", where="source")
     try:

@@ -1,4 +1,4 @@
-"""Brave Search: an index of its own, without scores; https://api-dashboard.search.brave.com/app/documentation."""
+"""Brave Search: its own index, without scores; https://api-dashboard.search.brave.com/app/documentation."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -7,12 +7,12 @@ from retrievers.web.provider import Api, Provider, Search, page, plain, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
-"""Beside the description: as many as the API gives."""
+"""Maximum number of snippets beside the description, which is as many as the API returns."""
 _FIRST_DAY = date(1990, 1, 1)
 
 
 async def search(api: Api, wanted: Search) -> list[Found]:
-    """The web pages that Brave finds."""
+    """Return the web pages that Brave finds."""
     answer = await api.json(
         "GET",
         "/res/v1/web/search",
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
         },
     )
     if part(answer, "query") is not None and part(answer, "web") is None:
-        return []  # its way to say that there is none
+        return []  # this is how Brave reports no results
     found = []
     for one in results(answer, "web", "results"):
         more = one.get("extra_snippets")

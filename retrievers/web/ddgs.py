@@ -1,4 +1,4 @@
-"""ddgs: public search engines without a key, read from their pages; for trying out, since they limit and change."""
+"""ddgs: public search engines without a key, scraped from their pages. For trials only: they rate-limit and change."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
-"""Of one page of a search engine."""
+"""Maximum size of one page of a search engine."""
 _REGIONS = {
     "de": "de-de", "en": "us-en", "es": "es-es", "fr": "fr-fr", "it": "it-it", "ja": "jp-jp", "ko": "kr-kr",
     "nl": "nl-nl", "pt": "br-pt", "sv": "se-sv", "zh": "cn-zh",
@@ -24,7 +24,7 @@ _REGIONS = {
 
 
 async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that the engines behind ddgs find."""
+    """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
     return [page(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
@@ -32,7 +32,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Threads of its own: one that is given up goes on for a while, and others need the common ones."""
+    """Create threads for this module only: an abandoned search occupies its thread, and others need the common ones."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 
@@ -45,7 +45,7 @@ def _search(wanted: Search, timeout_s: int) -> Any:
     try:
         return DDGS(timeout=timeout_s).text(wanted.text, region=region, max_results=wanted.limit)
     except DDGSException as error:
-        # The last engine's own error is wrapped in the library's.
+        # The library wraps the last engine's error in its own.
         errors = [one for one in (error, *error.args) if isinstance(one, Exception)]
         if any(isinstance(one, RatelimitException) for one in errors):
             raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
@@ -55,13 +55,13 @@ def _search(wanted: Search, timeout_s: int) -> Any:
             raise Unavailable(SOURCE, f"ddgs: {bad.reason}") from None
         if error.args == ("No results found.",):
             return []
-        # Its words may hold addresses.
+        # Its message may contain addresses.
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
 
 
 @cache
 def _limit_pages() -> None:
-    """Let ddgs read pages up to a length: a thread that is given up goes on reading."""
+    """Limit the pages that ddgs reads, because an abandoned thread goes on reading."""
     base: Any = import_module("ddgs.base")
     make = base.HttpClient
 
@@ -74,7 +74,7 @@ def _limit_pages() -> None:
 
 
 class _Pages:
-    """The client of primp, its answers whole and of a bearable length. Its timeout is that of a whole answer."""
+    """A client of primp that reads whole answers of limited size. Its timeout applies to a whole answer."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

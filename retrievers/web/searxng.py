@@ -1,4 +1,4 @@
-"""SearXNG: one's own metasearch engine, without a key; https://docs.searxng.org/dev/search_api.html."""
+"""SearXNG: a self-hosted metasearch engine, without a key; https://docs.searxng.org/dev/search_api.html."""
 
 import base64
 import logging
@@ -12,13 +12,13 @@ from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain, 
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
-# Its engines count days differently: what is cut off must lie well behind the first day wanted.
+# Its engines count days differently, so a range must reach well behind the first day wanted.
 _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
 async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that the instance's engines find, best first by its own score."""
+    """Return the pages that the instance's engines find, by its own score."""
     params = {
         "q": wanted.text,
         "format": "json",
@@ -45,7 +45,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 
 def _authorization(key: str) -> dict[str, str]:
-    """For an instance behind a proxy that wants a token, or a name and a password as `name:password`."""
+    """Return the header for an instance behind a proxy, from a token or from `name:password`."""
     if not key:
         return {}
     if ":" in key:
@@ -61,7 +61,7 @@ def _time_range(wanted: Search) -> str | None:
 
 
 def _silent(engines: Any) -> str:
-    """The engines that gave no answer, each with its reason."""
+    """List the engines that did not answer, each with its reason."""
     listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
     pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]

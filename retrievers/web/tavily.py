@@ -1,4 +1,4 @@
-"""Tavily: search made for models, with scores; https://docs.tavily.com."""
+"""Tavily: a search made for models, with scores; https://docs.tavily.com."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from retrievers.web.provider import Api, Provider, Search, page, results
 
 
 async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that Tavily finds."""
+    """Return the pages that Tavily finds."""
     body: dict[str, Any] = {"query": wanted.text, "max_results": wanted.limit, "search_depth": "basic"}
     if wanted.since or wanted.until:
-        # Only its news say when they were published.
+        # Only its news results have publication dates.
         body["topic"] = "news"
         body |= {"start_date": wanted.since.isoformat()} if wanted.since else {}
         body |= {"end_date": wanted.until.isoformat()} if wanted.until else {}
