@@ -14,38 +14,30 @@ from datetime import UTC, datetime
 from functools import partial
 
 import prompts
-from agent import (
-    assemble,
-    fusion,
-    lookups,
-    options,
-    prompt_fields,
-    rank_features,
-    relevance,
-    routes,
-    sources,
-    transform,
-)
-from agent.breaker import Breaker, Breakers
-from agent.context import Around, surroundings
-from agent.fusion import Fused
-from agent.highlight import Highlighter
+from agent.answering import assemble, lookups
+from agent.answering.context import Around, surroundings
+from agent.answering.lookups import Lookups
 from agent.intent import scope as scoping
+from agent.intent import sources, transform
 from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
 from agent.intent.scope import Choice, Chooser
-from agent.llm import Calls, Model
-from agent.lookups import Lookups
-from agent.loop import Loop, Looped, Round, searches_by_part
-from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
-from agent.rerank import shown
-from agent.rerank.base import Reranker
-from agent.rerank.hybrid import Hybrid
-from agent.rerank.llm import ListwiseReranker
-from agent.rerank.stage import Patience, Reranking, rerank
-from agent.retrieve import Answer, resting
-from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
+from agent.llm.breaker import Breaker, Breakers
+from agent.llm.model import Calls, Model
+from agent.llm.tokens import estimate_tokens
+from agent.options import prompt_fields, routes
+from agent.retrieval import fusion, rank_features, relevance, request_options
+from agent.retrieval.execute import Answer, resting
+from agent.retrieval.fusion import Fused
+from agent.retrieval.highlight import Highlighter
+from agent.retrieval.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
+from agent.retrieval.rerank import shown
+from agent.retrieval.rerank.base import Reranker
+from agent.retrieval.rerank.hybrid import Hybrid
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.stage import Patience, Reranking, rerank
+from agent.retrieval.rounds import Loop, Looped, Round, searches_by_part
+from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.tokens import estimate_tokens
 from agent.types import (
     AskRequest,
     AugmentRequest,
@@ -81,7 +73,8 @@ SUPERSEDED_WEIGHT = 0.5
 GLOSSED_WEIGHT = 0.8
 """Of the same search in the English of a dictionary."""
 
-# Of what is left of the request's time, and of a request's time by the settings: see `agent.rerank.stage.Patience`.
+# Of what is left of the request's time, and of a request's time by the settings: see
+# `agent.retrieval.rerank.stage.Patience`.
 _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
@@ -350,7 +343,7 @@ class Pipeline:
             request = request.model_copy(update={"collection": self.default_collection})
         try:
             request = routes.routed(request, self.settings.routes, self.sources)
-            viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
+            viewer, settings = Viewer.of(who), request_options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
             return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
@@ -366,7 +359,7 @@ class Pipeline:
     ) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(who, request)
-        options.check_fields(request, scope)
+        request_options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
         if isinstance(request, AskRequest) and request.mode == "tool" and self.model is not None:

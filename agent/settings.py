@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
-from agent import prompt_fields, rank_features, rerank, routes
-from agent.advisors import rules
 from agent.errors import BadSetting, readable
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
-from agent.languages import check_language
-from agent.named import FORM, Name, NamedSource, as_sent, clash
-from agent.transform import Name as Transform
+from agent.intent.transform import Name as Transform
+from agent.options import guard_rules, prompt_fields, routes
+from agent.options.languages import check_language
+from agent.options.named_sources import FORM, Name, NamedSource, as_sent, clash
+from agent.retrieval import rank_features, rerank
+from agent.retrieval.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
 from retrievers import registry
 from retrievers.core.errors import listing
 from retrievers.core.secrets import credentials_in, without_credentials
@@ -342,7 +342,7 @@ class Settings(BaseModel):
     @classmethod
     def _compiled(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for rule in value:
-            rules.compiled(rule)
+            guard_rules.compiled(rule)
         return value
 
     @field_validator("routes")

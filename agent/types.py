@@ -16,9 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from agent.context import Context
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.rank_features import parse as parse_rank_features
+from agent.answering.context import Context
+from agent.retrieval.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.retrieval.rank_features import parse as parse_rank_features
 from retrievers.core.errors import BadRequest
 from retrievers.core.principals import check_principals
 
@@ -147,7 +147,7 @@ class Request(Shape):
         user: who asks, as the caller names them; a label for records, traces, advisors and routes, which opens nothing.
         metadata: what the caller says of the request, for the same.
         conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
-        advisors: those that take part with parameters of the request's own, see `agent.advisors.chosen`.
+        advisors: those that take part with parameters of the request's own, see `agent.chat.advisors.chosen`.
     """
 
     kind: ClassVar[Kind] = "retrieve"

@@ -18,8 +18,8 @@ from retrievers.core.secrets import HIDDEN, without_credentials
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
+    from agent.records.trace import Trace
     from agent.settings import Settings
-    from agent.trace import Trace
     from retrievers.core.errors import Unavailable
 
 _LONGEST_MESSAGE = 4000
@@ -62,7 +62,7 @@ def about() -> About | None:
 
 
 class Naming:
-    """Gives the log lines of a request the id of its trace; an observer, see `agent.observe.observer`."""
+    """Gives the log lines of a request the id of its trace; an observer, see `agent.records.observer`."""
 
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""

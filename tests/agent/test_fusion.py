@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from agent.fusion import (
+from agent.retrieval.fusion import (
     FOREIGN_WEIGHT,
     LEXICAL_WEIGHT,
     WEIGHTS,

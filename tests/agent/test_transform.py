@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import pytest
 
-from agent.llm import Model, ModelFailed, open_model
-from agent.sqlwriter import statement_in, write
+from agent.intent.model.sqlwriter import statement_in, write
+from agent.intent.transform import NAMES, Applied, Name, apply, load
+from agent.intent.transform.base import Asked, Transformed
+from agent.llm.model import Model, ModelFailed, open_model
 from agent.testing import Fault, ScriptedServer
-from agent.transform import NAMES, Applied, Name, apply, load
-from agent.transform.base import Asked, Transformed
 from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues

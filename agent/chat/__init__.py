@@ -1,0 +1,1 @@
+"""Chat takes a request of any door and returns its result after the advisors, the conversation and the record of it."""

@@ -1,0 +1,1 @@
+"""The model room takes messages and a deadline and returns a reply with its usage."""
