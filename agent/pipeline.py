@@ -16,26 +16,28 @@ from functools import partial
 import prompts
 from agent.answering import assemble, lookups
 from agent.answering.context import Around, surroundings
-from agent.answering.lookups import Lookups
+from agent.answering.decision import Decision
 from agent.intent import scope as scoping
 from agent.intent import sources, transform
-from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
+from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm.breaker import Breaker, Breakers
 from agent.llm.model import Calls, Model
 from agent.llm.tokens import estimate_tokens
-from agent.options import prompt_fields, routes
-from agent.retrieval import fusion, rank_features, relevance, request_options
+from agent.options import prompt_fields
+from agent.options.fusion import parse_weights
+from agent.options.rank_features import parse as parse_rank_features
+from agent.options.rerankers import shown
+from agent.retrieval import fusion, rank_features, relevance, request_options, routes
 from agent.retrieval.execute import Answer, resting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.highlight import Highlighter
 from agent.retrieval.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
-from agent.retrieval.rerank import shown
 from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.hybrid import Hybrid
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.stage import Patience, Reranking, rerank
-from agent.retrieval.rounds import Loop, Looped, Round, searches_by_part
+from agent.retrieval.rounds import Loop, Looped, searches_by_part
 from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import (
@@ -97,50 +99,6 @@ _WAITS_FOR = {
     "loop": "further rounds of searching",
     "page": "the database to give the texts of the hits",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """How a result came about, beside what the result says itself.
-
-    Attributes:
-        first: the reading that the first searches ran by.
-        later: the model's, when it arrived; then it is the result's intent.
-        answers: every step of the plan with its query and its raw hits, in the plan's order.
-        ranking: the fused ranking that pages are cut from, before reranking.
-        page: the result's hits, with their chunks.
-        stated: the constraints the first reading found in the question, with how sure each is.
-        calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search of the first round where the method has one.
-        rounds: how it was judged what was found, and searched on.
-        wanted: the filter that every hit satisfies.
-        elapsed_ms: per stage, in their order.
-        reranking: what a reranker made of the ranking; None where none was to.
-        passages: what stands under each number of the prompt, when one was made.
-        found: what `Pipeline.fuse` made the ranking of.
-        templates: of prompts, as they are in force for the tenant.
-        lookups: where the model searches itself: its searches, made after this was decided.
-    """
-
-    tenant: str
-    request: Request
-    scope: Scope
-    first: Intent
-    later: Intent | None
-    answers: tuple[Answer, ...]
-    ranking: tuple[Fused, ...]
-    page: tuple[Fused, ...]
-    stated: tuple[Stated, ...] = ()
-    calls: Calls = field(default_factory=Calls)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    elapsed_ms: Mapping[str, float] = field(default_factory=dict)
-    wanted: Filter | None = None
-    reranking: Reranking | None = None
-    passages: tuple[str, ...] = ()
-    found: Found | None = None
-    rounds: tuple[Round, ...] = ()
-    templates: prompts.Library = field(default_factory=prompts.packaged)
-    lookups: Lookups | None = None
 
 
 class _Clock:
@@ -676,7 +634,7 @@ class Pipeline:
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
-        return fusion.weighted_sum(found, weights=fusion.parse_weights(self.settings.fusion_weights))
+        return fusion.weighted_sum(found, weights=parse_weights(self.settings.fusion_weights))
 
     def _lexical_weight(self, found: fusion.Rankings, language: str, scope: Scope | None) -> float:
         if self.settings.lexical_weight is not None:
@@ -738,7 +696,7 @@ class Pipeline:
         self, asked: Asked, intent: Intent, pool: Sequence[Fused]
     ) -> tuple[list[Fused], tuple[str, ...]]:
         """The pool with the rank features of the settings; where feedback cannot be read, without it, which is said."""
-        features, scope = rank_features.parse(self.settings.rank_features), asked.scope
+        features, scope = parse_rank_features(self.settings.rank_features), asked.scope
         fields = filterable(scope)
         documents = [hit.id[:3] for hit in pool]
         said: Mapping[tuple[str, str, str], float] = {}

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent.answering.decision import Decision
 from agent.errors import BadSetting
-from agent.pipeline import RERANK_POOL, Decision, Pipeline
+from agent.pipeline import RERANK_POOL, Pipeline
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import ltr
 from agent.retrieval.rerank.features import NAMES, features

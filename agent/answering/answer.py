@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.answering import judge
+from agent.answering.decision import Decision
 from agent.answering.links import LinkGuard, safe
 from agent.answering.lookups import split
 from agent.answering.sentence_check import check, faithfulness, in_sentences, says_nothing_found
@@ -21,7 +22,6 @@ from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed, Reply
 from agent.llm.tokens import estimate_tokens
 from agent.options.languages import in_chinese
-from agent.pipeline import Decision
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder

@@ -1,13 +1,10 @@
 """Context: what stands around the passages found, in the same documents."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Literal
 
 from agent.llm.tokens import estimate_tokens
+from agent.types import Context
 from retrievers.core.types import Chunk, ChunkId
-
-Context = Literal["passage", "window", "section"]
-"""What a prompt shows of a document: the passages found; also those beside them; all under the same heading."""
 
 Around = Mapping[ChunkId, Mapping[ChunkId, Chunk]]
 """Per passage found, those that may be shown with it, by their ids."""

@@ -29,7 +29,7 @@ from retrievers.core.types import Chunk, Scope
 from retrievers.postgres.catalogue import filterable
 
 if TYPE_CHECKING:
-    from agent.pipeline import Decision
+    from agent.answering.decision import Decision
     from agent.settings import Settings
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from agent.errors import readable
-from agent.retrieval.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.retrieval.rank_features import FORM
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import FORM
 from agent.types import MAX_COMPLETE, MAX_TOP_K, Request, Result
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import OPERATORS

@@ -9,10 +9,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from agent.observe.logs import Sparing
 from agent.records.trace import encoded, storable
 from agent.types import Kind
 from retrievers.core.errors import Unavailable
+from retrievers.core.log_filter import Sparing
 from retrievers.core.types import Viewer, whole
 from retrievers.postgres.database import Database
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from agent.errors import BadSetting, readable
 from agent.llm.model import Call, Recorded
+from agent.options.rerankers import shown
 from agent.records.trace import REPLAYABLE, Json, shown_settings
-from agent.retrieval.rerank import shown
 from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.recorded import RecordedReranker

@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from agent.answering import answer as answering
 from agent.answering import assemble
-from agent.pipeline import Decision
+from agent.answering.decision import Decision
 from agent.retrieval.execute import Answer as Found
 from agent.retrieval.rerank.stage import Reranking
 from agent.settings import Settings

@@ -5,19 +5,14 @@ within one fused ranking only.
 """
 
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from retrievers.core.ranking import best_first, new_tuple
 from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
-Method = Literal["convex", "rrf", "weighted_sum"]
-
-LEAST_DEPTH, MOST_DEPTH = 10, 1000
-"""Hits that may be asked of each source."""
 PAGE = 10
 """Hits of a page where nothing else is asked for."""
 RANK_OFFSET = 60.0
@@ -30,11 +25,6 @@ _LEAST, _MOST = 0.3, 0.8
 # Of BM25's best over its tenth; around 0.35 where only common words were asked for.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
-
-WEIGHTS = "fulltext=0.05"
-"""Of `weighted_sum`, as in RAGFlow, where vectors have the rest."""
-_WEIGHT = re.compile(r"(?P<source>[a-z][a-z0-9_]*)\s*=\s*(?P<weight>[01](?:\.[0-9]+)?|\.[0-9]+)")
-_MOST_NAMED = 1 - 1e-9
 
 BOOST = 0.5
 """Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit.
@@ -139,25 +129,6 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
         # Without a weight among them, their own order still says more than none.
         shares, total = dict.fromkeys(present, 1.0), float(len(present))
     return _summed(rankings, measures, lambda source, hits: _min_max(hits, shares[source] / total))
-
-
-def parse_weights(text: str) -> dict[str, float]:
-    """The weights of a setting, such as "fulltext=0.05, web=0.2".
-
-    Raises:
-        ValueError: not of that form, or the weights leave nothing to the sources that are not named.
-    """
-    weights: dict[str, float] = {}
-    for one in filter(None, map(str.strip, text.split(","))):
-        found = _WEIGHT.fullmatch(one)
-        if found is None:
-            raise ValueError(f'"{one}" is no weight; they are written SOURCE=WEIGHT, between commas')
-        if found["source"] in weights:
-            raise ValueError(f'the source "{found["source"]}" has two weights')
-        weights[found["source"]] = float(found["weight"])
-    if math.fsum(weights.values()) > _MOST_NAMED:
-        raise ValueError("the weights must be below 1 together: sources without a weight share the rest")
-    return weights
 
 
 def fuse_searches(

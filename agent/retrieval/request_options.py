@@ -1,6 +1,6 @@
 """Settings that a request may have otherwise, and what a request may not ask of them."""
 
-from agent.retrieval import rank_features
+from agent.options import rank_features
 from agent.settings import Settings
 from agent.types import Request
 from retrievers.core.errors import BadRequest, listing

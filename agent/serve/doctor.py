@@ -11,11 +11,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from agent.llm.model import no_answer
 from agent.observe.health import LEAST_FREE_BYTES, free_bytes
-from agent.options import prompt_fields
-from agent.retrieval import rank_features
+from agent.options import prompt_fields, rank_features
+from agent.options.rank_features import RankFeature
+from agent.options.rerankers import shown
 from agent.retrieval.fusion import Fused
-from agent.retrieval.rank_features import RankFeature
-from agent.retrieval.rerank import shown
 from agent.retrieval.rerank.base import Reranker, check_scores
 from agent.serve import doctor_serve, doctor_sources
 from agent.serve.check import Check

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agent.options import rank_features
 from agent.records.trace import REPLAYABLE
-from agent.retrieval import rank_features
 from agent.serve import output
 from agent.serve.output import plain
 from retrievers.core.errors import BadRequest

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from agent.answering.context import Context
 from agent.errors import readable
-from agent.retrieval.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import FORM
 from agent.retrieval.highlight import Highlighter
-from agent.retrieval.rank_features import FORM
 from agent.serve.deadline import left_s
 from agent.types import (
     MAX_COMPLETE,
     MAX_TOP_K,
     Advisors,
+    Context,
     Conversation,
     Metadata,
     PerDocument,

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from agent.llm.model import Messages, Model, Reply
 from agent.llm.tokens import estimate_tokens
-from agent.observe.logs import Sparing
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
+from retrievers.core.log_filter import Sparing
 from retrievers.core.tasks import within
 from retrievers.postgres.database import Database
 from retrievers.postgres.tenants import State, Tenants

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from agent.answering import tool
 from agent.answering.answer import Answerer
+from agent.answering.decision import Decision
 from agent.chat import erasure
 from agent.chat.advisors.base import ChatAnswer
 from agent.chat.advisors.retrieval import Retrieval
@@ -35,7 +36,7 @@ from agent.errors import readable
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.llm.breaker import Breaker, Breakers
-from agent.pipeline import Decision, Pipeline, late, unfinished_scope
+from agent.pipeline import Pipeline, late, unfinished_scope
 from agent.records import replay as replaying
 from agent.records.observer import Observers
 from agent.records.trace import Trace, TraceStore

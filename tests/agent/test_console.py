@@ -20,8 +20,8 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
+from agent.options import rank_features
 from agent.records.trace import REPLAYABLE
-from agent.retrieval import rank_features
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.service.opening import open_service

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
+from agent.answering.decision import Decision
 from agent.intent.asking import parts_perhaps
 from agent.llm.breaker import FAILURES, Breaker
 from agent.llm.model import Calls, ModelFailed, open_model
-from agent.pipeline import Decision
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import Answer
 from agent.retrieval.fusion import Fused

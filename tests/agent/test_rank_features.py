@@ -10,10 +10,11 @@ from rich.console import Console
 from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.errors import BadSetting
+from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
 from agent.records.trace import TraceStore
 from agent.retrieval.fusion import Fused
-from agent.retrieval.rank_features import Known, RankFeature, apply, parse
+from agent.retrieval.rank_features import Known, apply
 from agent.serve.explaining import show_trace
 from agent.service.metering import Metering
 from agent.service.opening import worker_over

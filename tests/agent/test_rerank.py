@@ -18,8 +18,9 @@ from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.llm.breaker import Breaker
 from agent.llm.model import Call, Calls, ModelFailed, Recorded
+from agent.options.rerankers import kind_of
 from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank import kind_of, open_reranker
+from agent.retrieval.rerank import open_reranker
 from agent.retrieval.rerank.base import normalised, ordered
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.overlap import overlap

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from agent.pipeline import Decision
+from agent.answering.decision import Decision
 from agent.types import Answer, Citation, FinishReason, Prompt, Request, Result, Shape, Usage
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within

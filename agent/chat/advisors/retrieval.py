@@ -4,8 +4,9 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
+from agent.answering.decision import Decision
 from agent.chat.advisors.base import Call, End
-from agent.pipeline import Decision, Pipeline
+from agent.pipeline import Pipeline
 from agent.records.observer import Observers
 from agent.records.trace import Trace, TraceStore
 from agent.types import AskRequest, AugmentRequest, Prompt, Request, Result

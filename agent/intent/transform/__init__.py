@@ -10,13 +10,11 @@ import importlib
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
 from agent.intent.transform.base import Asked, Transform, Transformed
 from agent.llm.model import Model
+from agent.options.transforms import NAMES, Name
 
-Name = Literal["compress", "rewrite", "translate", "expand", "decompose", "stepback", "hyde"]
-NAMES: tuple[Name, ...] = get_args(Name)
 REPLACING: frozenset[Name] = frozenset({"compress", "rewrite", "translate"})
 
 _log = logging.getLogger(__name__)
