@@ -1,1 +1,1 @@
-"""Answering takes ranked hits and returns a prompt with numbered citations, and the checked answer of a model."""
+"""Answering takes ranked hits and returns a prompt with numbered citations, or a model's checked answer."""

@@ -1,1 +1,1 @@
-"""Chat takes a request of any door and returns its result after the advisors, the conversation and the record of it."""
+"""Chat takes a request and returns its result, with the advisors, the memory and the record around it."""

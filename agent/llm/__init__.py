@@ -1,1 +1,1 @@
-"""The model room takes messages and a deadline and returns a reply with its usage."""
+"""The model client takes messages and a deadline and returns a model's reply with its token usage."""

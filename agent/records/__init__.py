@@ -1,1 +1,1 @@
-"""Records takes what a question led to and returns its stored trace, and the result of running it again."""
+"""Records takes the decisions behind a result and returns a stored trace, or what a replay changed."""

@@ -1,1 +1,1 @@
-"""Service takes settings and returns the open service, with the rules and quotas of its tenants."""
+"""Service takes settings and returns an open service with the settings and quotas of each tenant."""

@@ -1,1 +1,1 @@
-"""Advisors: steps around the answer to a chat, one file each, behind the protocol in `base`."""
+"""An advisor takes a request before it is answered, and its end after, and returns it unchanged or changed."""
