@@ -14,38 +14,32 @@ from datetime import UTC, datetime
 from functools import partial
 
 import prompts
-from agent import (
-    assemble,
-    fusion,
-    lookups,
-    options,
-    prompt_fields,
-    rank_features,
-    relevance,
-    routes,
-    sources,
-    transform,
-)
-from agent.breaker import Breaker, Breakers
-from agent.context import Around, surroundings
-from agent.fusion import Fused
-from agent.highlight import Highlighter
+from agent.answering import assemble, lookups
+from agent.answering.context import Around, surroundings
+from agent.answering.decision import Decision
 from agent.intent import scope as scoping
-from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
+from agent.intent import sources, transform
+from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
-from agent.llm import Calls, Model
-from agent.lookups import Lookups
-from agent.loop import Loop, Looped, Round, searches_by_part
-from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
-from agent.rerank import shown
-from agent.rerank.base import Reranker
-from agent.rerank.hybrid import Hybrid
-from agent.rerank.llm import ListwiseReranker
-from agent.rerank.stage import Patience, Reranking, rerank
-from agent.retrieve import Answer, resting
-from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
+from agent.llm.breaker import Breaker, Breakers
+from agent.llm.model import Calls, Model
+from agent.llm.tokens import estimate_tokens
+from agent.options import prompt_fields
+from agent.options.fusion import parse_weights
+from agent.options.rank_features import parse as parse_rank_features
+from agent.options.rerankers import shown
+from agent.retrieval import fusion, rank_features, relevance, request_options, routes
+from agent.retrieval.execute import Answer, resting
+from agent.retrieval.fusion import Fused
+from agent.retrieval.highlight import Highlighter
+from agent.retrieval.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
+from agent.retrieval.rerank.base import Reranker
+from agent.retrieval.rerank.hybrid import Hybrid
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.stage import Patience, Reranking, rerank
+from agent.retrieval.rounds import Loop, Looped, searches_by_part
+from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.tokens import estimate_tokens
 from agent.types import (
     AskRequest,
     AugmentRequest,
@@ -81,7 +75,8 @@ SUPERSEDED_WEIGHT = 0.5
 GLOSSED_WEIGHT = 0.8
 """Of the same search in the English of a dictionary."""
 
-# Of what is left of the request's time, and of a request's time by the settings: see `agent.rerank.stage.Patience`.
+# Of what is left of the request's time, and of a request's time by the settings: see
+# `agent.retrieval.rerank.stage.Patience`.
 _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
@@ -104,50 +99,6 @@ _WAITS_FOR = {
     "loop": "further rounds of searching",
     "page": "the database to give the texts of the hits",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """How a result came about, beside what the result says itself.
-
-    Attributes:
-        first: the reading that the first searches ran by.
-        later: the model's, when it arrived; then it is the result's intent.
-        answers: every step of the plan with its query and its raw hits, in the plan's order.
-        ranking: the fused ranking that pages are cut from, before reranking.
-        page: the result's hits, with their chunks.
-        stated: the constraints the first reading found in the question, with how sure each is.
-        calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search of the first round where the method has one.
-        rounds: how it was judged what was found, and searched on.
-        wanted: the filter that every hit satisfies.
-        elapsed_ms: per stage, in their order.
-        reranking: what a reranker made of the ranking; None where none was to.
-        passages: what stands under each number of the prompt, when one was made.
-        found: what `Pipeline.fuse` made the ranking of.
-        templates: of prompts, as they are in force for the tenant.
-        lookups: where the model searches itself: its searches, made after this was decided.
-    """
-
-    tenant: str
-    request: Request
-    scope: Scope
-    first: Intent
-    later: Intent | None
-    answers: tuple[Answer, ...]
-    ranking: tuple[Fused, ...]
-    page: tuple[Fused, ...]
-    stated: tuple[Stated, ...] = ()
-    calls: Calls = field(default_factory=Calls)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    elapsed_ms: Mapping[str, float] = field(default_factory=dict)
-    wanted: Filter | None = None
-    reranking: Reranking | None = None
-    passages: tuple[str, ...] = ()
-    found: Found | None = None
-    rounds: tuple[Round, ...] = ()
-    templates: prompts.Library = field(default_factory=prompts.packaged)
-    lookups: Lookups | None = None
 
 
 class _Clock:
@@ -350,7 +301,7 @@ class Pipeline:
             request = request.model_copy(update={"collection": self.default_collection})
         try:
             request = routes.routed(request, self.settings.routes, self.sources)
-            viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
+            viewer, settings = Viewer.of(who), request_options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
             return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
@@ -366,7 +317,7 @@ class Pipeline:
     ) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(who, request)
-        options.check_fields(request, scope)
+        request_options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
         if isinstance(request, AskRequest) and request.mode == "tool" and self.model is not None:
@@ -683,7 +634,7 @@ class Pipeline:
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
-        return fusion.weighted_sum(found, weights=fusion.parse_weights(self.settings.fusion_weights))
+        return fusion.weighted_sum(found, weights=parse_weights(self.settings.fusion_weights))
 
     def _lexical_weight(self, found: fusion.Rankings, language: str, scope: Scope | None) -> float:
         if self.settings.lexical_weight is not None:
@@ -745,7 +696,7 @@ class Pipeline:
         self, asked: Asked, intent: Intent, pool: Sequence[Fused]
     ) -> tuple[list[Fused], tuple[str, ...]]:
         """The pool with the rank features of the settings; where feedback cannot be read, without it, which is said."""
-        features, scope = rank_features.parse(self.settings.rank_features), asked.scope
+        features, scope = parse_rank_features(self.settings.rank_features), asked.scope
         fields = filterable(scope)
         documents = [hit.id[:3] for hit in pool]
         said: Mapping[tuple[str, str, str], float] = {}

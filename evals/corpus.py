@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from agent.app import Service
+from agent.service.service import Service
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection

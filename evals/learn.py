@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.rerank.features import NAMES, Matrix
-from agent.rerank.ltr import Model, import_lightgbm
+from agent.retrieval.rerank.features import NAMES, Matrix
+from agent.retrieval.rerank.ltr import Model, import_lightgbm
 from evals import metrics
 
 METRIC = "nDCG@10"

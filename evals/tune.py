@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.app import Service
+from agent.answering.decision import Decision
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.opening import open_service
-from agent.pipeline import RERANK_POOL, Decision, Pipeline
-from agent.rerank import ltr
-from agent.rerank.features import NAMES, features
-from agent.search import Found
+from agent.pipeline import RERANK_POOL, Pipeline
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank import ltr
+from agent.retrieval.rerank.features import NAMES, features
+from agent.retrieval.search import Found
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
 from evals import learn, metrics

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agent.observe import logs
 from agent.settings import Settings
+from retrievers.core import log_filter
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -144,8 +144,8 @@ def logging_of_its_own() -> Iterator[None]:
 @pytest.fixture
 def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the log says sparingly it says once in this test, however long that takes and whatever came before."""
-    monkeypatch.setattr(logs, "_SPARING_S", math.inf)
+    monkeypatch.setattr(log_filter, "_SPARING_S", math.inf)
     for logger in logging.root.manager.loggerDict.values():
         for one in getattr(logger, "filters", ()):
-            if isinstance(one, logs.Sparing):
+            if isinstance(one, log_filter.Sparing):
                 monkeypatch.setattr(one, "_due_s", {})

@@ -14,8 +14,8 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from agent.app import Service
-from agent.opening import open_service
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Answer, Prompt, Result
 from retrievers.core.fields import Field

@@ -19,8 +19,8 @@ from agent.intent.model.reply import ModelReading
 from agent.intent.reading import LIKELY, SURE, Reading, Stated, question_language
 from agent.intent.rejected import RejectedValue
 from agent.intent.rules import Context, RulesReading
+from agent.intent.sources import WEB, cheapest_world, usual
 from agent.intent.text import readable
-from agent.sources import WEB, cheapest_world, usual
 from agent.types import Intent, Message, Missing, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable

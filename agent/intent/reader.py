@@ -13,20 +13,20 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import TypeVar
 
-from agent import sqlwriter, transform
-from agent.breaker import Breaker
-from agent.intent import rules, turn
+from agent.intent import rules, transform, turn
 from agent.intent.caller import Offered, Stating, ignored_by
 from agent.intent.derived import nouns_of
 from agent.intent.model import ask as model_step
+from agent.intent.model import sqlwriter
 from agent.intent.reading import Reading, Transforms, question_language
 from agent.intent.rules import Context, RulesReading
+from agent.intent.sources import WEB
 from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
-from agent.llm import Calls, Model, ModelFailed
+from agent.intent.transform.base import Asked as Transformable
+from agent.llm.breaker import Breaker
+from agent.llm.model import Calls, Model, ModelFailed
 from agent.settings import Settings
-from agent.sources import WEB
-from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged
 from retrievers.core.errors import BadRequest, Unavailable

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agent.llm import Calls
-from agent.sources import usual
+from agent.intent.sources import usual
+from agent.llm.model import Calls
 from agent.types import Intent, Request, SourceChoice
 from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Card, Scope

@@ -14,10 +14,10 @@ from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
 from agent.intent.reading import SURE
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
+from agent.intent.sources import usual
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
-from agent.sources import usual
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue

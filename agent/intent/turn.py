@@ -22,10 +22,10 @@ import rjieba
 
 from agent.intent import lexicon, smalltalk
 from agent.intent.reading import LIKELY
+from agent.intent.sources import cheapest_world
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
-from agent.sources import cheapest_world
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope

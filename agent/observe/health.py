@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.breaker import State
-from agent.retrieve import Answer
+from agent.llm.breaker import State
+from agent.retrieval.execute import Answer
 from retrievers.core.errors import TooCostly, Unavailable
 from retrievers.core.tasks import within
 
 if TYPE_CHECKING:
-    from agent.app import Service
-    from agent.trace import Trace
+    from agent.records.trace import Trace
+    from agent.service.service import Service
 
 LEAST_FREE_BYTES = 1 << 30
 """With less on the disk, the embedded database is in danger."""
@@ -50,7 +50,7 @@ class Part:
 
 
 class Health:
-    """The parts of one service; an observer of its questions, see `agent.observe.observer`."""
+    """The parts of one service; an observer of its questions, see `agent.records.observer`."""
 
     def __init__(self, service: "Service") -> None:
         settings = service.settings

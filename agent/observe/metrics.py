@@ -15,9 +15,9 @@ from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from agent.app import Service
     from agent.observe.health import Health
-    from agent.trace import Trace
+    from agent.records.trace import Trace
+    from agent.service.service import Service
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -36,7 +36,7 @@ class Gate(Protocol):
 
 
 class Metrics:
-    """The figures of one service since it started; an observer of its questions, see `agent.observe.observer`.
+    """The figures of one service since it started; an observer of its questions, see `agent.records.observer`.
 
     Args:
         health: what it says of each part is shown as well.

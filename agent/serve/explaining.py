@@ -9,15 +9,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agent import rank_features
+from agent.options import rank_features
+from agent.records.trace import REPLAYABLE
 from agent.serve import output
 from agent.serve.output import plain
-from agent.trace import REPLAYABLE
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import in_words
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from retrievers.ingest.run import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
 
 _LINE_EVERY_S = 10.0
 _MOST_FAILURES_SHOWN = 100

@@ -14,8 +14,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from agent.app import Service
 from agent.serve.mcp import build_server, unreadable
+from agent.service.service import Service
 from retrievers.core.types import Viewer
 from retrievers.text import glosses
 

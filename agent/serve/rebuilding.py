@@ -9,7 +9,7 @@ from agent.serve.jobscommand import shown, until_over
 from retrievers.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
     from retrievers.ingest.jobs import Job
 

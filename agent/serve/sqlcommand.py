@@ -15,7 +15,7 @@ from retrievers.postgres.guard import Verdict, judge
 from retrievers.postgres.sql_view import View, Views
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
 
 _CELL_CHARACTERS = 60
 

@@ -13,7 +13,7 @@ from retrievers.ingest.run import Failure, Report
 from retrievers.sync.sources import open_source
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.sync.mirror import Mirror, Mirrored
     from retrievers.sync.plan import Plan
     from retrievers.sync.schedule import Followed

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from agent.context import Context
 from agent.errors import readable
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.highlight import Highlighter
-from agent.rank_features import FORM
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import FORM
+from agent.retrieval.highlight import Highlighter
 from agent.serve.deadline import left_s
 from agent.types import (
     MAX_COMPLETE,
     MAX_TOP_K,
     Advisors,
+    Context,
     Conversation,
     Metadata,
     PerDocument,
@@ -34,7 +34,7 @@ from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_text, prompt_value
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
 
 MOST_DESCRIBED = 20

@@ -19,14 +19,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from agent.app import Service
-from agent.erasure import Erased
+from agent.chat.erasure import Erased
 from agent.errors import BadSetting
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import check_exposure, identifier
 from agent.serve.testing import serving
 from agent.serve.tokens import Tokens
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest, NotFound

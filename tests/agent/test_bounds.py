@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.fusion import Fused
-from agent.llm import ModelFailed, Reply
-from agent.llm_chat import Chat, LiteLLMWire, OpenAIWire
-from agent.rerank.http import HttpReranker
-from agent.rerank.litellm import LiteLLMReranker
+from agent.llm.model import ModelFailed, Reply
+from agent.llm.wire import Chat, LiteLLMWire, OpenAIWire
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.http import HttpReranker
+from agent.retrieval.rerank.litellm import LiteLLMReranker
 from agent.testing import Fault, ScriptedServer
 from retrievers import cloud, web
 from retrievers.core.errors import Unavailable
@@ -168,8 +168,8 @@ def litellm() -> Any:
 def small_limits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
-    monkeypatch.setattr("agent.llm_chat._LARGEST_WHOLE", BYTES)
-    monkeypatch.setattr("agent.llm_chat._MOST_VALUES", VALUES)
+    monkeypatch.setattr("agent.llm.wire._LARGEST_WHOLE", BYTES)
+    monkeypatch.setattr("agent.llm.wire._MOST_VALUES", VALUES)
     monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
 
 

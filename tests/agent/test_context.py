@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent import Service, open_service
-from agent.assemble import Assembled, assemble
-from agent.context import Context, surroundings
+from agent.answering.assemble import Assembled, assemble
+from agent.answering.context import surroundings
+from agent.llm.tokens import estimate_tokens
 from agent.settings import Settings
-from agent.tokens import estimate_tokens
-from agent.types import Citation, Prompt
+from agent.types import Citation, Context, Prompt
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document

@@ -15,10 +15,10 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.fields import Field
 from retrievers.ingest.read import read_record

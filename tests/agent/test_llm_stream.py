@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent.llm import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_model
-from agent.llm_chat import Chat, LiteLLMWire
-from agent.llm_json import Spoken, without_thoughts
+from agent.llm.json import Spoken, without_thoughts
+from agent.llm.model import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_model
+from agent.llm.wire import Chat, LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.embed import remote
 

@@ -13,17 +13,17 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
-from agent.breaker import FAILURES, Breaker
-from agent.coverage import coverage, stands_out
-from agent.fusion import Fused
+from agent.answering.decision import Decision
 from agent.intent.asking import parts_perhaps
-from agent.llm import Calls, ModelFailed, open_model
-from agent.loop import answers_first, next_searches, searches_by_part
-from agent.pipeline import Decision
-from agent.retrieve import Answer
+from agent.llm.breaker import FAILURES, Breaker
+from agent.llm.model import Calls, ModelFailed, open_model
+from agent.retrieval.coverage import coverage, stands_out
+from agent.retrieval.execute import Answer
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rounds import answers_first, next_searches, searches_by_part
+from agent.retrieval.sufficiency import MOST_PARTS, Part, Question, judge
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
-from agent.sufficiency import MOST_PARTS, Part, Question, judge
 from agent.testing import Fault, ScriptedServer
 from agent.types import AugmentRequest, Intent, Outcome, Request, Result, Step
 from retrievers.core.errors import Unavailable
@@ -270,7 +270,7 @@ async def test_without_the_rarity_of_words_what_was_found_is_the_answer(
     async def fail(*_: Any) -> None:
         raise Unavailable("PostgreSQL", "the connection was lost")
 
-    monkeypatch.setattr("agent.loop.coverage", fail)
+    monkeypatch.setattr("agent.retrieval.rounds.coverage", fail)
     async with opened(owner_url, service_url) as service:
         result, decision = await decided(service, TWO_THINGS)
         assert rounds(decision) == [("rules", "failed")]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.rerank.features import NAMES, features
-from agent.rerank.ltr import FILE, Model, load, open_ranker, save
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.features import NAMES, features
+from agent.retrieval.rerank.ltr import FILE, Model, load, open_ranker, save
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId
 

@@ -13,15 +13,15 @@ import httpx2
 import pytest
 from pydantic import ValidationError
 
-from agent.app import Service
-from agent.breaker import FAILURES
+from agent.llm.breaker import FAILURES
 from agent.observe.logs import secrets_of
-from agent.opening import open_service
 from agent.serve import doctor, doctor_sources
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
+from agent.service.opening import open_service
+from agent.service.service import Service
+from agent.service.tenancy import TenantChanges
 from agent.settings import FILE, Settings, load_settings
-from agent.tenancy import TenantChanges
 from agent.testing import Fault, Request, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.errors import BadRequest

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent.answer import Answerer
-from agent.app import Service
-from agent.chat import Chat
+from agent.answering.answer import Answerer
+from agent.chat.chat import Chat
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.metering import Metering
-from agent.opening import worker_over
+from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
-from agent.rank_features import Known, RankFeature, apply, parse
+from agent.records.trace import TraceStore
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rank_features import Known, apply
 from agent.serve.explaining import show_trace
+from agent.service.metering import Metering
+from agent.service.opening import worker_over
+from agent.service.service import Service
 from agent.settings import Settings, load_settings
-from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field, Values

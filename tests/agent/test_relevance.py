@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.relevance import Evidence, Weights, features, relevance, weighed, weights
+from agent.retrieval.relevance import Evidence, Weights, features, relevance, weighed, weights
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
 from agent.settings import Settings
@@ -68,7 +68,7 @@ def test_relevance_is_a_logistic_regression():
 
 
 def test_the_search_that_speaks_most_for_a_passage_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agent.relevance.weights", lambda: Weights(0.1, {"words+near": BOTH}))
+    monkeypatch.setattr("agent.retrieval.relevance.weights", lambda: Weights(0.1, {"words+near": BOTH}))
     weak, strong = Evidence({A: 1.0}, {A: 0.1}, 8.0), Evidence({A: 8.0}, {A: 0.9}, 8.0)
     assert relevance([weak, strong], [A]) == relevance([strong], [A]) > relevance([weak], [A])
     assert relevance([], [A]).tolist() == [0.0]
@@ -146,7 +146,7 @@ async def test_what_cannot_be_judged_in_time_is_no_reason_to_say_nothing(
     async def late(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr("agent.relevance.judge", late)
+    monkeypatch.setattr("agent.retrieval.relevance.judge", late)
     result = await service.retrieve(STORM, collection="notes", min_relevance=0.5)
     assert (result.status, result.degraded) == ("found", ("relevance_unavailable",))
     assert {hit.relevance for hit in result.hits} == {None}

@@ -15,15 +15,16 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
-from agent.breaker import Breaker
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.llm import Call, Calls, ModelFailed, Recorded
-from agent.rerank import kind_of, open_reranker
-from agent.rerank.base import normalised, ordered
-from agent.rerank.llm import ListwiseReranker
-from agent.rerank.overlap import overlap
-from agent.rerank.stage import Patience, rerank
+from agent.llm.breaker import Breaker
+from agent.llm.model import Call, Calls, ModelFailed, Recorded
+from agent.options.rerankers import kind_of
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank import open_reranker
+from agent.retrieval.rerank.base import normalised, ordered
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.overlap import overlap
+from agent.retrieval.rerank.stage import Patience, rerank
 from agent.serve import doctor, explaining
 from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
@@ -447,7 +448,7 @@ class Ordering:
 
 @asynccontextmanager
 async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, ScriptedServer]]:
-    from agent.llm import open_model
+    from agent.llm.model import open_model
 
     with ScriptedServer(replies) as server:
         model = open_model("openai/m", base_url=server.base_url)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.breaker import FAILURES, Breakers
 from agent.intent.reading import Off, question_language, stated_alone
-from agent.retrieve import Answer, Sources, climb, retrieve
-from agent.router import Rung
+from agent.llm.breaker import FAILURES, Breakers
+from agent.retrieval.execute import Answer, Sources, climb, retrieve
+from agent.retrieval.router import Rung
 from agent.types import Relaxed, Request, Step
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.filters import Compare, Filter

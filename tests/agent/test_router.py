@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.router import Constraints, Limits, Plan, conjuncts, constraints_of, joined, plan
+from agent.retrieval.router import Constraints, Limits, Plan, conjuncts, constraints_of, joined, plan
 from agent.types import Intent, SourceChoice
 from retrievers.core.errors import BadFilter, Unavailable
 from retrievers.core.fields import Field

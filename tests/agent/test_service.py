@@ -23,7 +23,7 @@ from psycopg.conninfo import make_conninfo
 from agent import Service, open_service
 from agent.intent.reading import Reading, Transforms, stated_alone
 from agent.pipeline import Pipeline
-from agent.router import joined
+from agent.retrieval.router import joined
 from agent.settings import Settings
 from agent.types import Intent, Request, Result
 from retrievers.core.aggregates import Aggregate
@@ -552,7 +552,7 @@ async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_sc
     assert result.degraded == ("intent_model_unavailable",)
     (record,) = caplog.records
     assert re.fullmatch(r"the model's reading was not used: no answer within [\d.]+ s", record.message)
-    for name in ("agent.search", "agent.intent.reader"):
+    for name in ("agent.retrieval.search", "agent.intent.reader"):
         # Where no handler is found, Python itself prints.
         assert logging.getLogger(name).handlers
 

@@ -13,12 +13,12 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.app import Service
 from agent.errors import BadSetting
-from agent.opening import open_service
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.jobs import Jobs

@@ -11,11 +11,12 @@ from typing import Any, get_args
 
 import pytest
 
-from agent.llm import Model, ModelFailed, open_model
-from agent.sqlwriter import statement_in, write
+from agent.intent.model.sqlwriter import statement_in, write
+from agent.intent.transform import Applied, apply, load
+from agent.intent.transform.base import Asked, Transformed
+from agent.llm.model import Model, ModelFailed, open_model
+from agent.options.transforms import NAMES, Name
 from agent.testing import Fault, ScriptedServer
-from agent.transform import NAMES, Applied, Name, apply, load
-from agent.transform.base import Asked, Transformed
 from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues

@@ -15,14 +15,14 @@ from mcp import Client
 from mcp_types import TextContent, TextResourceContents
 
 from agent import Service, open_service
-from agent import tool as function_tool
-from agent.faithfulness import in_sentences
+from agent.answering import tool as function_tool
+from agent.answering.sentence_check import in_sentences
+from agent.answering.tool import output
 from agent.serve import mcp, tools
 from agent.serve.mcp import build_server
 from agent.serve.tools import CitedAnswer, for_a_model
 from agent.settings import Settings
 from agent.testing import Request, ScriptedServer
-from agent.tool import output
 from agent.types import Intent, Message
 from retrievers.ingest.documents import Document
 from retrievers.testing import processor_s

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent.intent.model.schema import KINDS, OPS, ORDERS
-from agent.llm_json import BadReply, json_in
+from agent.llm.json import BadReply, json_in
 from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
 from retrievers.core.errors import listing
 from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shown

@@ -12,10 +12,10 @@ import httpx2
 import psycopg
 import pytest
 
-from agent import erasure
-from agent.erasure import Erased
-from agent.memory import Turn
-from agent.records import Asking
+from agent.chat import erasure
+from agent.chat.erasure import Erased
+from agent.chat.exchanges import Asking
+from agent.chat.memory import Turn
 from agent.serve import cli
 from retrievers.core.errors import BadRequest, NotFound
 from retrievers.core.types import Viewer, whole

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.llm import open_model
-from agent.memory import KEPT, WINDOW, Memory, Turn, joined
+from agent.chat.memory import KEPT, WINDOW, Memory, Turn, joined
+from agent.llm.model import open_model
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
 from retrievers.postgres.database import Database
@@ -95,7 +95,7 @@ async def test_the_tokens_of_a_summary_are_told_with_whose_conversation_it_is(da
 async def test_nobody_waits_for_a_summary_and_without_it_the_window_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("agent.memory._DRAIN_S", 0.05)
+    monkeypatch.setattr("agent.chat.memory._DRAIN_S", 0.05)
     server = ScriptedServer(["Too late."], faults=[Fault(delay_s=20)])
     async with remembering(database, server) as memory:
         await memory.add("t", "c", turns(1, 30))
