@@ -226,7 +226,12 @@ MANUAL = "\n\n".join(
 async def service(owner_url: str, service_url: str, tmp_path: Path) -> AsyncIterator[Service]:
     (tmp_path / "copy.md").write_text(MANUAL.replace("zebra", "giraffe").replace("storm", "gale"))
     settings = Settings(
-        database_url=owner_url, service_url=service_url, local=tmp_path, intent="off", timeout_s=120, source_timeout_s=100
+        database_url=owner_url,
+        service_url=service_url,
+        local=tmp_path,
+        intent="off",
+        timeout_s=120,
+        source_timeout_s=100,
     )
     async with open_service(settings) as service:
         await service.ingest([Document("m", "manual", "Manual", MANUAL, metadata={"year": 2024})], "docs")
