@@ -72,7 +72,7 @@ def no_answer(given_s: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CallUsage:
     """What a call used, repeated tries included as far as the server counted them.
 
     Attributes:
@@ -83,9 +83,9 @@ class Usage:
     completion_tokens: int = 0
     cost: float | None = None
 
-    def __add__(self, other: "Usage") -> "Usage":
+    def __add__(self, other: "CallUsage") -> "CallUsage":
         costs = [one.cost for one in (self, other) if one.cost is not None]
-        return Usage(
+        return CallUsage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             sum(costs) if costs else None,
@@ -96,7 +96,7 @@ class Usage:
         return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "cost": self.cost}
 
     @classmethod
-    def from_json(cls, data: object) -> "Usage":
+    def from_json(cls, data: object) -> "CallUsage":
         """The usage a server or a recording states; what is no number counts as unsaid."""
         given = data if isinstance(data, Mapping) else {}
         prompt, completion, cost = (given.get(key) for key in ("prompt_tokens", "completion_tokens", "cost"))
@@ -122,7 +122,7 @@ class Reply:
 
     text: str
     parsed: Any = None
-    usage: Usage = Usage()
+    usage: CallUsage = CallUsage()
     model: str = ""
     attempts: int = 1
     elapsed_ms: float = 0.0
@@ -189,14 +189,14 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One call of a model, as a trace or a recording keeps it. `text` is None when it failed, `error` says why."""
 
     stage: str
     key: Mapping[str, Any]
     text: str | None
     model: str = ""
-    usage: Usage = Usage()
+    usage: CallUsage = CallUsage()
     attempts: int = 0
     elapsed_ms: float = 0.0
     error: str | None = None
@@ -210,7 +210,7 @@ class Call:
         return line | ({"error": self.error} if self.error else {})
 
     @classmethod
-    def from_json(cls, data: object) -> "Call":
+    def from_json(cls, data: object) -> "ModelCall":
         """A call from a line of a recording or from a trace. `reply` may stand for `text`; other keys are notes.
 
         Raises:
@@ -230,7 +230,7 @@ class Call:
             key=data["key"],
             text=text if isinstance(text, str) else None,
             model=str(data.get("model") or ""),
-            usage=Usage.from_json(data.get("usage")),
+            usage=CallUsage.from_json(data.get("usage")),
             error=error if isinstance(error, str) else None,
             tool_calls=tuple(one for one in data.get("tool_calls") or () if isinstance(one, dict)),
         )
@@ -240,7 +240,7 @@ class Call:
 class Calls:
     """The calls of one request, in the order in which they ended."""
 
-    records: list[Call] = field(default_factory=list)
+    records: list[ModelCall] = field(default_factory=list)
 
     def watch(self, model: Model) -> Model:
         """The model, its calls noted here."""
@@ -320,7 +320,7 @@ class _Watched:
         else:
             reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
         elapsed_ms = round(elapsed_s * 1000, 3)
-        failed = Call(stage, key, None, self.model.name, attempts=tries.count, elapsed_ms=elapsed_ms, error=reason)
+        failed = ModelCall(stage, key, None, self.model.name, attempts=tries.count, elapsed_ms=elapsed_ms, error=reason)
         self.calls.records.append(failed)
 
     async def probe(self, deadline: float) -> str:
@@ -338,7 +338,7 @@ class Recorded:
         name: what it is called in errors and replies.
     """
 
-    def __init__(self, calls: Iterable[Call], name: str = "the recording") -> None:
+    def __init__(self, calls: Iterable[ModelCall], name: str = "the recording") -> None:
         self.name = name
         self._calls = {_identity(call.stage, call.key): call for call in calls}
 
@@ -358,7 +358,7 @@ class Recorded:
             if not line.strip():
                 continue
             try:
-                calls.append(Call.from_json(json.loads(line)))
+                calls.append(ModelCall.from_json(json.loads(line)))
             except (ValueError, RecursionError) as error:
                 raise BadSetting(f"the recording {path}, line {place}: {error}", where="llm") from error
         return cls(calls, f"the recording {path}")
@@ -397,7 +397,7 @@ class Recorded:
         reason: FinishReason = "tool_calls" if call.tool_calls else "stop"
         yield Reply(text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls)
 
-    def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[Call, str]:
+    def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[ModelCall, str]:
         """The call with its text; raises ModelFailed where there is none."""
         call = self._calls.get(_identity(stage, key))
         if call is None:
@@ -462,7 +462,7 @@ class Recorder:
                     self._append(_call(stage, key, piece))
                 yield piece
 
-    def _append(self, call: Call) -> None:
+    def _append(self, call: ModelCall) -> None:
         # A model may write half of a surrogate pair, which no file can hold.
         line = json.dumps(call.to_json(), ensure_ascii=False).encode(errors="replace") + b"\n"
         try:
@@ -509,8 +509,8 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
     return open_chat(name, base_url=base_url, api_key=api_key)
 
 
-def _call(stage: str, key: Mapping[str, Any], reply: Reply) -> Call:
-    return Call(
+def _call(stage: str, key: Mapping[str, Any], reply: Reply) -> ModelCall:
+    return ModelCall(
         stage, key, reply.text, reply.model, reply.usage, reply.attempts, reply.elapsed_ms,
         tool_calls=reply.tool_calls,
     )  # fmt: skip

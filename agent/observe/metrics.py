@@ -25,7 +25,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """By name; what else a caller makes up is counted together."""
 
 
-class Gate(Protocol):
+class GateCounts(Protocol):
     """Lets in so many requests at once, see `agent.serve.http.admission`."""
 
     @property
@@ -43,7 +43,7 @@ class Metrics:
         gates: what requests wait for, by name.
     """
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Standing(service, health, gates))
@@ -178,7 +178,7 @@ def kind_of(request: Request) -> str:
 class _Standing(Collector):
     """What stands somewhere already, read when somebody looks."""
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
 
     def collect(self) -> Iterable[Metric]:

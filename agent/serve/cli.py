@@ -181,7 +181,7 @@ def sync(
     """Have a collection follow a source: what is new is added, what has changed replaced, what is gone deleted."""
     from agent.serve import syncing
 
-    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
+    asked = syncing.SyncArguments(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
     syncing.check_arguments(asked)
     return _with_service(lambda service: syncing.run(service, asked, as_json=as_json))
 

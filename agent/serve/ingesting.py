@@ -86,7 +86,7 @@ def _summary(collection: str, report: Report, elapsed_s: float) -> str:
 
 
 @dataclass
-class _Meter:
+class _ProgressMeter:
     """How far an ingestion is: of what was read, the share of documents that is done."""
 
     read_bytes: int = 0
@@ -114,10 +114,10 @@ class _Meter:
 
 
 @contextmanager
-def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
+def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_ProgressMeter]:
     total = input_bytes(sources)
     if not sys.stderr.isatty():
-        yield _Lines(total)
+        yield _ProgressLines(total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -133,7 +133,7 @@ def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
         task = bar.add_task("", total=total or None, documents=0, rate=0.0)
         started = time.monotonic()
 
-        class Bar(_Meter):
+        class Bar(_ProgressMeter):
             def show(self) -> None:
                 rate = self.report.done / max(time.monotonic() - started, 0.1)
                 bar.update(task, completed=self.done_bytes, documents=self.report.done, rate=rate)
@@ -141,7 +141,7 @@ def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
         yield Bar()
 
 
-class _Lines(_Meter):
+class _ProgressLines(_ProgressMeter):
     """Progress where there is no terminal: a line every ten seconds."""
 
     def __init__(self, total: int) -> None:

@@ -23,7 +23,7 @@ _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SyncArguments:
     """What was said on the command line; None where nothing was.
 
     Attributes:
@@ -41,15 +41,15 @@ class Asked:
     forget: str | None = None
 
 
-def check_arguments(asked: Asked) -> None:
+def check_arguments(asked: SyncArguments) -> None:
     """Raises:
     BadRequest: what was said excludes each other.
     """
-    if asked.forget is not None and asked != Asked(None, None, asked.tenant, forget=asked.forget):
+    if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
         raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
-async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
+async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
     """Sync and say what was done; 0 when every document was stored, 2 when one was bad, 1 when too many would go."""
     if asked.forget is not None:
         gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
@@ -67,7 +67,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
         _show_plan(mirror, plan, as_json=as_json)
         return 1 if plan.refused else 2 if plan.failed else 0
     started = time.monotonic()
-    id, report = await service.sync(mirror, force=asked.force, progress=_Lines())
+    id, report = await service.sync(mirror, force=asked.force, progress=_SyncProgress())
     for note in report.notes:
         output.note(note)
     _show_failures(report.failed)
@@ -80,7 +80,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
     return 2 if report.failed else 0
 
 
-def _mirror(service: "Service", asked: Asked, source: str) -> "Mirror":
+def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
     options = {"table": asked.table, "query": asked.query, "updated_at": asked.updated_at}
     known = service.settings.sync.get(source)
     if known is None:
@@ -99,7 +99,7 @@ def _named(settings: Settings) -> str:
     return f", or one that the settings name: {names}" if names else ""
 
 
-class _Lines:
+class _SyncProgress:
     """Progress: a line every ten seconds."""
 
     def __init__(self) -> None:

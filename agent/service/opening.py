@@ -19,9 +19,9 @@ from agent.chat.advisors.base import Advisor
 from agent.chat.advisors.guard import Guard
 from agent.chat.advisors.log import Log
 from agent.chat.advisors.memory import Remember
-from agent.chat.advisors.record import Record
+from agent.chat.advisors.record import RecordAdvisor
 from agent.chat.chat import Chat
-from agent.chat.exchanges import Records
+from agent.chat.exchanges import ExchangeStore
 from agent.chat.memory import Memory
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
@@ -119,8 +119,8 @@ async def open_service(
                             templates=templates,
                         )  # fmt: skip
                         await stack.enter_async_context(memory)
-                        records = await stack.enter_async_context(Records(database, days))
-                        around += [Record(records), Remember(memory)]
+                        records = await stack.enter_async_context(ExchangeStore(database, days))
+                        around += [RecordAdvisor(records), Remember(memory)]
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)

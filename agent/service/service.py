@@ -27,10 +27,10 @@ from agent.answering.answer import Answerer
 from agent.answering.decision import Decision
 from agent.chat import erasure
 from agent.chat.advisors.base import ChatAnswer
-from agent.chat.advisors.retrieval import Retrieval
+from agent.chat.advisors.retrieval import RetrievalAdvisor
 from agent.chat.chat import Chat, result_of
 from agent.chat.erasure import Erased
-from agent.chat.exchanges import Exchange, Records
+from agent.chat.exchanges import Exchange, ExchangeStore
 from agent.chat.memory import Memory
 from agent.errors import readable
 from agent.intent.derived import derive, with_derived
@@ -123,7 +123,7 @@ class Service:
     chats: Chat
     metering: Metering
     memory: Memory | None = None
-    records: Records | None = None
+    records: ExchangeStore | None = None
     observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Result:
@@ -183,7 +183,7 @@ class Service:
         """The request let in and on its way through the advisors, as its tenant has them; see `Chat.stream`."""
         at = datetime.now(UTC)
         async with self._admitted(who, request) as (desk, asked):
-            retrieval = Retrieval(desk.pipeline, self.traces, self.observers)
+            retrieval = RetrievalAdvisor(desk.pipeline, self.traces, self.observers)
             stream = self.chats.stream(who, asked, at, more=[retrieval], answerer=desk.answerer)
             async with aclosing(stream) as pieces:
                 async for piece in pieces:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from agent import open_service
 from agent.serve import doctor_sources
 from agent.settings import Settings
-from agent.testing import Fault, Request, ScriptedServer
+from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers.cloud import acs3, bedrock, build
 from retrievers.cloud.retriever import FORMS, Cloud
 from retrievers.core.errors import BadRequest, Unavailable
@@ -290,7 +290,7 @@ async def test_openai_is_asked_for_passages_of_its_files():
     assert second.body["filters"] == RED_SINCE
 
 
-def pipeline(request: Request) -> Any:
+def pipeline(request: ReceivedRequest) -> Any:
     return {"id": "p/1", "code": "Success"} if request.method == "GET" else PIPELINE
 
 
@@ -338,7 +338,7 @@ async def test_a_pipeline_that_is_not_found_is_named(answer: Any, status: int, e
 async def test_a_pipeline_that_was_made_anew_is_looked_up_again():
     ids = iter(["old", "new"])
 
-    def answer(request: Request) -> Any:
+    def answer(request: ReceivedRequest) -> Any:
         if request.method == "GET":
             return {"id": next(ids)}
         return PIPELINE if "/new/" in request.path else (404, {"code": "NotFound", "message": "no such pipeline"})
@@ -378,7 +378,7 @@ async def test_the_retrieve_api_of_bailian_is_asked_with_a_signature():
     assert len(nonces) == 3
 
 
-def assert_signed(request: Request) -> None:
+def assert_signed(request: ReceivedRequest) -> None:
     """Sign what arrived, header by header as the request itself says it was signed, and compare."""
     found = re.fullmatch(
         r"ACS3-HMAC-SHA256 Credential=LTAI-key-id,SignedHeaders=([a-z0-9;-]+),Signature=([0-9a-f]{64})",
@@ -609,7 +609,7 @@ def google_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private_key:
 
 
 async def test_vertex_without_a_key_takes_one_token_from_googles_credentials(google_account: Callable[[str], None]):
-    def answer(request: Request) -> Any:
+    def answer(request: ReceivedRequest) -> Any:
         if request.path == "/token":
             return {"access_token": "token-1", "expires_in": 3600, "token_type": "Bearer"}
         return VERTEX
@@ -775,7 +775,7 @@ async def test_a_refused_filter_inside_a_good_status_is_the_callers_matter():
 
 
 async def test_an_error_of_a_pipeline_inside_a_good_status_is_told():
-    def answer(request: Request) -> Any:
+    def answer(request: ReceivedRequest) -> Any:
         return {"id": "p1"} if request.method == "GET" else {"code": "Arrearage", "message": "pay first"}
 
     error = await failure("pipeline", other=answer)

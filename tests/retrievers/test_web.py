@@ -19,7 +19,7 @@ import pytest
 from agent import Service, open_service
 from agent.serve import cli, doctor_sources
 from agent.settings import Settings
-from agent.testing import Fault, Request, ScriptedServer
+from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers import registry
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.fields import Field
@@ -115,7 +115,7 @@ def shown(hits: list[Hit]) -> list[tuple[str, str | None, str]]:
     return [(hit.chunk.title, hit.chunk.url, hit.chunk.text) for hit in hits if hit.chunk]
 
 
-def asked(request: Request) -> dict[str, list[str]]:
+def asked(request: ReceivedRequest) -> dict[str, list[str]]:
     return parse_qs(urlsplit(request.path).query)
 
 
