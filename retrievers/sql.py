@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.postgres import sql_run
 from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.database import Database
@@ -70,7 +70,7 @@ class Sql:
             return [_calculated(query.scope, table)]
         return [hits[0]._replace(table=table), *hits[1:]]
 
-    async def answer(self, query: Query) -> Table:
+    async def answer(self, query: Query) -> ResultTable:
         """What the query's aggregate, or else its statement, calculates; raises as `search`."""
         view = await self.views.of(query.scope)
         if query.aggregate is not None:
@@ -91,7 +91,7 @@ class Sql:
         """The view's columns for a model that writes statements."""
         return describe_columns(await self.views.of(scope))
 
-    async def _listed(self, query: Query, table: Table) -> list[Hit]:
+    async def _listed(self, query: Query, table: ResultTable) -> list[Hit]:
         """The documents of a table that has their ids in a column of that name, best first."""
         if "id" not in table.columns or not table.rows:
             return []
@@ -119,7 +119,7 @@ def _accepted(statement: str, view: View) -> str:
     return verdict.sql
 
 
-def _calculated(scope: Scope, table: Table) -> Hit:
+def _calculated(scope: Scope, table: ResultTable) -> Hit:
     """A hit of its own for a table: something to cite, which is no stored document."""
     count = sum(one.documents for one in scope.collections)
     names = ", ".join(dict.fromkeys(one.name for one in scope.collections))
@@ -134,7 +134,7 @@ def _calculated(scope: Scope, table: Table) -> Hit:
     return Hit(chunk.id, 1.0, CARD.name, chunk, table)
 
 
-def as_text(table: Table) -> str:
+def as_text(table: ResultTable) -> str:
     """A table as a model and a person can read it, with the statement it came from."""
     rows = [[_cell(value) for value in row] for row in table.rows[:_MOST_LINES]]
     if len(table.columns) == 1 and len(rows) == 1:

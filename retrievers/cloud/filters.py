@@ -13,11 +13,11 @@ from typing import Any, Literal
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
 from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
-from retrievers.http.found import Found, cleaned, part
+from retrievers.http.found import ProviderHit, cleaned, part
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FieldComparison:
     """A comparison that a provider may know.
 
     Attributes:
@@ -33,7 +33,7 @@ class Condition:
 def sendable(
     wanted: Filter | None,
     fields: Mapping[str, Field],
-    spell: Callable[[Condition], Any],
+    spell: Callable[[FieldComparison], Any],
     join: Callable[[Literal["and", "or"], list[Any]], Any],
 ) -> Any:
     """As much of a filter as a provider can apply; None when that is nothing.
@@ -67,21 +67,21 @@ def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal
     return join(how, known)
 
 
-def _condition(wanted: Compare, field: Field) -> Condition | None:
+def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
     """The comparison as providers understand it; None for what they do not, or not alike."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None
     if field.type == "list":
-        return Condition("has", key, value) if op in ("eq", "contains") else None
+        return FieldComparison("has", key, value) if op in ("eq", "contains") else None
     if op == "eq" or (op == "in" and field.item != "boolean"):
-        return Condition(op, key, value)
+        return FieldComparison(op, key, value)
     if op in ("gt", "gte", "lt", "lte") and field.item == "number":
-        return Condition(op, key, value)
-    return Condition(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
+        return FieldComparison(op, key, value)
+    return FieldComparison(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
 
 
-def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool:
+def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
     """Whether an answer satisfies a filter by the metadata that came with it.
 
     An answer that cannot be judged is left out: with a value that is not of its field's type, or without what every

@@ -88,7 +88,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """Rows that a source calculated, and the statement they came from."""
 
     columns: tuple[str, ...]
@@ -109,7 +109,7 @@ class Hit(NamedTuple):
     score: float
     source: str
     chunk: Chunk | None = None
-    table: Table | None = None
+    table: ResultTable | None = None
     parts: Mapping[str, float] | None = None
 
 

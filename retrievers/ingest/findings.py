@@ -27,7 +27,7 @@ NAMED = 5
 
 
 @dataclass(slots=True)
-class Names:
+class FindingNames:
     """Names of what is wrong in one way.
 
     Attributes:
@@ -39,12 +39,12 @@ class Names:
     names: list[str]
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> "Names":
+    def of(cls, names: Sequence[str]) -> "FindingNames":
         """All of them."""
         return cls(len(names), list(names))
 
 
-Wrong = dict[str, Names]
+Wrong = dict[str, FindingNames]
 """By kind what is wrong."""
 
 
@@ -68,7 +68,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ComparisonReport:
     """What was compared, and what was wrong.
 
     Attributes:
@@ -87,14 +87,14 @@ class Report:
 
 async def report(
     database: Database, viewer: Viewer, collection: Collection, documents: int, wrong: Wrong, left: Wrong
-) -> Report:
+) -> ComparisonReport:
     """What was wrong as the viewer may be told it.
 
     Args:
         documents: how many were compared.
         left: what still is wrong.
     """
-    told: Mapping[str, Names] = left | wrong
+    told: Mapping[str, FindingNames] = left | wrong
     if viewer.principals != EVERYTHING:
         documents, told = await _readable(database, viewer, collection, told)
     findings = []
@@ -103,12 +103,12 @@ async def report(
             said, one = text.format(name=collection.name), told.get(kind)
             count, names = (one.count, one.names) if one is not None else (None, [])
             findings.append(Finding(kind, said, count, tuple(names[:NAMED]), kind not in left))
-    return Report(collection.name, documents, tuple(findings))
+    return ComparisonReport(collection.name, documents, tuple(findings))
 
 
 async def _readable(
-    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, Names]
-) -> tuple[int, dict[str, Names]]:
+    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, FindingNames]
+) -> tuple[int, dict[str, FindingNames]]:
     """How many documents the viewer reads, and what of the names by kind it may be told."""
     told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
     which = {"tenant": collection.tenant, "collection": collection.number}
@@ -117,7 +117,7 @@ async def _readable(
             if kind in wrong:
                 cursor = await connection.execute(_READABLE, which | {"ids": wrong[kind].names, "most": NAMED})
                 rows = await cursor.fetchall()
-                told[kind] = Names(rows[0][1] if rows else 0, [row[0] for row in rows])
+                told[kind] = FindingNames(rows[0][1] if rows else 0, [row[0] for row in rows])
         counted = await (await connection.execute(_READABLE_COUNT, which)).fetchone()
     return (int(counted[0]) if counted else 0), told
 

@@ -129,12 +129,12 @@ class Job:
 
 
 def _in_time(
-    method: Callable[Concatenate["Jobs", Given], Awaitable[Returned]],
-) -> Callable[Concatenate["Jobs", Given], Coroutine[Any, Any, Returned]]:
+    method: Callable[Concatenate["JobQueue", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["JobQueue", Given], Coroutine[Any, Any, Returned]]:
     """A method that a database which hangs holds no longer than the patience: then it is `Unavailable`."""
 
     @wraps(method)
-    async def bounded(self: "Jobs", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+    async def bounded(self: "JobQueue", /, *args: Given.args, **options: Given.kwargs) -> Returned:
         try:
             return await within(method(self, *args, **options), self.patience_s)
         except (TimeoutError, ConnectionAbortedError) as error:
@@ -144,7 +144,7 @@ def _in_time(
     return bounded
 
 
-class Jobs:
+class JobQueue:
     """The jobs of all tenants in one database; any number of processes may share it.
 
     Args:

@@ -21,7 +21,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.declare import learn
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
 from retrievers.postgres.database import Database
 from retrievers.text import analysis, weights
@@ -93,7 +93,7 @@ async def ingest(
     embedder: Embedder,
     tenant: str,
     collection: str,
-    items: Iterable[Document | Rejected],
+    items: Iterable[Document | RejectedItem],
     *,
     declared: Mapping[str, Field] | None = None,
     progress: Progress | None = None,
@@ -114,7 +114,7 @@ async def ingest(
         Unavailable: the database or the embedder failed; what was committed stays.
     """
     check_name(collection)
-    run = _Run(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
     return await run.all(items, delivery, written)
 
 
@@ -128,7 +128,7 @@ def check_name(collection: str) -> None:
         )
 
 
-class _Run:
+class _IngestRun:
     def __init__(
         self,
         database: Database,
@@ -154,7 +154,9 @@ class _Run:
         self._delivery = 0
         self._written: Written | None = None
 
-    async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
+    async def all(
+        self, items: Iterable[Document | RejectedItem], delivery: int | None, written: Written | None
+    ) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         # While nothing can be stored, no collection is made, and none learns a field.
@@ -180,7 +182,7 @@ class _Run:
         await self._settle()
         return self._report
 
-    async def _admitted(self, items: Iterable[Document | Rejected]) -> Iterable[Document | Rejected]:
+    async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
         """For the platform: items that are as public as the collection; counts, words and field names of a
         collection with public documents are seen by all, so it holds no others."""
         async with self._database.transaction(self._writer) as connection:
@@ -192,7 +194,7 @@ class _Run:
             row = await cursor.fetchone()
         return _as_public_as(row[0] if row else None, items)
 
-    async def _open(self, sample: Sequence[tuple[int, Document | Rejected]], delivery: int | None) -> bool:
+    async def _open(self, sample: Sequence[tuple[int, Document | RejectedItem]], delivery: int | None) -> bool:
         """Open the collection, made when missing, unless no document of the sample can be stored."""
         flat = await self._flattened(sample)
         self._sampled = sample[-1][0] + 1 if sample else 0
@@ -258,7 +260,7 @@ class _Run:
             except store.Replaced:
                 await self._enter()
 
-    async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
+    async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """The flat metadata of the items by index; of those that cannot be stored the faults are kept."""
         flat, faults = await asyncio.to_thread(_checked, items)
         self._faults.update(faults)
@@ -320,7 +322,7 @@ class _Run:
         )
         await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
-    async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
+    async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Batches of changed documents, prepared; everything else is counted here."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
@@ -353,7 +355,7 @@ class _Run:
         if part:
             yield part
 
-    async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
+    async def _changed(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> list[tuple[int, Prepared]]:
         # The sample was flattened before, and its fields are known.
         flat = await self._flattened([one for one in items if one[0] >= self._sampled])
         await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
@@ -361,7 +363,7 @@ class _Run:
         for index, item in items:
             if isinstance(item, Document):
                 self._report.notes += [f"{item.where}: {note}" for note in item.notes]
-            if isinstance(item, Rejected) or index in self._faults:
+            if isinstance(item, RejectedItem) or index in self._faults:
                 self._fail(index, item, self._faults.pop(index))
                 continue
             try:
@@ -483,18 +485,18 @@ class _Run:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
-    def _fail(self, index: int, item: Document | Rejected, reason: str) -> None:
+    def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
 
 
 def _checked(
-    items: Iterable[tuple[int, Document | Rejected]],
+    items: Iterable[tuple[int, Document | RejectedItem]],
 ) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
     """By index: the flat metadata of the documents that are sound, and why the other items cannot be stored."""
     flat: dict[int, Mapping[str, Any]] = {}
     faults: dict[int, str] = {}
     for index, item in items:
-        if isinstance(item, Rejected):
+        if isinstance(item, RejectedItem):
             faults[index] = item.reason
             continue
         try:
@@ -524,11 +526,11 @@ def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, 
     return values, digest_of(document, values)
 
 
-def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> Iterator[Document | Rejected]:
+def _as_public_as(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
     """The items; a document that is not as public as the first (or as `public` says) becomes a rejected one."""
     for item in items:
         if isinstance(item, Document):
             public = item.public if public is None else public
             if item.public != public:
-                item = Rejected(item.where, item.id, _OF_THEIR_OWN, item.readers)
+                item = RejectedItem(item.where, item.id, _OF_THEIR_OWN, item.readers)
         yield item

@@ -81,7 +81,7 @@ class KeyHolder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _KeyLookup:
     """A question to the database about a key, answered or under way."""
 
     at: float
@@ -93,7 +93,7 @@ class Keys:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+        self._asked: OrderedDict[bytes, _KeyLookup] = OrderedDict()
 
     async def create(
         self,
@@ -179,7 +179,7 @@ class Keys:
         digest, now = _digest(key), time.monotonic()
         asked = self._asked.get(digest)
         if asked is None or now - asked.at >= FRESH_S:
-            asked = _Asked(now, asyncio.create_task(self._ask(parts["id"], digest)))
+            asked = _KeyLookup(now, asyncio.create_task(self._ask(parts["id"], digest)))
             asked.answer.add_done_callback(_seen)
             self._asked[digest] = asked
             self._asked.move_to_end(digest)

@@ -11,7 +11,7 @@ class DeletionRefused(RetrievalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DeletionLimits:
     """Attributes:
     most_deleted: share of a source's documents that may be deleted by one run, 0 to 1.
     force: delete whatever the source has no more.
@@ -21,7 +21,7 @@ class Limits:
     force: bool = False
 
 
-def why_refused(doomed: int, before: int, limits: Limits) -> str | None:
+def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
     """Why so many documents are not deleted; None where they are."""
     # Some may have come since the last whole run.
     doomed = min(doomed, before)

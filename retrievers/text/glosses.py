@@ -72,7 +72,7 @@ async def loaded() -> None:
         await asyncio.get_running_loop().run_in_executor(reader, load)
 
 
-async def known_words() -> "Words":
+async def known_words() -> "DictionaryWords":
     """`words`, which the first call reads beside the event loop."""
     if not words.cache_info().currsize:
         await asyncio.get_running_loop().run_in_executor(reader, words)
@@ -315,7 +315,7 @@ def _lines() -> Iterator[tuple[str, str, str]]:
                 yield forms[1], forms[2], senses.rpartition("/")[0]
 
 
-class Words(NamedTuple):
+class DictionaryWords(NamedTuple):
     """Words that the dictionary knows, Chinese ones and folded English ones.
 
     Attributes:
@@ -328,7 +328,7 @@ class Words(NamedTuple):
 
 
 @cache
-def words() -> Words:
+def words() -> DictionaryWords:
     """What kinds of words the dictionary tells, a third of a second to read."""
     capital, small, chinese = Counter[str](), Counter[str](), set()
     for word, _, senses in _lines():
@@ -338,7 +338,7 @@ def words() -> Words:
             (capital if _NAME.match(found) else small)[found.casefold()] += 1
     names = {word for word, count in capital.items() if count > 2 * small[word] and len(word) > 2}
     usual = {word for word, count in small.items() if count >= _MANY_SENSES and count > capital[word]}
-    return Words(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
+    return DictionaryWords(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
 
 
 def _entry(senses: str) -> _Entry | None:
