@@ -7,8 +7,8 @@ async with open_service() as service:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.app import Service
-    from agent.opening import open_service
+    from agent.service.opening import open_service
+    from agent.service.service import Service
 
 __all__ = ["Service", "open_service"]
 
@@ -16,11 +16,11 @@ __all__ = ["Service", "open_service"]
 def __getattr__(name: str) -> Any:
     # Importing the package alone must stay cheap: the command line does it to print its help.
     if name == "Service":
-        from agent.app import Service
+        from agent.service.service import Service
 
         return Service
     if name == "open_service":
-        from agent.opening import open_service
+        from agent.service.opening import open_service
 
         return open_service
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,38 +14,32 @@ from datetime import UTC, datetime
 from functools import partial
 
 import prompts
-from agent import (
-    assemble,
-    fusion,
-    lookups,
-    options,
-    prompt_fields,
-    rank_features,
-    relevance,
-    routes,
-    sources,
-    transform,
-)
-from agent.breaker import Breaker, Breakers
-from agent.context import Around, surroundings
-from agent.fusion import Fused
-from agent.highlight import Highlighter
+from agent.answering import assemble, lookups
+from agent.answering.context import Around, surroundings
+from agent.answering.decision import Decision
 from agent.intent import scope as scoping
-from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
+from agent.intent import sources, transform
+from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
-from agent.llm import Calls, Model
-from agent.lookups import Lookups
-from agent.loop import Loop, Looped, Round, searches_by_part
-from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
-from agent.rerank import shown
-from agent.rerank.base import Reranker
-from agent.rerank.hybrid import Hybrid
-from agent.rerank.llm import ListwiseReranker
-from agent.rerank.stage import Patience, Reranking, rerank
-from agent.retrieve import Answer, resting
-from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
+from agent.llm.breaker import Breaker, Breakers
+from agent.llm.model import Calls, Model
+from agent.llm.tokens import estimate_tokens
+from agent.options import prompt_fields
+from agent.options.fusion import parse_weights
+from agent.options.rank_features import parse as parse_rank_features
+from agent.options.rerankers import shown
+from agent.retrieval import fusion, rank_features, relevance, request_options, routes
+from agent.retrieval.execute import StepResult, resting
+from agent.retrieval.fusion import Fused
+from agent.retrieval.highlight import Highlighter
+from agent.retrieval.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
+from agent.retrieval.rerank.base import Reranker
+from agent.retrieval.rerank.hybrid import Hybrid
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.stage import Patience, Reranking, rerank
+from agent.retrieval.rounds import Loop, Looped, searches_by_part
+from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Search, SearchResults, unread
 from agent.settings import Settings
-from agent.tokens import estimate_tokens
 from agent.types import (
     AskRequest,
     AugmentRequest,
@@ -81,7 +75,8 @@ SUPERSEDED_WEIGHT = 0.5
 GLOSSED_WEIGHT = 0.8
 """Of the same search in the English of a dictionary."""
 
-# Of what is left of the request's time, and of a request's time by the settings: see `agent.rerank.stage.Patience`.
+# Of what is left of the request's time, and of a request's time by the settings: see
+# `agent.retrieval.rerank.stage.Patience`.
 _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
@@ -104,50 +99,6 @@ _WAITS_FOR = {
     "loop": "further rounds of searching",
     "page": "the database to give the texts of the hits",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """How a result came about, beside what the result says itself.
-
-    Attributes:
-        first: the reading that the first searches ran by.
-        later: the model's, when it arrived; then it is the result's intent.
-        answers: every step of the plan with its query and its raw hits, in the plan's order.
-        ranking: the fused ranking that pages are cut from, before reranking.
-        page: the result's hits, with their chunks.
-        stated: the constraints the first reading found in the question, with how sure each is.
-        calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search of the first round where the method has one.
-        rounds: how it was judged what was found, and searched on.
-        wanted: the filter that every hit satisfies.
-        elapsed_ms: per stage, in their order.
-        reranking: what a reranker made of the ranking; None where none was to.
-        passages: what stands under each number of the prompt, when one was made.
-        found: what `Pipeline.fuse` made the ranking of.
-        templates: of prompts, as they are in force for the tenant.
-        lookups: where the model searches itself: its searches, made after this was decided.
-    """
-
-    tenant: str
-    request: Request
-    scope: Scope
-    first: Intent
-    later: Intent | None
-    answers: tuple[Answer, ...]
-    ranking: tuple[Fused, ...]
-    page: tuple[Fused, ...]
-    stated: tuple[Stated, ...] = ()
-    calls: Calls = field(default_factory=Calls)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    elapsed_ms: Mapping[str, float] = field(default_factory=dict)
-    wanted: Filter | None = None
-    reranking: Reranking | None = None
-    passages: tuple[str, ...] = ()
-    found: Found | None = None
-    rounds: tuple[Round, ...] = ()
-    templates: prompts.Library = field(default_factory=prompts.packaged)
-    lookups: Lookups | None = None
 
 
 class _Clock:
@@ -350,7 +301,7 @@ class Pipeline:
             request = request.model_copy(update={"collection": self.default_collection})
         try:
             request = routes.routed(request, self.settings.routes, self.sources)
-            viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
+            viewer, settings = Viewer.of(who), request_options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
             return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
@@ -366,7 +317,7 @@ class Pipeline:
     ) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(who, request)
-        options.check_fields(request, scope)
+        request_options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
         if isinstance(request, AskRequest) and request.mode == "tool" and self.model is not None:
@@ -588,7 +539,7 @@ class Pipeline:
         return replace(scope, beside=beside)
 
     async def _looped(
-        self, asked: Asked, reading: Reading, search: Search, found: Found, ranking: list[Fused]
+        self, asked: Asked, reading: Reading, search: Search, found: SearchResults, ranking: list[Fused]
     ) -> Looped:
         """Further rounds of searching, as far as the request lets its question be read."""
         mode = asked.request.intent or self.settings.intent
@@ -604,7 +555,7 @@ class Pipeline:
         return await loop.run(asked, found, ranking, reading.calls)
 
     async def _judged(
-        self, asked: Asked, reading: Reading, found: Found, ranking: Sequence[Fused]
+        self, asked: Asked, reading: Reading, found: SearchResults, ranking: Sequence[Fused]
     ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
         """The relevance of the hits; nothing of it where it cannot be told in time, which is said."""
         if not ranking:
@@ -631,7 +582,7 @@ class Pipeline:
         least = (min((bounds.get(name, 0.0) for name in hit.ranks), default=0.0) for hit in ranking)
         return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
 
-    def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+    def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""
         groups = searches_by_part(found.course.intent)
         if len(groups) < 2:
@@ -640,7 +591,7 @@ class Pipeline:
         weights = {search: weight for _, one in merged for search, weight in one.items()}
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
-    def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+    def _fused(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
         """The searches' ranking with what is likely meant raised; and full text's share in each search."""
         ranking, weights = self._merged(found, answers)
         searches = {one.step.search for one in answers}
@@ -649,7 +600,7 @@ class Pipeline:
             ranking = fusion.boost(ranking, self._merged(found, likely)[0])
         return ranking, weights
 
-    def _merged(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+    def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
@@ -683,7 +634,7 @@ class Pipeline:
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
-        return fusion.weighted_sum(found, weights=fusion.parse_weights(self.settings.fusion_weights))
+        return fusion.weighted_sum(found, weights=parse_weights(self.settings.fusion_weights))
 
     def _lexical_weight(self, found: fusion.Rankings, language: str, scope: Scope | None) -> float:
         if self.settings.lexical_weight is not None:
@@ -691,7 +642,7 @@ class Pipeline:
         known = Embedders.of(self.embedder).languages_in(scope) if scope is not None else self.embedder.languages
         return fusion.lexical_weight(language, found, languages=known)
 
-    def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
+    def _partial(self, found: SearchResults, scope: Scope) -> tuple[str, ...]:
         """Vectors of an embedder that cannot be opened or that fails are not searched: said where others are."""
         if partial := [answer for answer in found.answers if answer.is_partial]:
             return _distinct(*(f"{answer.step.source}_partial" for answer in partial))
@@ -745,7 +696,7 @@ class Pipeline:
         self, asked: Asked, intent: Intent, pool: Sequence[Fused]
     ) -> tuple[list[Fused], tuple[str, ...]]:
         """The pool with the rank features of the settings; where feedback cannot be read, without it, which is said."""
-        features, scope = rank_features.parse(self.settings.rank_features), asked.scope
+        features, scope = parse_rank_features(self.settings.rank_features), asked.scope
         fields = filterable(scope)
         documents = [hit.id[:3] for hit in pool]
         said: Mapping[tuple[str, str, str], float] = {}
@@ -758,7 +709,7 @@ class Pipeline:
                 )
             except (Unavailable, OSError):
                 degraded = ("feedback_unavailable",)
-        known = rank_features.Known(
+        known = rank_features.FeatureInputs(
             question=intent.question,
             now=asked.request.now or datetime.now(UTC),
             values=[_values(hit, fields) for hit in pool],
@@ -772,7 +723,7 @@ class Pipeline:
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
-    def _window(self, request: Request, found: Found, held: Filter | None, *, bounded: bool) -> Window:
+    def _window(self, request: Request, found: SearchResults, held: Filter | None, *, bounded: bool) -> Window:
         """The part of the final ranking that the request asks for; arguments as of `Window`."""
         relaxed = bool(found.rung and found.rung.dropped)
         filtered = held is not None
@@ -873,7 +824,7 @@ def _weight(search: str, intent: Intent) -> float:
     return GLOSSED_WEIGHT if is_gloss else 1.0
 
 
-def _table(found: Found) -> Table | None:
+def _table(found: SearchResults) -> Table | None:
     """What a source calculated, by the reading that counts."""
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
@@ -907,7 +858,7 @@ def _status(
     return "found" if is_found else "weak"
 
 
-def _calculated(found: Found) -> frozenset[ChunkId]:
+def _calculated(found: SearchResults) -> frozenset[ChunkId]:
     """The hits that tables stand in, which are no stored documents."""
     hits = (hit for answer in found.used for hit in answer.hits)
     return frozenset(hit.id for hit in hits if hit.table is not None and hit.chunk is not None)

@@ -13,13 +13,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
-from agent import prompt_fields, rank_features, rerank, routes
-from agent.advisors import rules
 from agent.errors import BadSetting, readable
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
-from agent.languages import check_language
-from agent.named import FORM, Name, NamedSource, as_sent, clash
-from agent.transform import Name as Transform
+from agent.options import guard_rules, prompt_fields, rank_features, rerankers, routes
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
+from agent.options.languages import check_language
+from agent.options.named_sources import FORM, Name, NamedSource, as_sent, clash
+from agent.options.transforms import Name as Transform
 from retrievers import registry
 from retrievers.core.errors import listing
 from retrievers.core.secrets import credentials_in, without_credentials
@@ -88,7 +87,7 @@ class Settings(BaseModel):
     llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
     llm_api_key: str | None = Field(None, repr=False, description="key of the model")
     transforms: tuple[Transform, ...] = Field((), description="what a model makes of a question before it is searched")
-    reranker: str = Field("none", max_length=2000, description=rerank.FORMS)
+    reranker: str = Field("none", max_length=2000, description=rerankers.FORMS)
     reranker_model: str | None = Field(None, description="model that a reranker at http:URL is asked for")
     reranker_api_key: str | None = Field(None, repr=False, description="key of the reranker")
     rerank_min_score: float | None = Field(
@@ -254,7 +253,7 @@ class Settings(BaseModel):
     @field_validator("reranker")
     @classmethod
     def _is_a_reranker(cls, value: str) -> str:
-        rerank.kind_of(value)
+        rerankers.kind_of(value)
         return value
 
     @field_validator("time_zone")
@@ -319,7 +318,7 @@ class Settings(BaseModel):
     def waits_for_others(self) -> bool:
         """Whether a search may wait for a service elsewhere: a model, an embedder, a reranker, the web or the cloud."""
         embedder = not self.embedder.startswith(("minilm", "onnx:", "fastembed:"))
-        reranker = rerank.kind_of(self.reranker)[0] in ("http", "litellm")
+        reranker = rerankers.kind_of(self.reranker)[0] in ("http", "litellm")
         outside = any(one.kind in ("web", "cloud") for one in self.sources.values())
         return embedder or reranker or outside or any((self.llm, self.web_provider, self.cloud))
 
@@ -342,7 +341,7 @@ class Settings(BaseModel):
     @classmethod
     def _compiled(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for rule in value:
-            rules.compiled(rule)
+            guard_rules.compiled(rule)
         return value
 
     @field_validator("routes")

@@ -16,9 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from agent.context import Context
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.rank_features import parse as parse_rank_features
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import parse as parse_rank_features
 from retrievers.core.errors import BadRequest
 from retrievers.core.principals import check_principals
 
@@ -41,6 +40,8 @@ MOST_PARAMETER_CHARACTERS = 20_000
 Kind = Literal["retrieve", "augment", "ask"]
 """What a request asks for: hits, a prompt or an answer."""
 Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
+Context = Literal["passage", "window", "section"]
+"""What a prompt shows of a document: the passages found; also those beside them; all under the same heading."""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
@@ -147,7 +148,7 @@ class Request(Shape):
         user: who asks, as the caller names them; a label for records, traces, advisors and routes, which opens nothing.
         metadata: what the caller says of the request, for the same.
         conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
-        advisors: those that take part with parameters of the request's own, see `agent.advisors.chosen`.
+        advisors: those that take part with parameters of the request's own, see `agent.chat.advisors.chosen`.
     """
 
     kind: ClassVar[Kind] = "retrieve"

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from agent.app import Service
 from agent.intent.reading import question_language
-from agent.opening import open_service
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from evals import provenance
 from evals.corpus import TENANT, Note, documents, store_corpus

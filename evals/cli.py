@@ -178,7 +178,7 @@ def tune(
     Both are found on the questions of the split train or dev and tried on those of test; where there is only one
     split, on a random half each. What does not hold on the second part is not recommended, nor written.
     """
-    from agent.rerank.ltr import FILE
+    from agent.retrieval.rerank.ltr import FILE
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals.tune import parts

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.rerank.features import NAMES, Matrix
-from agent.rerank.ltr import Model, import_lightgbm
+from agent.retrieval.rerank.features import NAMES, Matrix
+from agent.retrieval.rerank.ltr import TrainedRanker, import_lightgbm
 from evals import metrics
 
 METRIC = "nDCG@10"
@@ -81,7 +81,7 @@ def usable(examples: Sequence[Example]) -> list[Example]:
     return [one for one in examples if any(one.grades) and not all(one.grades)]
 
 
-def train(examples: Sequence[Example]) -> tuple[Model, dict[int, list[float]]]:
+def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[float]]]:
     """A ranker, and by number of trees what nDCG@10 gains over the fused order, question by question, untrained on.
 
     The number of trees is the one that gains most in cross-validation. Whether that is worth anything must be
@@ -100,7 +100,7 @@ def train(examples: Sequence[Example]) -> tuple[Model, dict[int, list[float]]]:
         gained += [0.0] * (len(examples) - len(known))
     trees = max(TREES, key=lambda count: (sum(gains[count]), -count))
     booster = _fit(known, trees)
-    return Model(booster, {"questions": len(known), "trees": trees}), gains
+    return TrainedRanker(booster, {"questions": len(known), "trees": trees}), gains
 
 
 def _cross_validated(examples: Sequence[Example]) -> dict[int, list[float]]:

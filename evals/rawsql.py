@@ -11,7 +11,7 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection, sql
 
-from agent.app import Service
+from agent.service.service import Service
 from evals.corpus import TENANT
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Collection, Query, Scope

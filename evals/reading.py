@@ -10,8 +10,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent.app import Service
-from agent.opening import open_service
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Result
 from evals import metrics

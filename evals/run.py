@@ -6,8 +6,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from agent.app import Service
-from agent.opening import open_service
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import MAX_TOP_K, Result
 from evals import metrics, provenance

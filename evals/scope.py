@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agent.app import Service
 from agent.intent.scope import LET_GO
-from agent.opening import open_service
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus

@@ -1,4 +1,4 @@
-"""Makes agent/relevance.json: `python -m evals.train_relevance FOLDER...`, from the checkout.
+"""Makes agent/retrieval/relevance.json: `python -m evals.train_relevance FOLDER...`, from the checkout.
 
 Each FOLDER is a dataset in one of the forms of `evals.datasets`. Its questions are asked of its own collection, and
 questions that it cannot answer: those of the other folders, and of `evals/data/unanswerable`. For each kind of evidence
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from agent import relevance
-from agent.app import Service
-from agent.opening import open_service
-from agent.relevance import Evidence
+from agent.retrieval import relevance
+from agent.retrieval.relevance import SearchEvidence
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import load_settings
 from agent.types import Request
 from evals.corpus import TENANT, store_corpus
@@ -37,7 +37,7 @@ from retrievers.embed.pool import Embedders
 
 ROOT = Path(__file__).parent.parent
 UNANSWERABLE = ROOT / "evals" / "data" / "unanswerable"
-TARGET = ROOT / "agent" / "relevance.json"
+TARGET = ROOT / "agent" / "retrieval" / "relevance.json"
 
 HITS = 10
 """Hits of a question that are learned from."""
@@ -141,7 +141,7 @@ async def _asked(
     return Example(collection, question.id, held_out, answerable, decided, hits)
 
 
-def _strongest(evidence: Sequence[Evidence], id: ChunkId) -> list[tuple[str, Row]]:
+def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
     """The evidence of the search that speaks most for a hit."""
     rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []

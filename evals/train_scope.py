@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from agent.intent.scope import WEIGHTS, Evidence, Numbers
-from agent.opening import open_service
+from agent.service.opening import open_service
 from agent.settings import load_settings
 from agent.types import Request
 from evals.corpus import TENANT

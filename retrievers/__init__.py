@@ -1,1 +1,1 @@
-"""Retrievers, one file each, and what they stand on: types, text analysis, embedders, storage, ingestion."""
+"""Retrievers, one module or package each, and their foundations: types, text analysis, embedders, storage."""

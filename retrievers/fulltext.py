@@ -1,7 +1,7 @@
 """Full-text retrieval: BM25 as the inner product of two sparse vectors (DESIGN section 4).
 
-Candidates come from the index on lexemes, by the question's rarest terms first until enough passages
-hold one of them (`_rarest`); BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
+The index on lexemes finds candidates by the question's rarest terms, adding terms until enough passages contain one of
+them (`_rarest`). The candidates are ranked by BM25 over all terms of the question. Quoted text must occur literally.
 """
 
 import re
@@ -24,8 +24,9 @@ from retrievers.text.questions import Phrase, question_terms, quoted_phrases, we
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
 
 CANDIDATES = 1000
-"""Passages to score: terms are taken, rarest first, until so many hold one of them."""
-# Fewer are enough where their terms make up most of the question: what holds none of those can hardly rank.
+"""Number of passages to score: terms are added, rarest first, until this many passages contain one of them."""
+# Fewer passages suffice if their terms carry most of the question's weight: a passage without any of these terms can
+# hardly rank.
 _FEWEST, _MOST_OF_IT = 300, 0.8
 
 _SEARCH = """
@@ -35,14 +36,14 @@ _SEARCH = """
 """
 
 _ID = re.compile(r"(?<![\w./-])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)*(?![A-Za-z0-9_-])", re.ASCII)
-# What is an id wherever it stands: prop-0042, PH1050, setup/guide_07.md; not HIV-1.
+# Matches ids wherever they occur: prop-0042, PH1050, setup/guide_07.md; but not HIV-1.
 _CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d|[A-Za-z]+[-_./:]\d$")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _FEW_HAN = 5
-"""Characters of Chinese that ask no more than what something is: 是什么, 是做什么的."""
+"""Maximum number of Chinese characters in a question that only asks what something is: 是什么, 是做什么的."""
 _MOST_NAMED = 300
 _ABOVE = 1.25
-"""What a document that is named scores, of the best that shares words."""
+"""Score of a document named by its id, relative to the best score of a hit by words."""
 
 Counts = Mapping[int, Mapping[str, int]]
 
@@ -58,7 +59,7 @@ class FullText:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by BM25, above 0 and unbounded, after documents that are named by their ids; see `Retriever.search`."""
+        """Return hits by BM25, above 0 and unbounded, after documents named by their ids. See `Retriever.search`."""
         named = await self._named(query)
         hits = await self._by_words(query)
         if not named:
@@ -69,9 +70,9 @@ class FullText:
         return [*(Hit(chunk.id, score, CARD.name, chunk) for chunk in named), *others][: query.limit]
 
     async def _named(self, query: Query) -> list[Chunk]:
-        """The beginnings of the documents whose ids the question holds: "show me prop-0042".
+        """Return the first passages of documents whose ids occur in the question: "show me prop-0042".
 
-        An id that may be a word or a number is one where the question says nothing else: "what is pmidi?".
+        A word or number that may be an id counts as one only if the question says nothing else: "what is pmidi?".
         """
         said = [word for word in _ID.findall(query.text) if word.casefold() not in STOP_WORDS["en"]]
         alone = len(said) == 1 and len(_HAN.findall(query.text)) <= _FEW_HAN
@@ -98,7 +99,7 @@ class FullText:
         if phrases is not None:
             hits = await self._matching(query, phrases, None, question)
         if not hits:
-            # Of what a filter leaves out nothing is known here: it may leave too few.
+            # How many passages a filter excludes is unknown here, and it may leave too few.
             fewest = CANDIDATES if query.filter else max(_FEWEST, 3 * query.limit)
             rarest = _rarest(weighted, total, fewest)
             hits = await self._matching(query, _any_of(rarest, counts), _any_of(weighted, counts), question)
@@ -123,17 +124,17 @@ class FullText:
 
 
 def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int) -> list[str]:
-    """The terms whose passages are scored.
+    """Choose the terms whose passages are scored.
 
-    Rarest first, until `CANDIDATES` passages hold one of them, or the fewest do and the terms have 80 % of the
-    question's weight; a passage counts once for each term. Beside the budget alone that scores 825 passages of SciFact
-    instead of 1,370 and 1,450 of the PEPs instead of 1,820, without filters and with 300 as the fewest. nDCG@10 and
-    R@100 by full text alone are the same there (0.706 and 0.923, 0.410 and 0.689) and on CMRC. With 70 % it is 640 and
-    1,270, but the hundredth place moves, and with it the fused scores.
+    Terms are added, rarest first, until `CANDIDATES` passages contain one of them, or until `fewest` passages do and
+    the terms have 80 % of the question's weight. A passage counts once for each term. Compared with `CANDIDATES` as the
+    only limit, this scores 825 instead of 1,370 passages of SciFact and 1,450 instead of 1,820 of the PEPs (no filters,
+    `fewest` = 300). nDCG@10 and R@100 of full text alone do not change (0.706 and 0.923, 0.410 and 0.689), nor on CMRC.
+    A share of 70 % scores 640 and 1,270 passages, but changes the hundredth hit and with it the fused scores.
 
     Args:
-        weighted: weights by term, the rarest first.
-        total: passages that hold each term.
+        weighted: weights by term, rarest first.
+        total: number of passages that contain each term.
     """
     chosen: list[str] = []
     reached, held, enough = 0, 0.0, _MOST_OF_IT * sum(weighted.values())
@@ -147,13 +148,13 @@ def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int
 
 
 def _any_of(terms: Iterable[str], counts: Counts) -> str:
-    """A tsquery for passages that hold one of the terms."""
+    """Return a tsquery for passages that contain at least one of the terms."""
     chosen = list(terms)
     return " | ".join(_lexeme(number, term) for number, known in counts.items() for term in chosen if term in known)
 
 
 def _phrases(query: Query, counts: Counts) -> str | None:
-    """A tsquery that asks for every quoted phrase, None when the question quotes nothing."""
+    """Return a tsquery for passages that contain all quoted phrases. None if the question quotes nothing."""
     phrases = quoted_phrases(query.text, query.language)
     if not phrases:
         return None
@@ -164,7 +165,7 @@ def _phrases(query: Query, counts: Counts) -> str | None:
 
 
 def _phrase(number: int, phrase: Phrase) -> str:
-    """Adjacent terms at their distances."""
+    """Return a tsquery for the phrase's terms at their relative positions."""
     text = _lexeme(number, phrase[0][1])
     for (before, _), (position, term) in pairwise(phrase):
         text += f" <{position - before}> {_lexeme(number, term)}"
@@ -176,5 +177,5 @@ def _lexeme(number: int, term: str) -> str:
 
 
 def build(resources: Resources) -> FullText:
-    """The retriever over the service's database."""
+    """Build the retriever over the service's database."""
     return FullText(resources.database, resources.catalogue)

@@ -1,7 +1,7 @@
-"""Local retrieval: a folder or a list of documents held in memory, searched without a database.
+"""Local retrieval: a folder or a list of documents, held in memory and searched without a database.
 
-It measures as the database does: BM25 as full text, cosine as vectors, so that its hits are fused with
-theirs measure by measure. Its own score is both of them, each brought to [0, 1].
+Its scores have the same scales as the database's, BM25 for full text and cosine for vectors, so its hits are fused with
+the database's scale by scale. Its own score combines both, each scaled to [0, 1].
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest.clean import printable
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read, read_record
 from retrievers.ingest.schema import NAME as SCHEMA_NAME
 from retrievers.ingest.schema import read_schema_file, schema_of
@@ -35,13 +35,13 @@ from retrievers.sandbox import Stopped
 CARD = Card(name="local", good_for="documents of a folder on the service's machine, as they are now")
 
 LOOK_EVERY_S = 1.0
-"""How often the folder is looked at for changes, at most, while it is searched."""
+"""Minimum time between two checks of the folder for changes, in seconds. Checks happen only when it is searched."""
 PATIENCE_S = 1.0
-"""How long a search waits for what has changed to be read."""
+"""How long a search waits for changes to be read, in seconds."""
 
-# The balance of words and vectors where no other source takes part in it; beside others the fusion decides.
+# Weight of words against vectors when this is the only source; beside other sources the fusion decides.
 _LEXICAL, _FOREIGN_LEXICAL = 0.6, 0.95
-# Small: questions wait for the embedder behind a batch.
+# Small, because questions wait for the embedder behind a batch.
 _BATCH_PASSAGES = 16
 _EMBED_AGAIN_S = 30.0
 _MOST_REPORTED = 20
@@ -51,22 +51,21 @@ _log.addHandler(logging.NullHandler())
 
 
 class Local:
-    """Documents in memory, as a retriever.
+    """A retriever over documents in memory. Create it with `of` or `folder`.
 
         local = Local.of([{"id": "refunds", "text": "Refunds take five days."}], embedder)
         scope = await local.scope()
         hits = await local.search(Query("how long do refunds take", "en", scope))
         late = parse({"type": "gte", "key": "year", "value": 2024}, scope.beside[0].fields)  # for Query.filter
 
-    Nothing is read before it is asked for. Words are searched as soon as the texts are read, meaning as soon
-    as they have vectors, which takes seconds for each hundred passages; `ready` waits for that. Made by `of`
-    and `folder`.
+    Documents are read at the first request. Search by words works as soon as the texts are read, search by vectors as
+    soon as they are embedded, which takes seconds per hundred passages; `ready` waits for both.
     """
 
     def __init__(
         self,
         embedder: Embedder,
-        items: Callable[[Stopped], Iterable[Document | Rejected]],
+        items: Callable[[Stopped], Iterable[Document | RejectedItem]],
         *,
         fields: Callable[[], Mapping[str, Field]] = dict,
         look: Callable[[], Hashable] = lambda: None,
@@ -77,7 +76,7 @@ class Local:
         self._items, self._fields, self._look, self._named = items, fields, look, named
         self._corpus: Corpus | None = None
         self._wrong = ""
-        self._seen: Hashable = object()  # unlike anything that is seen
+        self._seen: Hashable = object()  # differs from any state of the folder
         self._look_after = self._embed_after = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
         self._embedding: asyncio.Task[None] | None = None
@@ -93,10 +92,10 @@ class Local:
         *,
         fields: Mapping[str, Field] | None = None,
     ) -> Self:
-        """Over documents, or mappings as `retrievers.ingest.read_record` takes them.
+        """Create a retriever over documents, or over mappings in the format of `retrievers.ingest.read_record`.
 
         Args:
-            fields: declared types; those of other fields are inferred.
+            fields: declared types; other fields are inferred.
         """
         given = [
             one if isinstance(one, Document) else read_record(one, f"documents[{n}]") for n, one in enumerate(documents)
@@ -105,13 +104,14 @@ class Local:
 
     @classmethod
     def folder(cls, path: Path, embedder: Embedder, *, card: Card = CARD, setting: str = "LOCAL") -> Self:
-        """Over the files of a folder, read as `signalbox ingest` reads them, and again when they change.
+        """Create a retriever over the files of a folder. They are read as by `signalbox ingest`, and again when they
+        change.
 
         Args:
-            card: its name is also that of the collection which the passages' ids say.
+            card: its name is also the collection name in the passages' ids.
             setting: the setting that names the folder, for errors.
         Raises:
-            BadRequest: there is no such folder, or it cannot be read.
+            BadRequest: the folder does not exist or cannot be read.
         """
         path = path.expanduser()
         if not path.is_dir():
@@ -138,12 +138,12 @@ class Local:
         return self._card
 
     @property
-    def failed(self) -> tuple[Rejected, ...]:
-        """What could not be read the last time, and is not searched."""
+    def failed(self) -> tuple[RejectedItem, ...]:
+        """Files and records that could not be read the last time, and are not searched."""
         return tuple(self._corpus.failed) if self._corpus else ()
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """See `Holder.collection`. Without documents while they are read for the first time."""
+        """See `Holder.collection`. It has no documents until the first read ends."""
         self._refresh()
         if fresh:
             await _ended(self._refreshing, PATIENCE_S)
@@ -164,12 +164,12 @@ class Local:
         return self._corpus.firsts(wanted, datetime.now(UTC)) if self._corpus is not None else []
 
     async def scope(self, tenant: str = PLATFORM) -> Scope:
-        """These documents alone, for use without the service; waits until they are read."""
+        """Return a scope with only these documents, for use without the service. Waits until they are read."""
         await self.ready(vectors=False)
         return Scope(tenant, (), (await self.collection(),))
 
     async def ready(self, *, vectors: bool = True) -> None:
-        """Wait until everything is read and, with `vectors`, embedded; raises as `search` does."""
+        """Wait until all documents are read and, with `vectors`, embedded. Raises like `search`."""
         await _ended(self._refreshing, None)
         self._look_after = float("-inf")
         self._refresh()
@@ -182,11 +182,11 @@ class Local:
                 raise Unavailable(self._card.name, "the embedder gave no vectors for the documents")
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by words and meaning in [0, 1], with their chunks; see `Retriever.search`.
+        """Return hits by words and vectors, scores in [0, 1], with their chunks. See `Retriever.search`.
 
         Raises:
-            BadRequest: the scope does not hold these documents.
-            Unavailable: they cannot be read, or not yet.
+            BadRequest: the scope does not contain these documents.
+            Unavailable: the documents cannot be read, or have not been read yet.
         """
         _check_scope(query.scope, self._card.name)
         self._refresh()
@@ -207,7 +207,7 @@ class Local:
         )
 
     async def _vector_of(self, query: Query) -> Vectors | None:
-        """None while the embedder is down: its words are searched still."""
+        """Embed the question. None if the embedder is down: the search then uses words only."""
         try:
             return await self._embedder.embed_query(query.gloss or query.text)
         except Unavailable as error:
@@ -215,7 +215,7 @@ class Local:
             return None
 
     async def aclose(self) -> None:
-        """End what is still being read and embedded."""
+        """Stop reading and embedding."""
         self._stop.set()
         tasks = [task for task in (self._refreshing, self._embedding) if task is not None]
         for task in tasks:
@@ -225,7 +225,7 @@ class Local:
     # Reading.
 
     def _read(self) -> Corpus:
-        """The documents as they were last read."""
+        """Return the documents as last read. Raise Unavailable if there are none."""
         if self._wrong:
             raise Unavailable(self._card.name, self._wrong)
         if self._corpus is None:
@@ -233,7 +233,7 @@ class Local:
         return self._corpus
 
     def _refresh(self) -> None:
-        """Look for changes behind the caller's back, unless that was done a moment ago."""
+        """Start a check for changes in the background, unless the last one was a moment ago."""
         running = self._refreshing is not None and not self._refreshing.done()
         if not running and time.monotonic() >= self._look_after:
             self._refreshing = asyncio.create_task(self._read_again())
@@ -243,7 +243,7 @@ class Local:
         seen: Hashable = object()
         try:
             seen = await asyncio.to_thread(self._look)
-            # Of a large folder looking takes a while: at most a tenth of the time goes into it.
+            # Checking a large folder takes a while; it may use at most a tenth of the time.
             self._look_after = began + max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
             if seen != self._seen:
                 corpus = await asyncio.to_thread(self._gather)
@@ -267,7 +267,7 @@ class Local:
         )
 
     def _fail(self, reason: str, seen: Hashable) -> None:
-        # What it held before may have been taken away on purpose: it is not shown any more.
+        # The old content may have been removed on purpose, so it is no longer searched.
         self._corpus, self._vectors, self._seen = None, None, seen
         self._wrong = reason
         _log.warning("%s", reason)
@@ -283,7 +283,7 @@ class Local:
     # Vectors.
 
     def _embed(self) -> None:
-        """Make the vectors behind the caller's back, unless that is being done or has failed a moment ago."""
+        """Start embedding in the background, unless it is running or failed a moment ago."""
         running = self._embedding is not None and not self._embedding.done()
         due = time.monotonic() >= self._embed_after
         if self._corpus is not None and self._vectors is None and not running and due:
@@ -298,7 +298,7 @@ class Local:
                 vectors = await self._embedder.embed([texts[digest] for digest in batch])
                 self._known.update(zip(batch, vectors, strict=True))
                 if self._corpus is not corpus:
-                    return  # the documents have changed: the next search begins anew with what is known
+                    return  # the documents have changed: the next search starts again with the vectors known so far
         except RetrievalError as error:
             self._embed_after = time.monotonic() + _EMBED_AGAIN_S
             _log.warning("the local documents are searched by their words alone: %s", error)
@@ -309,12 +309,12 @@ class Local:
 
 
 async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
-    """Wait for work that several may wait for: it is not cancelled with whoever waits."""
+    """Wait for a task shared by several callers. Cancelling the caller does not cancel the task."""
     if task is None:
         return
     await asyncio.wait({task}, timeout=timeout_s)
     if task.done() and not task.cancelled():
-        task.result()  # a mistake of ours must not pass for work that is not done yet
+        task.result()  # raises the task's exception, so that a bug is not taken for unfinished work
 
 
 def _check_scope(scope: Scope, name: str) -> None:
@@ -334,12 +334,12 @@ def _declared(folder: Path) -> Mapping[str, Field]:
     try:
         return read_schema_file(schema) if schema else {}
     except BadRequest as error:
-        # Whoever asks is not told where the folder is.
+        # The caller must not learn the path of the folder.
         raise BadRequest(str(error).replace(f"{schema}: ", f"{SCHEMA_NAME}: "), where="local") from error
 
 
 def _files(root: Path) -> Hashable:
-    """What changes with any file of the folder: paths, sizes and times. Hidden ones are not read.
+    """Return a value that changes with any visible file of the folder: paths, sizes and modification times.
 
     Raises:
         OSError: the folder itself cannot be read.
@@ -353,7 +353,7 @@ def _files(root: Path) -> Hashable:
         except OSError:
             if folder == root:
                 raise
-            continue  # reading it says what is wrong with it
+            continue  # reading the documents reports the error
         for entry in entries:
             if entry.name.startswith("."):
                 continue
@@ -369,6 +369,6 @@ def _files(root: Path) -> Hashable:
 
 
 def build(resources: Resources) -> Local | None:
-    """The retriever over the folder of the setting LOCAL."""
+    """Build the retriever over the folder in the setting LOCAL; None if it is not set."""
     path = resources.options.get("local")
     return Local.folder(Path(path), resources.embedder) if path else None

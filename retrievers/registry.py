@@ -1,6 +1,6 @@
-"""Retrievers by name: a module `retrievers.NAME` with `build(resources)` is a retriever.
+"""Build retrievers by name: a module `retrievers.NAME` with a function `build(resources)` is a retriever.
 
-One of several providers is a package of that name, with a module for each provider.
+A retriever with several providers is a package of that name with one module per provider.
 """
 
 from collections.abc import Mapping
@@ -34,16 +34,16 @@ class Resources:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every retriever, whether it is configured or not."""
+    """Return the names of all retrievers, configured or not."""
     found = (one.name for one in iter_modules(retrievers.__path__) if not one.ispkg or one.name in _PACKAGES)
     return tuple(sorted(name for name in found if name not in _OTHER_MODULES))
 
 
 def build(name: str, resources: Resources) -> Retriever | None:
-    """The retriever of that name; None when the settings do not ask for it.
+    """Build the retriever of this name. None if the settings do not configure it.
 
     Raises:
-        BadRequest: there is none, or the settings ask for one that cannot be; names the setting.
+        BadRequest: there is no such retriever, or its settings are invalid. The message names the setting.
     """
     if name not in names():
         raise BadRequest(f'there is no source "{name}"; there are: {listing(names())}', where="sources", valid=names())

@@ -1,7 +1,7 @@
-"""The SQL source: counts, sums, extremes, groups and lists calculated from metadata (DESIGN section 4).
+"""The SQL source: calculates counts, sums, extremes, groups and lists from metadata (DESIGN section 4).
 
-An aggregate is compiled to SQL here; a statement that a model or a person wrote is judged by the
-guard. Both run in the same way, and what they calculate can be cited.
+An aggregate is compiled to SQL here. A statement written by a model or a person is checked by the guard. Both are
+executed in the same way, and their results can be cited.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.postgres import sql_run
 from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.database import Database
@@ -45,7 +45,7 @@ _PLACES = """
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """See `Retriever`."""
+    """The SQL source, see `Retriever`."""
 
     database: Database
     views: Views
@@ -56,7 +56,8 @@ class Sql:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """The documents listed, or one hit that holds what was calculated; nothing without an order to calculate.
+        """Return the listed documents, or one hit with the calculated table. Empty if the query has no aggregate or
+        statement.
 
         Raises:
             BadRequest: the statement is refused; the message says why.
@@ -70,13 +71,13 @@ class Sql:
             return [_calculated(query.scope, table)]
         return [hits[0]._replace(table=table), *hits[1:]]
 
-    async def answer(self, query: Query) -> Table:
-        """What the query's aggregate, or else its statement, calculates; raises as `search`."""
+    async def answer(self, query: Query) -> ResultTable:
+        """Execute the query's aggregate, or else its statement, and return the table. Raises like `search`."""
         view = await self.views.of(query.scope)
         if query.aggregate is not None:
             statement = compile_aggregate(query.aggregate, query.filter, view)
-            # A long list of values makes it longer than what the guard reads. There is nothing in it
-            # but names of the view and quoted values.
+            # A long list of values can exceed the guard's size limit. The compiled statement contains only names of the
+            # view and quoted values, so it is safe without the guard.
             if len(statement.encode()) <= MAX_BYTES:
                 statement = _accepted(statement, view)
         else:
@@ -84,15 +85,17 @@ class Sql:
         return await sql_run.run(self.database, query.scope, view, statement)
 
     async def columns(self, scope: Scope) -> Mapping[str, str]:
-        """The view's columns for a model that writes statements: name to type."""
+        """Return the view's columns, name to type, for a model that writes statements."""
         return (await self.views.of(scope)).columns
 
     async def describe(self, scope: Scope) -> str:
-        """The view's columns for a model that writes statements."""
+        """Describe the view's columns for a model that writes statements."""
         return describe_columns(await self.views.of(scope))
 
-    async def _listed(self, query: Query, table: Table) -> list[Hit]:
-        """The documents of a table that has their ids in a column of that name, best first."""
+    async def _listed(self, query: Query, table: ResultTable) -> list[Hit]:
+        """Return a hit for every document in the table's "id" column, in row order. Empty without the column, or if an
+        id is unknown.
+        """
         if "id" not in table.columns or not table.rows:
             return []
         place = table.columns.index("id")
@@ -119,8 +122,8 @@ def _accepted(statement: str, view: View) -> str:
     return verdict.sql
 
 
-def _calculated(scope: Scope, table: Table) -> Hit:
-    """A hit of its own for a table: something to cite, which is no stored document."""
+def _calculated(scope: Scope, table: ResultTable) -> Hit:
+    """Return a hit for a table. It can be cited, but is not a stored document."""
     count = sum(one.documents for one in scope.collections)
     names = ", ".join(dict.fromkeys(one.name for one in scope.collections))
     digest = hashlib.sha256(repr((table.sql, table.rows)).encode(errors="replace")).hexdigest()[:12]
@@ -134,8 +137,8 @@ def _calculated(scope: Scope, table: Table) -> Hit:
     return Hit(chunk.id, 1.0, CARD.name, chunk, table)
 
 
-def as_text(table: Table) -> str:
-    """A table as a model and a person can read it, with the statement it came from."""
+def as_text(table: ResultTable) -> str:
+    """Format a table, with the statement that produced it, for models and people."""
     rows = [[_cell(value) for value in row] for row in table.rows[:_MOST_LINES]]
     if len(table.columns) == 1 and len(rows) == 1:
         lines = [f"{table.columns[0]}: {rows[0][0]}"]
@@ -158,5 +161,5 @@ def _cell(value: object) -> str:
 
 
 def build(resources: Resources) -> Sql:
-    """The source over the service's database."""
+    """Build the source over the service's database."""
     return Sql(resources.database, Views(resources.database))

@@ -1,4 +1,4 @@
-"""Stand-ins for tests of code that uses the retrievers."""
+"""Test doubles for code that uses the retrievers."""
 
 import gc
 import hashlib
@@ -14,17 +14,17 @@ from retrievers.text.analysis import analyse
 
 
 class HashEmbedder:
-    """An embedder without a model: texts with words in common have vectors near each other.
+    """An embedder without a model: texts that share words have similar vectors.
 
-    Every word adds its own random direction, which depends on the word alone, so the same text has the
-    same vector in every process and on every machine.
+    Each word adds a pseudo-random direction that depends only on the word, so a text has the same vector in every
+    process and on every machine.
 
     Args:
         dimension: length of the vectors.
-        name: what collections remember.
+        name: the embedder name that collections store.
 
     Attributes:
-        embedded: every passage that was embedded, in order; for tests that count.
+        embedded: every passage that was embedded, in order, for tests that count them.
     """
 
     def __init__(self, dimension: int = 64, name: str = "hash") -> None:
@@ -53,10 +53,10 @@ class HashEmbedder:
         return vector
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def vector(self, text: str) -> Vectors:
-        """The unit vector of a text."""
+        """Return the unit vector of a text."""
         words = [term.text for term in analyse(text, "en") if not term.extra] or [text]
         total = np.sum([self._direction(word) for word in words], axis=0, dtype=np.float64)
         return np.asarray(total / max(float(np.linalg.norm(total)), 1e-12), dtype=np.float32)
@@ -72,7 +72,7 @@ class HashEmbedder:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """While timing: going through all that a long run of tests holds takes longer than what is timed."""
+    """Turn garbage collection off while timing: after many tests, a collection takes longer than the timed code."""
     gc.disable()
     try:
         yield
@@ -81,7 +81,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def processor_s(work: Callable[[], object]) -> float:
-    """Seconds of processor that this thread spends on some work: the least of three runs, on a busy machine too."""
+    """Return the processor time that this thread spends on some work, in seconds: the minimum of three runs."""
     took = []
     with without_garbage_collection():
         for _ in range(3):

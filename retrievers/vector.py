@@ -1,7 +1,8 @@
-"""Vector retrieval: the passages nearest to the question's vector (DESIGN section 4).
+"""Vector retrieval: return the passages whose vectors are nearest to the question's vector (DESIGN section 4).
 
-Up to `MOST_SCORED` passages all of them are scored; of more, an index gives the nearest, or nearly so. Where it gives
-fewer than there are, all are scored after all (`signalbox.nearest`).
+If the filter leaves at most `MOST_SCORED` passages, all of them are scored. If it leaves more, an index returns the
+(approximately) nearest passages. If the index returns fewer than requested, all passages are scored
+(`signalbox.nearest`).
 """
 
 import asyncio
@@ -24,7 +25,9 @@ from retrievers.registry import Resources
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")
 
 MOST_SCORED = 10_000
-"""Most passages of which every one is scored, so that hits follow from the documents alone; see `signalbox.nearest`."""
+"""Maximum number of passages that are all scored, so that the hits depend on nothing but the documents; see
+`signalbox.nearest`.
+"""
 
 _SEARCH = """
     SELECT tenant, collection, document_id, ordinal, score
@@ -43,7 +46,9 @@ class Vector:
         return CARD
 
     def parts(self, scope: Scope) -> dict[str, Scope]:
-        """See `Divided.parts`: the collections of each embedder, but those of embedders that cannot be opened."""
+        """Return the collections of each embedder, without those of embedders that cannot be opened. See
+        `Divided.parts`.
+        """
         return {
             CARD.name if name == self.embedder.name else f"the embedder {name}": replace(
                 scope, collections=tuple(group)
@@ -52,10 +57,10 @@ class Vector:
         }
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by cosine, in [-1, 1]; see `Retriever.search`.
+        """Return hits by cosine, in [-1, 1]; see `Retriever.search`.
 
-        The question is embedded once for each embedder that collections in scope were made with. Cosines under another
-        than the service's are put on its scale, so that those of several can be compared.
+        The question is embedded once for each embedder of the collections in scope. Cosines of other embedders are
+        converted to the scale of the service's embedder, so that hits of several embedders can be compared.
         """
         groups = self._searchable(query)
         found = await asyncio.gather(*(self._nearest(query, name, group) for name, group in groups.items()))
@@ -86,14 +91,14 @@ class Vector:
         return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
 
     async def _own_scale(self) -> float:
-        """Mean cosine of unrelated texts under the service's embedder; 0 while it is down, as nothing is compared."""
+        """Return the mean cosine of unrelated texts under the service's embedder. 0 if that embedder is down."""
         try:
             return await scale.unrelated(self.embedder)
         except Unavailable:
             return 0.0
 
     def _searchable(self, query: Query) -> dict[str, list[Collection]]:
-        """The collections in scope that hold vectors, by embedder; vectors of two models never meet."""
+        """Group the collections in scope that hold vectors by embedder. Vectors of two models are never compared."""
         groups, missing = self._groups(query.scope)
         if missing is not None and not groups:
             raise Unavailable(
@@ -104,7 +109,7 @@ class Vector:
         return groups
 
     def _groups(self, scope: Scope) -> tuple[dict[str, list[Collection]], Collection | None]:
-        """Collections by embedder, and one of an embedder that cannot be opened."""
+        """Group collections by embedder. Also return one whose embedder cannot be opened, or None."""
         groups: dict[str, list[Collection]] = {}
         missing: Collection | None = None
         for collection in scope.collections:
@@ -117,13 +122,14 @@ class Vector:
 
 
 def may_use_index(query: Query) -> bool:
-    """Whether hits may come from an index: when it is built again, others may be the nearest that it finds.
+    """Return whether hits may come from an index, so that rebuilding the index may change them.
 
-    A filter that leaves up to `MOST_SCORED` passages prevents it, but only the database knows how many it leaves.
+    If the filter leaves at most `MOST_SCORED` passages the index is not used, but only the database knows how many it
+    leaves.
     """
     return sum(collection.chunks for collection in query.scope.collections) > MOST_SCORED
 
 
 def build(resources: Resources) -> Vector:
-    """The retriever over the service's database and embedder."""
+    """Build the retriever over the service's database and embedder."""
     return Vector(resources.database, Embedders.of(resources.embedder))

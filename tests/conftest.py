@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agent.observe import logs
+from agent.settings import Settings
+from retrievers.core import log_filter
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -22,6 +23,9 @@ from retrievers.postgres.migrate import SERVICE_ROLE, migrate
 # No example fails because the machine is slow.
 hypothesis.settings.register_profile("any pace", deadline=None)
 hypothesis.settings.load_profile("any pace")
+
+# No request fails because the machine is busy: a test of deadlines sets its own.
+PATIENT_DEFAULTS = {"timeout_s": 60.0, "source_timeout_s": 30.0}
 
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -33,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Another pytest that starts meanwhile closes the common folder to the user whom a server runs as.
     """
+    for name, seconds in PATIENT_DEFAULTS.items():
+        Settings.model_fields[name].default = seconds
+    Settings.model_rebuild(force=True)
     if config.option.basetemp is None:
         folder = tempfile.TemporaryDirectory(prefix="signalbox-pytest-", ignore_cleanup_errors=True)
         config.option.basetemp = folder.name
@@ -137,8 +144,8 @@ def logging_of_its_own() -> Iterator[None]:
 @pytest.fixture
 def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the log says sparingly it says once in this test, however long that takes and whatever came before."""
-    monkeypatch.setattr(logs, "_SPARING_S", math.inf)
+    monkeypatch.setattr(log_filter, "_SPARING_S", math.inf)
     for logger in logging.root.manager.loggerDict.values():
         for one in getattr(logger, "filters", ()):
-            if isinstance(one, logs.Sparing):
+            if isinstance(one, log_filter.Sparing):
                 monkeypatch.setattr(one, "_due_s", {})

@@ -26,7 +26,7 @@ def test_the_wheel_holds_the_four_packages_with_model_statements_and_templates(t
         "retrievers/postgres/migrations/0001_base.sql",
         "prompts/answer/v1.md",
         "evals/data/sample/corpus.jsonl",
-        "agent/relevance.json",
+        "agent/retrieval/relevance.json",
     ):
         assert needed in names
     assert not [name for name in names if name.startswith(("evals/data/reading", "evals/data/held-out"))]

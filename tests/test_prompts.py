@@ -13,6 +13,12 @@ from retrievers.text.visible import prompt_text
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_hidden.py")))
 HEAD = '+++\npurpose = "P"\ninputs = ["a", "b"]\n+++\n'
+# A released template is not edited, so it names a type by the module that the type was in when it was released.
+MOVED = {
+    "agent.judge": "agent.answering.judge",
+    "agent.rerank.llm": "agent.retrieval.rerank.llm",
+    "agent.sufficiency": "agent.retrieval.sufficiency",
+}
 
 
 def test_every_shipped_template_can_be_read_and_filled_in():
@@ -59,7 +65,7 @@ def test_values_are_never_read_as_placeholders():
 def test_the_outputs_that_templates_declare_exist():
     texts = [files("prompts").joinpath(f"{name}.md").read_text(encoding="utf-8") for name in packaged().names()]
     declared = [found for text in texts if (found := re.search('^output = "(.+):(.+)"$', text, re.MULTILINE))]
-    found = [getattr(importlib.import_module(one[1]), one[2]) for one in declared]
+    found = [getattr(importlib.import_module(MOVED.get(one[1], one[1])), one[2]) for one in declared]
     assert found
 
 

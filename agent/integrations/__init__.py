@@ -1,4 +1,4 @@
-"""Adapters for frameworks, one module each, imported by those who use them; `blocking` is for synchronous code.
+"""Integrations takes the service and returns it as a framework's classes, or for synchronous code (`blocking`).
 
 from agent.integrations.langchain import SignalboxRetriever     # langchain-core
 from agent.integrations.llamaindex import SignalboxRetriever    # llama-index-core

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agent.app import Service
 from agent.integrations.blocking import BlockingService
+from agent.service.service import Service
 from agent.types import RankedHit, Result
 from retrievers.core.extras import install_command
 

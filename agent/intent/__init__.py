@@ -1,1 +1,1 @@
-"""Intent: what a question asks for, checked against what exists."""
+"""Intent: what a question asks for, checked against the collections' catalogue."""

@@ -1,4 +1,4 @@
-"""Amounts in a question: numbers in digits or words, with their magnitude and unit, wherever they stand."""
+"""Amounts in a question: numbers in digits or words, with magnitude and unit, wherever they stand."""
 
 import itertools
 import re
@@ -21,18 +21,18 @@ _MAGNITUDE = (
 )
 _CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八九十百千万亿])[零〇一二两俩三四五六七八九十百千万亿]{1,12}"
 _EMPTY_ZH = re.compile("[一十]|[百千万亿]+")
-"""Numerals that are parts of other words more often than numbers, unless they count something."""
+"""Numerals that are more often part of another word than a number, unless they count something."""
 _PARTS_ZH = frozenset("百千万亿点几")
 _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
 _IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
 _CODE = 24
-"""Characters before a number that may be of the same code: INC-2024-[05]."""
+"""Maximum characters before a number that may belong to the same code: INC-2024-[05]."""
 _HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What an amount may be: `number` times `magnitude`, in a unit."""
+class AmountReading:
+    """A possible meaning of an amount: `number` times `magnitude`, in a unit."""
 
     number: float
     magnitude: float = 1.0
@@ -44,22 +44,22 @@ class Reading:
 
     @property
     def size(self) -> float:
-        """The value in the first unit of its kind."""
+        """The value in the base unit of its kind."""
         return self.value * (self.unit.of if self.unit is not None else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number that the characters [start, end) of a text state.
+    """A number stated at characters [start, end) of a text.
 
     Attributes:
-        readings: what it may be: "2m" is two million or two metres, "4.500" may be 4500 or 4.5.
-        is_worded: it is written in words, which say a number less surely than digits do.
+        readings: its possible meanings: "2m" is two million or two metres, "4.500" is 4500 or 4.5.
+        is_worded: True if it is written in words without a unit, and so less surely a number.
     """
 
     start: int
     end: int
-    readings: tuple[Reading, ...]
+    readings: tuple[AmountReading, ...]
     is_worded: bool = False
 
     @property
@@ -67,7 +67,7 @@ class Amount:
         return any(one.unit is not None for one in self.readings)
 
     def like(self, other: "Amount") -> "Amount":
-        """This amount with the unit and the magnitude that are said once for both: "1 to 3 million dollars"."""
+        """Return this amount with the unit and magnitude that are stated once for both: "1 to 3 million dollars"."""
         made = []
         for mine, its in itertools.product(self.readings, other.readings):
             unit = mine.unit or its.unit
@@ -80,7 +80,7 @@ class Amount:
         return replace(self, readings=tuple(dict.fromkeys(made)))
 
     def within(self, first: "Amount") -> "Amount":
-        """This amount with the unit of the one before it: "$1 to 3"."""
+        """Return this amount with the unit of the one before it: "$1 to 3"."""
         if self.has_unit or not first.has_unit:
             return self
         units = dict.fromkeys(one.unit for one in first.readings)
@@ -114,7 +114,7 @@ def _amount() -> re.Pattern[str]:
 
 
 def find_amounts(text: str) -> list[Amount]:
-    """The amounts of a text, in its order; two of a time side by side are one: "2 hours 30 minutes"."""
+    """Return the amounts of a text in order; two adjacent amounts of time are one: "2 hours 30 minutes"."""
     found: list[Amount] = []
     place = 0
     while (match := _amount().search(text, place)) is not None:
@@ -135,7 +135,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     said = match.groupdict()
     beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
     if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
-        return None  # 三百多, 十几, a part of 1千5百
+        return None  # 三百多, 十几, or a part of 1千5百
     end, english = match.end(), said["english"] or ""
     if english and parse_english(english) is None and " and " in english:
         # "between [one hundred] and two hundred"
@@ -157,16 +157,16 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         units = [*units_of("seconds")]
     magnitude = _magnitude(said["magnitude"])
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
-        numbers = numbers[:1]  # no money has three decimals
-    made = [Reading(number, magnitude, unit) for number in numbers for unit in units or [None]]
+        numbers = numbers[:1]  # money has no three decimals
+    made = [AmountReading(number, magnitude, unit) for number in numbers for unit in units or [None]]
     if said["magnitude"] in ("m", "M") and not units:
-        made += [Reading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
+        made += [AmountReading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
     is_worded = not said["digits"] and not made[0].unit if made else False
     return Amount(match.start(), end, tuple(made), is_worded) if made else None
 
 
 def _numbers(said: dict[str, str | None]) -> Iterable[float]:
-    """The numbers that the digits or words may be; none where they are no number."""
+    """Return the possible numbers of digits or words; none if they are no number."""
     if said["digits"]:
         return _of_digits(said["digits"], -1.0 if said["minus"] else 1.0)
     if said["one"]:
@@ -180,7 +180,7 @@ def _numbers(said: dict[str, str | None]) -> Iterable[float]:
 
 
 def _of_digits(text: str, sign: float) -> Iterator[float]:
-    """The numbers that digits may be: "1.500" is 1500 where a dot parts thousands, and 1.5 where it parts decimals."""
+    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5."""
     if ":" in text:  # minutes and seconds, or hours and minutes
         first, last = map(int, text.split(":"))
         yield from (60.0 * first + last, 3600.0 * first + 60 * last)
@@ -209,11 +209,11 @@ def _magnitude(text: str | None) -> float:
 
 
 def _together(first: Amount, second: Amount, text: str) -> Amount | None:
-    """Two amounts of a time in one, the larger unit first."""
+    """Return two adjacent amounts of time as one, the larger unit first; None if they are something else."""
     one, other = first.readings[0], second.readings[0]
     if one.unit is None or other.unit is None or one.unit.kind != other.unit.kind or one.unit.of <= other.unit.of:
         return None
     if text[first.end : second.start].strip() or one.unit.kind != "time":
         return None
     number = one.value + other.value * other.unit.of / one.unit.of
-    return Amount(first.start, second.end, (Reading(number, 1.0, one.unit),))
+    return Amount(first.start, second.end, (AmountReading(number, 1.0, one.unit),))

@@ -1,4 +1,4 @@
-"""What a turn asks for: one thing or several, and the passages that fit best, a list of documents, or all of them.
+"""What a turn asks for: passages, some documents or all documents; and its separate questions.
 
 "Which proposals change the parser?" asks for documents, "list all rejected proposals" for all of them, "what do
 proposals say of the parser?" for passages, and "who leads Atlas, and when does it end?" for two things.
@@ -22,7 +22,7 @@ _MOST_MODIFIERS = 7
 _PARTS = re.compile(
     r"(?<!\s)(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
     r"(?<!\bhow\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!\bwhat\s)(?<!\bwhen\s)(?<!\bwhere\s)"
-    # "and are still active" says more of the same.
+    # "and are still active" continues the same question.
     r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)"
     r"(?!(?:is|are)\s+(?!(?:there|it|they|the|any)\b)(?-i:(?:[a-z]+\s+){0,2}[a-z]+)\s*[?？.]*$)|"
     r"plus|on\s+top\s+of\s+that|besides|as\s+well\s+as\s+(?=how|what))\W*|"
@@ -31,7 +31,7 @@ _PARTS = re.compile(
 )
 _LEANS = re.compile(
     r"\b(?:it|them|they|its|their|those|these|this|he|she|his|her)\b(?!\s+\w+\s+(?:is|are)\b)|"
-    # "a library that turns a script into a daemon" points back at nothing
+    # "a library that turns a script into a daemon" does not point back
     r"\bthat\b(?=\s*(?:[?,.;]|$|(?:one|same|is|was|mean|count|number|change)\b))|\bhow\s+many\s+(?:are|were)\s+(?:there|those)\b|"
     r"^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|"
     r"它|他|她|分别|各|^(?:写|有|用|花|一共)?了?(?:多少|几)|什么时候能|呢[?？]*$",
@@ -42,7 +42,7 @@ _ASKS = re.compile(
     r"怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢|应该|还是|能不能|可不可以",
     re.IGNORECASE,
 )
-# "two things: this and that", 一是……，二是……: what follows is counted out.
+# "two things: this and that", 一是……，二是……: a list follows.
 _COUNTED_OUT = re.compile(
     r"^[^:：?？]{0,60}\b(?:both|two|three|four|several|following|few)\b[^:：?？]{0,30}[:：](?P<list>.+)$", re.IGNORECASE
 )
@@ -58,7 +58,7 @@ _MOST_PARTS = 5
 
 
 def wants_of(text: str, nouns: Collection[str]) -> Wants:
-    """What a turn asks for.
+    """Return what a turn asks for.
 
     Args:
         nouns: the collections' own words for a document ("pep", "peps"), see `derived.nouns_of`.
@@ -81,7 +81,7 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
     before = {word.folded for word in words[first:place]}
     if place < len(words) and words[place].folded in (said["whole"], said["anything"]):
         if place + 1 < len(words) and words[place + 1].folded in said["of_one"].split():
-            return "passages"  # "everything about the night ferry" is asked of what is written, not of a list
+            return "passages"  # "everything about the night ferry" asks for passages, not for a list
         return "all" if words[place].folded == said["whole"] else "documents"
     is_all = not before.isdisjoint(said["quantifiers"].split())
     is_number = any(
@@ -96,13 +96,13 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
         return "all" if is_told and not is_of_one and words[place].folded not in _stops() else "passages"
     if is_all or (is_listing and not is_number):
         return "all"
-    # A phrase alone may name its subject: "vacation rules".
+    # A phrase without an opener may name its subject: "vacation rules".
     is_head = noun in nouns or noun in said["heads"].split()
     return "documents" if openers or is_some or is_head else "passages"
 
 
 def _opened(words: Sequence[Token]) -> tuple[int, set[str]]:
-    """Behind the words that ask for something, and these."""
+    """Return the index after the phrases that ask for something, and these phrases."""
     polite = table("listing", "en")["polite"].split()
     place, openers = 0, set[str]()
     while True:
@@ -139,7 +139,7 @@ def _stands(phrase: Sequence[str], words: Sequence[Token], place: int) -> bool:
 
 
 def _noun(words: Sequence[Token], nouns: Collection[str], *, singular: bool) -> str | None:
-    """The word for documents that a phrase begins with, behind what describes them; a plural unless told."""
+    """Return the word for documents that heads a phrase, after its modifiers, or None; a plural unless `singular`."""
     for word in words[: _MOST_MODIFIERS + 1]:
         if word.folded in _stops():
             return None
@@ -165,7 +165,7 @@ def _of_chinese(clause: str, nouns: Collection[str]) -> Wants:
 
 @cache
 def _enumerating() -> re.Pattern[str]:
-    """A clause that begins with being asked to list: 枚举 alone may be what documents are about."""
+    """Return the pattern of a clause that begins with a request to list; 枚举 elsewhere may be the topic."""
     said = table("listing", "zh")
     return re.compile(rf"\s*(?:{'|'.join(said['polite'])})*\s*(?:{'|'.join(said['enumerate'])})")
 
@@ -175,18 +175,18 @@ def _has_any(clause: str, words: Iterable[str]) -> bool:
 
 
 def parts_of(text: str) -> list[str]:
-    """The separate questions of one turn; one when it asks one thing."""
+    """Return the separate questions of a turn, or the turn itself if it asks one thing."""
     pieces = [piece.strip(" ,;，；。") for piece in _PARTS.split(text) if piece and piece.strip(" ,;，；。?？")]
     if not 1 < len(pieces) <= _MOST_PARTS or not all(map(_is_question, pieces)):
         return [text]
-    # What leans on the question before it ("how many is that?") is the same question.
+    # A question that depends on the one before ("how many is that?") is no separate question.
     return [text] if any(_LEANS.search(piece) for piece in pieces[1:]) else pieces
 
 
 def parts_perhaps(text: str) -> list[str]:
-    """What may be the separate things one turn asks for, read more generously than by `parts_of`; [] for only one.
+    """Return the things a turn may ask for, split more freely than by `parts_of`; [] if there is only one.
 
-    Too generous to be searched for alone, but good enough to look whether each of them was found.
+    They are too unreliable to be searched one by one, but good enough to check whether each was found.
     """
     counted = _COUNTED_OUT.match(text)
     if counted is not None:
@@ -197,22 +197,22 @@ def parts_perhaps(text: str) -> list[str]:
         sentences = _SENTENCE_END.split(text)
         pieces = [piece for sentence in sentences for piece in _PARTS.split(sentence) if _may_ask(sentence, piece)]
     pieces = [piece.strip(" ,;:.，；：。?？!！") for piece in pieces]
-    # What leans on the question before it asks more of the same.
+    # A part that depends on the one before is no separate question.
     alone = [piece for place, piece in enumerate(pieces) if not place or not _LEANS.search(piece)]
-    # One part too many says as much as a thousand.
+    # One part too many is enough to reject them all, so stop there.
     parts = list(islice((piece for piece in dict.fromkeys(alone) if _has_subject(piece)), _MOST_PARTS + 1))
     return parts if 1 < len(parts) <= _MOST_PARTS else []
 
 
 def _may_ask(sentence: str, piece: str) -> bool:
-    """Whether a sentence ends as a question, or one of its pieces begins as one: "list" also stands in statements."""
+    """Return whether a sentence is a question, or a piece begins as one: "list" occurs in statements too."""
     if sentence.rstrip().endswith(("?", "？")) or _WANTS.match(piece):
         return True
     return (_ASKS.search(piece) if has_chinese(piece) else _ASKS.match(piece.lstrip())) is not None
 
 
 def _has_subject(piece: str) -> bool:
-    """Whether it can be searched for: two words that carry meaning, or one of Chinese."""
+    """Return whether a piece can be searched for: it has two content words, or one of Chinese."""
     words = plain_words(piece)
     return len(words) > 1 or any(len(word) > 1 for word in words if has_chinese(word))
 

@@ -1,8 +1,8 @@
-"""Which field a comparison is of, decided for all comparisons of a question together.
+"""Decide which field each comparison of a question is about, for all comparisons together.
 
-Every field is scored for every comparison by what speaks for it: a unit of the field's kind, a word for the field
-near by, a word for what is measured ("cheaper", 重), and whether the amount lies between the field's least and largest
-number. The clearest pair is taken first, with its word and its field. Where two fields fit alike, none is taken.
+A field is scored for a comparison by a matching unit, a nearby word for the field, a word for the quantity ("cheaper",
+重), and whether the amount lies in the field's range. The clearest pair is assigned first, together with its word and
+field. If two fields fit equally well, none is assigned.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,24 +19,24 @@ from agent.intent.vocabulary import concepts_of
 from agent.intent.words import table
 
 _WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}
-"""What a word for a field counts, by how strongly it points at it, see `columns`."""
+"""Weight of a word for a field, by its strength, see `columns`."""
 _UNIT, _MONEY, _SPEAKING, _INSIDE, _OUTSIDE = 2.5, 2.0, 2.0, 0.5, -1.5
 _FRACTION = 1.0
-"""What a broken number counts less of a field that holds nothing but whole ones."""
+"""Penalty for a fraction compared with a field that has whole numbers only."""
 _BY_CHARACTER = 0.08
-"""What a word counts less for each character between it and the amount."""
+"""Reduction of a word's weight per character between it and the amount."""
 _NEAR = 28
-"""Characters within which a word for a field is of an amount."""
+"""Maximum characters between an amount and a word for its field."""
 _BESIDE = 4
-"""Characters between a word for a field and an amount behind it that it is of, whatever is counted."""
+"""Maximum characters between a field's word and an amount after it, at which the unit after the amount is ignored."""
 _ELSEWHERE = 1.5
-"""What a word for a kind of amount counts less where it stands in another clause: "too dear. under 300?"."""
+"""Reduction of the weight of a quantity word in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
-"""How much better than any other a field must fit."""
+"""Minimum lead of the best field over any other."""
 _LEVELS = 20
-"""Most numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
+"""Maximum distinct numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
 _LEAST_BARE = 100
-"""Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
+"""Minimum number that can identify its field by range alone; smaller ones lie in any range."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _HAVING = frozenset("with of for worth having has have had".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
@@ -47,7 +47,7 @@ _MONEY_KINDS = CURRENCIES | {"money"}
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A comparison with its field and that field's numbers for its amounts, in the order of `Comparison.amounts`."""
+    """A comparison with its field, and its amounts in the field's unit, in the order of `Comparison.amounts`."""
 
     comparison: Comparison
     field: str
@@ -57,7 +57,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word that speaks for fields, at the characters [start, end); `elsewhere` if in another clause it counts."""
+    """A word for fields at characters [start, end); `elsewhere` is True if it counts from another clause too."""
 
     start: int
     end: int
@@ -68,7 +68,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How well a field fits a comparison, and by which word."""
+    """The score of a field for a comparison, and the word that it depends on."""
 
     score: float
     place: int
@@ -79,7 +79,7 @@ class _Fit:
 def assign(
     sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
 ) -> tuple[list[Assigned], Mapping[int, str]]:
-    """The comparisons whose field is clear; by the place of others in `comparisons` why it is not, if that is known."""
+    """Return the comparisons whose field is clear, and the reasons for unclear ones by index in `comparisons`."""
     words = list(_words(sentence, columns, comparisons))
     fits = [
         fit
@@ -94,7 +94,7 @@ def assign(
         for beside in (place - 1, place + 1):
             if place not in made and place not in unclear and beside in made:
                 _share(sentence, columns, made, place, one, made[beside])
-    # By their size alone, what nothing else speaks for.
+    # Comparisons with no other evidence are assigned by the size of the amount.
     left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
     taken = {one.field for one in made.values()}
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
@@ -106,7 +106,7 @@ def assign(
 
 
 def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
-    """ "under 50 or over 100"."""
+    """Return whether "or" stands between two comparisons: "under 50 or over 100"."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
     return any(sentence.folded(index) in _CHOOSING for index in between)
 
@@ -118,10 +118,10 @@ def _choose(
     made: dict[int, Assigned],
     unclear: dict[int, str],
 ) -> None:
-    """Take the best pair of a comparison and a field, and those that are then left, until there is none."""
+    """Assign the best pair of comparison and field, then the best of the rest, until none is left."""
     fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
     while fits:
-        # What is clear first: the word that it takes may make clear what is not.
+        # Clear pairs come first: the word that they use may make another pair clear.
         best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
         if rivals := _rivals(best, fits):
             fields = ", ".join(sorted({best.field, *rivals}))
@@ -131,7 +131,7 @@ def _choose(
         stated = comparisons[best.place]
         numbers = chosen(columns, stated, best.field)
         if numbers is not None:
-            if stated.is_bare and best.word is not None:  # "level 4" is said with its word
+            if stated.is_bare and best.word is not None:  # the word is part of "level 4"
                 start, end = min(stated.start, best.word.start), max(stated.end, best.word.end)
                 stated = replace(stated, start=start, end=end)
             made[best.place] = Assigned(stated, best.field, *numbers)
@@ -145,7 +145,7 @@ def _choose(
 
 
 def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
-    """Other fields of a comparison that fit it as well, or better."""
+    """Return the other fields of the comparison that fit it about as well or better."""
     return [
         fit.field
         for fit in fits
@@ -156,7 +156,7 @@ def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
 def _share(
     sentence: Sentence, columns: Columns, made: dict[int, Assigned], place: int, one: Comparison, beside: Assigned
 ) -> None:
-    """Let a bound be of the field of the opposite bound beside it: "over 100 [and under 200 euros]"."""
+    """Assign a bound to the field of the opposite bound beside it: "over 100 [and under 200 euros]"."""
     other = beside.comparison
     first, last = (one, other) if one.start < other.start else (other, one)
     between = range(sentence.index_from(first.end), sentence.index_from(last.start))
@@ -183,7 +183,7 @@ def _fit(
     name: str,
     words: Sequence[Word],
 ) -> _Fit | None:
-    """How well a field fits a comparison; None where nothing speaks for it."""
+    """Return how well a field fits a comparison; None if nothing speaks for it."""
     measure = columns.measures[name]
     numbers = possible(columns, one, name)
     if not numbers:
@@ -212,7 +212,7 @@ def _fit(
 
 
 def _tells_field(sentence: Sentence, one: Comparison) -> bool:
-    """Whether an amount may tell its field by its size, nothing else being compared: "under 400k, ..."."""
+    """Return whether an amount with no counted noun beside it may identify its field by size: "under 400k, ..."."""
     if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
     if _counts_other(sentence, one):
@@ -221,13 +221,13 @@ def _tells_field(sentence: Sentence, one: Comparison) -> bool:
 
 
 def _is_plain(sentence: Sentence, place: int) -> bool:
-    """Whether what stands there is nothing that a number would be of."""
+    """Return whether the token at a place cannot be what a number counts."""
     token = sentence.token(place)
     return token is None or token.kind == "mark" or token.folded in lexicon.STOP_WORDS
 
 
 def _counts_other(sentence: Sentence, one: Comparison) -> bool:
-    """Whether a word behind an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
+    """Return whether a word after an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
     if any(amount.has_unit for amount in one.amounts):
         return False
     place = sentence.index_from(one.amounts[-1].end)
@@ -244,7 +244,7 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
 def _of_level(
     sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
 ) -> _Fit | None:
-    """ "2 bed", "5-star": a number right beside the word for a field of few numbers that has it."""
+    """Return the fit of a number directly beside the word for a level: "2 bed", "5-star"; None if it is no level."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
     if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
         return None
@@ -265,7 +265,7 @@ def _of_level(
 
 
 def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
-    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds"; not "the 2 beds"."""
+    """Return whether a number before a word selects documents: "2 bed flats", "with 3 beds"; not "the 2 beds"."""
     before = sentence.index_from(one.amounts[0].start) - 1
     first, following = sentence.token(before), sentence.token(sentence.index_from(word.end))
     if not sentence.text[word.start : word.end].isascii():
@@ -276,7 +276,7 @@ def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
 
 
 def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
-    """What a word counts for a comparison: less with the distance, little or nothing from another clause."""
+    """Return the weight of a word for a comparison: less with distance, little or none in another clause."""
     if word.start >= one.start and word.end <= one.end:
         return word.weight
     is_before = word.end <= one.start
@@ -292,7 +292,7 @@ def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
 
 
 def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:
-    """The words for fields and for what they measure, in the question outside of the amounts."""
+    """Yield the words for fields and for quantities, outside the amounts."""
     amounts = [(amount.start, amount.end) for one in comparisons for amount in one.amounts]
     behind = 0
     for index, token in enumerate(sentence.tokens):
@@ -311,13 +311,13 @@ def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Compariso
 
 
 def _is_of(name: str, measure: Measure, kinds: frozenset[str]) -> bool:
-    """Whether a field measures one of these kinds of amounts."""
+    """Return whether a field measures one of these kinds of quantity."""
     return not kinds.isdisjoint({*(unit.kind for unit in measure.units), *concepts_of(name)})
 
 
 @cache
 def _speaking() -> Mapping[str, frozenset[str]]:
-    """The kinds of amounts by the words that speak of them."""
+    """Return the kinds of quantity by the words for them."""
     found: dict[str, frozenset[str]] = {}
     for one in table("numbers")["speaking"]:
         kinds = frozenset(one["kinds"].split())
@@ -327,7 +327,7 @@ def _speaking() -> Mapping[str, frozenset[str]]:
 
 
 def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
-    """What the amounts may be in the field's unit; none where the field holds no amounts of their units."""
+    """Return the possible values of each amount in the field's unit; [] if the field has none of their units."""
     measure = columns.measures[name]
     found: list[tuple[float, ...]] = []
     for amount in one.amounts:
@@ -350,9 +350,10 @@ def _scale(columns: Columns, measure: Measure, name: str, unit: Unit | None) -> 
 
 
 def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
-    """The field's numbers for the amounts, and the unit that they are said in.
+    """Return the amounts in the field's unit, and the unit used in the question.
 
-    None where it is not clear which of several readings is meant, none or some of them being among the field's numbers.
+    Return None if it is unclear which reading of an amount is meant: not exactly one of several lies in the field's
+    range.
     """
     low, high = field_range(columns, name)
     numbers: list[float] = []
@@ -365,12 +366,12 @@ def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, .
         return None
     units = columns.measures[name].units
     if not one.kinds and len(units) > len({unit.kind for unit in units}):
-        return None  # 300 of what, where some are in MB and some in kB?
+        return None  # 300 is ambiguous if some values are in MB and some in kB
     return tuple(numbers), next((unit for unit in units if unit.kind in one.kinds), None)
 
 
 def field_range(columns: Columns, name: str) -> tuple[float | None, float | None]:
-    """The least and the largest number of a field."""
+    """Return the least and the largest number of a field, or (None, None)."""
     if numbers := columns.measures[name].numbers:
         return min(numbers), max(numbers)
     known = columns.vocabulary.catalogue.fields[name]
@@ -380,7 +381,7 @@ def field_range(columns: Columns, name: str) -> tuple[float | None, float | None
 
 
 def is_broken(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    """Whether broken numbers are compared with a field that holds nothing but whole ones, as far as is known."""
+    """Return whether fractions are compared with a field that has whole numbers only, as far as is known."""
     (low, high), texts = field_range(columns, name), columns.measures[name].texts
     known = columns.measures[name].numbers if texts else [one for one in (low, high) if one is not None]
     is_whole = all(one == int(one) for one in known)

@@ -1,4 +1,4 @@
-"""The words beside a name in a question, by classes that the word lists give."""
+"""Classes of the words beside a name in a question, as given by the word lists."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,7 +27,7 @@ def is_acting(sentence: Sentence, place: int) -> bool:
 
 
 def class_before(sentence: Sentence, place: int, end: int) -> str:
-    """What kind of word stands at a place, as what comes before a name that begins at `end`; "" of any other."""
+    """Return the class of the word at a token, before a name that begins at character `end`; "" if it has none."""
     token = sentence.token(place)
     if token is None:
         return ""
@@ -39,14 +39,14 @@ def class_before(sentence: Sentence, place: int, end: int) -> str:
 
 
 def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
-    """Whether the tokens [first, last) lead to a value, as "by" and 关于 do, and name nothing themselves."""
+    """Return whether the tokens [first, last) only introduce a value, like "by" and 关于."""
     tokens = sentence.tokens[first:last]
     said = sentence.text[tokens[0].start : tokens[-1].end].casefold() if tokens else ""
     return any(_classes("before", language).get(said) in ("by", "for", "in", "of", "about") for language in LANGUAGES)
 
 
 def class_after(sentence: Sentence, place: int) -> str:
-    """The same of what comes after."""
+    """Return the class of the word at a token, after a name; "" if it has none."""
     token = sentence.tokens[place]
     if token.kind != "cjk" and token.folded not in "、":
         return _classes("after", "en").get(token.folded, "")

@@ -1,4 +1,4 @@
-"""What a question says of its amounts, before it is known which field is meant: at least 5, 20 to 30, 500 or less."""
+"""Comparisons of amounts in a question, before their field is known: at least 5, 20 to 30, 500 or less."""
 
 import re
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from agent.intent.words import table
 
 Span = tuple[int, int]
 _REACH = 40
-"""Characters before an amount, and behind it, in which its comparison stands."""
+"""Maximum characters before or after an amount in which its comparison stands."""
 _REACH_ZH = 16
 _REACHED = 10
-"""Most words between a denial and the comparison that it denies."""
+"""Maximum words between a denial and the comparison that it denies."""
 _SIGNS = {"more": r"[>＞](?!=)", "least": r">=|=>|[≥⩾]", "less": r"[<＜](?!=)", "most": r"<=|=<|[≤⩽]", "exactly": "="}
 _OPPOSITE = {"more": "most", "least": "less", "less": "least", "most": "more"}
 _INCLUDING = re.compile(r"\s*[（(]\s*(?P<not>不)?(?:含|包含|包括)[^）)]{0,8}[）)]")
@@ -24,12 +24,13 @@ _BETWEEN_ZH = re.compile(r"\s*(?:之间|间|以内的区间)")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A condition on a number that the characters [start, end) state: from `low` to `high`, or one of `values`.
+    """A condition on a number at characters [start, end): from `low` to `high`, or one of `values`.
 
     Attributes:
-        is_bare: no word compares the number; a field beside it may: "2 bed", "severity 1".
-        negated: `values` are denied: "not 3 stars".
-        by: "speed" of "faster", "age" of "older" and their opposites: more of some fields, less of others.
+        is_bare: True if no word compares the number; it may be a level: "2 bed", "severity 1".
+        negated: True if `values` are denied: "not 3 stars".
+        by: "speed" for "faster", "age" for "older" and their opposites, which mean more for some fields and less for
+            others; else "".
     """
 
     start: int
@@ -49,30 +50,30 @@ class Comparison:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of the units that its amounts may be in."""
+        """The possible kinds of unit of its amounts."""
         readings = (reading for amount in self.amounts for reading in amount.readings)
         return frozenset(reading.unit.kind for reading in readings if reading.unit is not None)
 
     @property
     def is_open(self) -> bool:
-        """Whether it has one bound, which can be turned round."""
+        """Whether it has exactly one bound."""
         return (self.low is None) != (self.high is None) and not self.values
 
 
 def turned(one: Comparison) -> Comparison:
-    """The same bound from the other side: "faster than 100" of what is no time."""
+    """Return the bound from the other side: "faster than 100" for a field that is no time."""
     return replace(
         one, low=one.high, high=one.low, low_included=one.high_included, high_included=one.low_included, by=""
     )
 
 
 def compared_alone(sentence: Sentence, one: Amount) -> Comparison | None:
-    """The condition on an amount that stands for itself; None where it is not clear."""
+    """Return the condition on a single amount; None if it is unclear."""
     return _of_one(sentence, 0, one, len(sentence.text))
 
 
 def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
-    """The conditions on numbers in the order of the question, and where others are stated that are not clear."""
+    """Return the conditions on numbers in order, and the characters of unclear ones."""
     text = sentence.text
     amounts = [
         one
@@ -100,19 +101,19 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
 
 
 def _first(text: str, since: int, one: Amount) -> int:
-    """Where the words before an amount begin that compare it."""
+    """Return where the comparing words before an amount begin."""
     before = _before(text, since, one) or _between(text, since, one)
     return before.start() if before is not None else one.start
 
 
 def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
-    """The comparison before an amount: right before it, else with what is compared between: "min. rating 4"."""
+    """Return the comparison before an amount: directly before it, or with a noun between ("min. rating 4"); or None."""
     near = max(since, one.start - _REACH)
     return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
 
 
 def _belong(text: str, since: int, first: Amount, second: Amount) -> bool:
-    """Whether two amounts are the ends of a range or a choice: "between 5 and 10", "5-10 km", 5到10之间, "2 or 3"."""
+    """Return whether two amounts form a range or a choice: "between 5 and 10", "5-10 km", 5到10之间, "2 or 3"."""
     joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
     if joiner is None:
         return False
@@ -128,7 +129,7 @@ def _between(text: str, since: int, first: Amount) -> re.Match[str] | None:
 
 
 def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Comparison | None:
-    """The condition on two amounts that belong together; None where it is not clear."""
+    """Return the condition on two amounts that belong together; None if it is unclear."""
     text = sentence.text
     joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
     before, behind = _between(text, since, first), _BETWEEN_ZH.match(text, second.end)
@@ -142,7 +143,7 @@ def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Co
 
 
 def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparison | None:
-    """The condition on one amount; None where it is not clear."""
+    """Return the condition on one amount; None if it is unclear."""
     text = sentence.text
     compared = _compared(text, since, one, one.end, until)
     if compared is None or _is_vague(text, one.start, one.end):
@@ -165,12 +166,12 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
 
 
 def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tuple[str, int, int, str] | None:
-    """The kind of the comparison of an amount, "" where there is none, its place, and by what it compares.
+    """Return kind ("" if none), start, end and `by` of an amount's comparison.
 
-    None where the words before and behind contradict each other.
+    Return None if the words before and after contradict each other.
     """
     before = _before(text, since, one)
-    # What stands right before the next amount is said of that.
+    # Words directly before the next amount belong to that one.
     behind = _patterns()["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
     kinds = [_kind(match) for match in (before, behind) if match is not None]
     if before is not None and before[0].startswith("比"):
@@ -184,20 +185,20 @@ def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tupl
 
 
 def _kind(match: re.Match[str]) -> tuple[str, str]:
-    """The kind of a comparison, and by what it compares: "less" by "speed" of "faster than"."""
+    """Return the kind of a comparison, and `by`: "less" by "speed" for "faster than"."""
     kind, _, by = (match.lastgroup or "").partition("_by_")
     return kind, by
 
 
 def _is_vague(text: str, start: int, end: int) -> bool:
-    """ "about 5", 5左右: whoever says so does not mean the number to the unit."""
+    """Return whether the number is approximate, so that it makes no condition: "about 5", 5左右."""
     patterns = _patterns()
     before = patterns["vague"].search(text, max(0, start - _REACH), start)
     return before is not None or text[end : end + 3].lstrip().startswith("左右")
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
-    """Where the denial of a comparison begins ("not [more than 5]"), False without one, None where it is not clear."""
+    """Return where the denial of a comparison begins ("not [more than 5]"), False if there is none, None if unclear."""
     text = sentence.text
     chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
     if chinese is not None and not chinese["asking"]:
@@ -221,7 +222,7 @@ def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
 
 
 def _names(sentence: Sentence, start: int, end: int) -> bool:
-    """Whether a value is named in a part of the question, which a denial before it is of."""
+    """Return whether a value is named in these characters, so that a denial before them refers to it."""
     places = range(sentence.index_from(start), sentence.index_from(end))
     return any(sentence.mention_at(place) is not None for place in places)
 
@@ -239,7 +240,7 @@ def _denies(sentence: Sentence, place: int) -> bool:
 
 
 def _first_of_denial(sentence: Sentence, place: int) -> int:
-    """Where the word that denies begins: that of "t" in "don't" two tokens before."""
+    """Return the first character of a denial; "t" in "don't" is two tokens after the verb."""
     first = place - 2 if sentence.folded(place) == "t" else place
     return sentence.tokens[max(first, 0)].start
 
@@ -255,7 +256,7 @@ def _reached() -> frozenset[str]:
 
 
 def _words(*names: str, language: str | None = None) -> str:
-    """The words of some classes as alternatives, the longest first."""
+    """Return a regular expression for the words of some classes, the longest first."""
     known = table("numbers", language)
     given = (known.get(name, []) for name in names)
     words = [word for one in given for word in (one.split() if isinstance(one, str) else one)]
@@ -267,7 +268,7 @@ def _words(*names: str, language: str | None = None) -> str:
 
 @cache
 def comparing_words() -> frozenset[str]:
-    """The words of comparisons behind an amount."""
+    """Return the comparing words that follow an amount."""
     known = table("numbers")
     classes = ("least_behind", "most_behind", "more_behind", "rising", "falling")
     listed = (one for name in known if name.startswith(classes) for one in known[name])
@@ -275,7 +276,10 @@ def comparing_words() -> frozenset[str]:
 
 
 def _behind_zh(name: str) -> str:
-    """Chinese words behind an amount, with what is counted between: 4[学分]以上; not those of one character."""
+    """Return a pattern of Chinese comparing words after an amount, with a counted noun between: 4[学分]以上.
+
+    A word of one character must not be followed by another character.
+    """
     words = table("numbers", "zh")[name]
     longer, shorter = ("|".join(one for one in words if (len(one) > 1) == is_long) for is_long in (True, False))
     return rf"[\u4e00-\u9fff]{{0,3}}?(?:{longer})" + (rf"|(?:{shorter})(?![\u4e00-\u9fff])" if shorter else "")
@@ -296,7 +300,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             for by in ("speed", "age")
         },
     }
-    # What stands between an amount and the words behind it: "20 [places] at most", 4[学分]以上.
+    # What may stand between an amount and the comparing words after it: "20 [places] at most", 4[学分]以上.
     beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
     either = r"\b(?:or|and)\s+(?:even\s+)?"
     behind = {

@@ -1,7 +1,8 @@
-"""What the caller fixed, and what a reading may state and name under it.
+"""Make intents under the caller's filter, sources and collections, and limit which values a reading may name.
 
-The catalogue knows the values of whole collections. A caller whose filter is fixed is not told those of documents
-outside it: neither as candidates, nor as the full name or the right spelling of what the question says.
+The catalogue knows the values of whole collections. If the caller's filter is fixed, values that occur only in
+documents outside it are not revealed: neither as candidates, nor as the full name or correct spelling of words in the
+question.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ from agent.intent.model.reply import ModelReading
 from agent.intent.reading import LIKELY, SURE, Reading, Stated, question_language
 from agent.intent.rejected import RejectedValue
 from agent.intent.rules import Context, RulesReading
+from agent.intent.sources import WEB, cheapest_world, usual
 from agent.intent.text import readable
-from agent.sources import WEB, cheapest_world, usual
 from agent.types import Intent, Message, Missing, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
@@ -33,16 +34,16 @@ from retrievers.text.glosses import english_search
 
 _NONE = "none"
 _SHARE = 0.2
-"""Of the time left that a look at the documents may take."""
+"""Share of the remaining time that a lookup in the documents may take."""
 _MOST_READINGS = 3
 _MOST_VALUES = 100
 _MOST_DOCUMENTS = 2000
-"""Values of a field, and documents inside the filter, of which a model is shown values."""
+"""Maximum values per field offered to a model, and maximum documents inside the filter for which any are offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stating:
-    """Makes intents of readings, under what the caller fixed."""
+    """Turns readings into intents, within what the caller fixed."""
 
     request: Request
     scope: Scope
@@ -53,7 +54,7 @@ class Stating:
     withheld: frozenset[str] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
-        """The rules' reading."""
+        """Return the rules' reading as an intent, with its firm and soft filters."""
         firm: list[tuple[float, Filter]] = []
         soft: list[tuple[float, Filter]] = []
         made = self._calculating_surely(made)
@@ -77,9 +78,9 @@ class Stating:
                     Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
                 )
         if unread and made.kind == "retrieve":
-            # Words that were read as a condition are words to search for again.
+            # A condition that was dropped leaves its words unread, so the whole question is searched.
             made = replace(made, searches=(made.question,))
-        # What speaks against the caller's own filter goes first when nothing is found.
+        # The filters on the caller's own fields may contradict the caller's filter, so they are relaxed first.
         fixed = keys_of(self.wanted) if self.wanted else set()
         weakest = [one for _, one in sorted(firm, key=lambda pair: (not keys_of(pair[1]) & fixed, pair[0]))]
         softest = [one for _, one in sorted(soft, key=lambda pair: pair[0])]
@@ -94,7 +95,7 @@ class Stating:
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated), is_listing=is_listing)
 
     def _calculating_surely(self, made: RulesReading) -> RulesReading:
-        """The reading without a calculation that would leave out a condition which is only likely."""
+        """Drop a calculation that would leave out a condition which is only likely; search instead."""
         unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < SURE]
         if made.aggregate is None or not unsure:
             return made
@@ -106,13 +107,16 @@ class Stating:
         return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
 
     def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
-        """The searches; a Chinese one over documents in both languages is made in English as well."""
+        """Return the searches. A Chinese search over documents in both languages is repeated in English."""
         languages = [one.languages for one in self.scope.all]
         english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
         return (*made.searches, english) if english else made.searches
 
     def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
-        """The model's reading, every part of it checked; of the rules' what a rejected part leaves open."""
+        """Return the model's reading as an intent, after checking each part.
+
+        The rules' constraints fill in for filter parts that were rejected.
+        """
         known = vocabulary.build(context.catalogue)
         filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
         if rejected or any(problem.what.startswith(("filter", "time")) for problem in said.problems):
@@ -134,7 +138,7 @@ class Stating:
             except BadRequest as error:
                 rejected.append(Rejected(what="aggregate", reason=str(error)[:300], valid=error.valid[:40]))
         if aggregate is not None and aggregate["op"] == "list" and aggregate["limit"] is None:
-            # A mere list of documents is also what their texts are searched for.
+            # A plain list of documents also gets a search of their texts.
             texts, named = usual(self.cards), {choice.name for choice in sources}
             sources += [
                 SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named
@@ -142,7 +146,7 @@ class Stating:
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)
         kind = "aggregate" if aggregate and said.kind == "aggregate" else "retrieve"
-        # A question that states constraints is no small talk, whatever a model makes of it.
+        # A question with constraints is no small talk, even if the model says so.
         if said.kind == "none" and not self.request.sources and not made.pieces:
             kind = "none"
         return self._intent(
@@ -178,7 +182,7 @@ class Stating:
         return both(parts) if parts else None
 
     def _collections(self, named: Sequence[str], confidence: float) -> tuple[tuple[SourceChoice, ...], list[Rejected]]:
-        """The model's choice where it leaves some out, and what does not exist."""
+        """Return the model's choice if it leaves out a collection, and the unknown names as rejected."""
         known = sorted({one.name for one in self.scope.collections})
         chosen = [name for name in dict.fromkeys(named) if name in known]
         unknown = [_unknown("collection", name, known) for name in dict.fromkeys(named) if name not in known]
@@ -188,7 +192,7 @@ class Stating:
         return tuple(SourceChoice(name=name, confidence=confidence, reason=reason) for name in chosen), unknown
 
     def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[str]]:
-        """The model's choice, and the names in it that do not exist."""
+        """Return the model's choice of sources, and the names that do not exist."""
         chosen, unknown = [], []
         world = cheapest_world(self.cards)
         for name in dict.fromkeys(world if name == WEB else name for name in named):
@@ -204,7 +208,10 @@ def _unknown(kind: str, name: str, valid: Iterable[str]) -> Rejected:
 
 
 def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:
-    """The conditions that the caller does not want, and what they join: a range is read as one and as two."""
+    """Yield the conditions that the caller rejects, and the members of each rejected "and".
+
+    A range may be read as one condition or as two.
+    """
     for condition in request.ignore:
         try:
             parsed = parse(condition, fields)
@@ -216,7 +223,7 @@ def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter
 
 
 def _mended(filter: Json | None, made: RulesReading) -> Json | None:
-    """A model's filter with the rules' constraints on the fields that it says nothing of."""
+    """Return the model's filter plus the rules' constraints on fields that it does not name."""
     named = keys_named(filter) if filter else set()
     parts = [piece.filter for piece in made.pieces if piece.field not in named]
     return both([*([filter] if filter else []), *parts]) if filter or parts else None
@@ -224,7 +231,7 @@ def _mended(filter: Json | None, made: RulesReading) -> Json | None:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Judges what may be named.
+    """Keeps a reading from naming values that no document inside the caller's filter has.
 
     Args:
         wanted: the caller's filter.
@@ -245,13 +252,16 @@ class Offered:
         *,
         readings: int = _MOST_READINGS,
     ) -> RulesReading:
-        """The rules' reading; the database is asked only where it names what the turns do not say.
+        """Return the rules' reading without values outside the filter.
+
+        The database is asked only about values that the turns do not contain literally. If any of them is missing
+        inside the filter, the question is read again as if that value did not exist.
 
         Args:
-            again: reads in another context: as if the values that only documents outside hold did not exist.
-            readings: at most so many more.
+            again: reads the question in another context.
+            readings: how many times to read again; after that the constraints are dropped instead.
         """
-        # Folding a long conversation is more than the event loop can wait for.
+        # Folding a long conversation would block the event loop for too long.
         said = await asyncio.to_thread(_said, [made.question, *(turn.content for turn in history)])
         guesses = {place: list(_unsaid(piece.filter, said, context)) for place, piece in enumerate(made.pieces)}
         calculated = list(_unsaid((made.aggregate or {}).get("where"), said, context))
@@ -281,7 +291,7 @@ class Offered:
         return rules.without(made, [made.pieces[place] for place in outside], context)
 
     async def for_model(self, catalogue: FieldCatalogue) -> FieldCatalogue:
-        """The catalogue with the values that a model may see and name, and without ranges."""
+        """Return the catalogue with the values inside the filter and without ranges, for a model to see and name."""
         asked = {
             name: list(one.values)[:_MOST_VALUES]
             for name, one in catalogue.fields.items()
@@ -294,7 +304,7 @@ class Offered:
     async def _held(
         self, candidates: Mapping[str, Collection[str]], *, most_documents: int | None = None
     ) -> Mapping[str, Mapping[str, int]]:
-        """The candidates that documents inside the filter hold; none where that cannot be told in time."""
+        """Return the candidates inside the filter with their document counts; {} if the lookup is late or fails."""
         work = self.catalogue.values_within(self.scope, self.wanted, candidates, most_documents=most_documents)
         try:
             return await within(work, _SHARE * (self.deadline - time.monotonic()))
@@ -303,12 +313,12 @@ class Offered:
 
 
 def _said(turns: Sequence[str]) -> str:
-    """What rules read of the turns, folded."""
+    """Return the parts of the turns that rules read, folded."""
     return " ".join(fold(readable(turn)) for turn in turns)
 
 
 def _unsaid(filter: Json | None, said: str, context: Context) -> Iterator[tuple[str, str]]:
-    """Values of texts in a filter that the turns do not hold as they are, with their fields."""
+    """Yield (field, value) for text values in a filter that do not occur literally in the turns."""
     if filter is None:
         return
     for inner in filter.get("filters") or ([filter["filter"]] if "filter" in filter else ()):
@@ -326,7 +336,7 @@ def _are_held(pairs: Sequence[tuple[str, str]], held: Mapping[str, Mapping[str, 
 
 
 def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rejected, ...]:
-    """What is said of it inside the filter. That a name has several bearers is said only of those inside."""
+    """Limit a rejection to values inside the filter. It is ambiguous only if at least two of them are inside."""
     if not isinstance(one, RejectedValue):
         return (one,)
     valid = tuple(value for value in one.valid if any(value in held.get(field, ()) for field in one.fields))
@@ -336,7 +346,7 @@ def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rej
 
 
 def _without(values: Mapping[str, Collection[str]], context: Context) -> Context:
-    """The context in which values do not exist."""
+    """Return the context without the given values."""
     fields = dict(context.catalogue.fields)
     for name, gone in values.items():
         one = fields[name]

@@ -1,6 +1,6 @@
-"""The names of values: the words by which a question can mean a value, with how close they are to it.
+"""Names of values: the words by which a question can mean a value, and how close they are to it.
 
-Made once per state of the field catalogue, by `vocabulary.build`.
+`vocabulary.build` makes them once for each state of the field catalogue.
 """
 
 import re
@@ -16,11 +16,15 @@ from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
 How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
-"""How a name is related to its value: as written, declared, in another number, without what all values share, in
-another order or with initials, a part of it, in another language, misspelt, as the word that a code is short for, with
-all others of a group (a domain of addresses), or as the name of a field that is true or false."""
+"""How a name is related to its value.
 
-_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
+exact: as written; alias: declared; stem: another inflection, such as the plural; short: without words that all values
+share; form: in another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt;
+code: the value abbreviates the word; group: one of several values with a common name, for example a domain of
+addresses; flag: the name of a field that is true or false.
+"""
+
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
 _ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
@@ -29,32 +33,33 @@ _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
 _LONG_NUMBER = re.compile(r"\d{3,}")
-"""What is left of `CC-4100` and names it still; a shorter number counts something."""
+"""The rest of `CC-4100`, which is still a name; a shorter number is only a count."""
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
 _AND = ("und", "et", "y")
 _LONGEST_NAME = 12
 _LONGEST_VALUE = 80
 _LEAST_SHARED = 0.75
-"""Share of the values that have a word in common, for it to be no part of their names."""
+"""Minimum share of the values with a common first or last word, at which that word is no part of their names."""
 _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
 MARKS = "*+"
-"""What sets a value apart at its end: grade II* from grade II."""
+"""Marks at the end of a value that distinguish it from another: grade II* from grade II."""
 _LONG_CHINESE = 4
-"""Least characters of a Chinese value's beginning that stands for it."""
+"""Minimum characters at the beginning of a Chinese value that can stand for it."""
 _SHORTEST_PLURAL = 3
 _SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
 _RARE = 2
-"""How common a code may be as a word, see `words.ordinary`."""
+"""Maximum frequency class (see `words.ordinary`) of a code as a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A value of a field by one of its names.
+    """A value of a field, reached by one of its names.
 
     Attributes:
-        share: part of the value's words that the name has, in (0, 1].
+        documents: number of documents with the value.
+        share: the part of the value's letters that the name has, in (0, 1].
     """
 
     field: str
@@ -65,10 +70,10 @@ class Known:
 
 
 class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
-    """Values by their names, and under each name by field and value; the first way to a value is kept."""
+    """Values by name, then by field and value. The first name added for a value is kept."""
 
     def add(self, words: tuple[str, ...], known: Known) -> None:
-        """Let a value be called so as well."""
+        """Add a name of a value, unless it is empty or too long."""
         if words and len(words) <= _LONGEST_NAME:
             self.setdefault(words, {}).setdefault((known.field, known.value), known)
 
@@ -77,7 +82,10 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
 
 def looks_like_account(texts: Iterable[str]) -> bool:
-    """Whether texts are names of accounts: an initial before a surname, in one word that no dictionary has."""
+    """Return whether at least 90 % of two or more texts are account names: an initial and a surname in one word.
+
+    The word must not be an ordinary one.
+    """
     known, all = ordinary(), list(texts)
     if len(all) < 2 or not all:
         return False
@@ -86,27 +94,27 @@ def looks_like_account(texts: Iterable[str]) -> bool:
 
 
 def are_separated(texts: Iterable[str]) -> bool:
-    """Whether some of the texts have a mark behind the initial: `m-smith`."""
+    """Return whether any of the texts has a mark after the initial: `m-smith`."""
     return any(_SEPARATED.fullmatch(text) for text in texts)
 
 
 def is_surname_first(text: str) -> bool:
-    """ "Miller, J. R."."""
+    """Return whether a text has the form "Miller, J. R."."""
     return _INITIALS.fullmatch(text) is not None
 
 
 def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of a name without the titles before it: Jonas Reuter of "Prof. Dr. Jonas Reuter"."""
+    """Return the words of a name without leading titles: Jonas Reuter for "Prof. Dr. Jonas Reuter"."""
     return tuple(dropwhile(lexicon.TITLES.__contains__, words)) or words
 
 
 def is_mail(text: str) -> bool:
-    """An e-mail address."""
+    """Return whether a text is an e-mail address."""
     return _MAIL.fullmatch(text) is not None
 
 
 def truth_of(values: FieldValues) -> dict[bool, str] | None:
-    """The values that stand for true and for false in a field that holds nothing else; None of any other field."""
+    """Return the values for true and false of a field that has nothing else; None for any other field."""
     if values.field.item == "number":
         both = values.distinct == 2 and (values.low, values.high) == (0, 1)
         return {True: "1", False: "0"} if both else None
@@ -130,10 +138,10 @@ def _truths() -> dict[bool, frozenset[str]]:
 def add_own_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, fields: set[tuple[str, ...]]
 ) -> None:
-    """Values as they are written, the aliases that the collection declares, and other numbers of both.
+    """Add values as written, their declared aliases, and other inflections of both, such as the plural.
 
     Args:
-        fields: the names of fields, in words: "per severity" means the field, not documents tagged with its name.
+        fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".
     """
     for value, documents in values.values.items():
         if not _is_nameable(value, role):
@@ -147,9 +155,9 @@ def add_own_names(
         if role == "label":
             stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
             if len(value) > 2 and value[0] in "已被" and has_chinese(value):
-                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 of 已废止
+                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 for 已废止
         elif role == "tag" and words:
-            # A tag's verb is a topic ("type", "package"), its plural is still the tag.
+            # The verb of a tag is a topic ("type", "package"), but its plural is still the tag.
             names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
     for alias, value in values.aliases.items():
         if value in values.values:
@@ -161,10 +169,10 @@ def add_own_names(
 def add_other_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Values without what they share, in another order, in part: what is far enough from them to be another's name.
+    """Add names further from the value: without shared words, in another order, in part. They may be ambiguous.
 
     Args:
-        cues: words that point at fields, and so at no value.
+        cues: words that point at fields, and therefore at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
     for words, known in (*_short(name, held), *_forms(name, held)):
@@ -180,7 +188,7 @@ def add_other_names(
 def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Values by a part of them, and several that share one by that."""
+    """Add values by a part of their name, and groups of values that share a name."""
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
     else:
@@ -193,12 +201,12 @@ def _add_parts(
             known = Known(name, value, "part", held[value], round(min(share, 1.0), 2))
             names.add(words, known)
             if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
-                stems.add(tuple(map(stem, words)), known)  # events of type::event
+                stems.add(tuple(map(stem, words)), known)  # events for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
-                names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs of bug-report, but not what was inspected
+                names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs for bug-report; not for a verb
     for words, group in _groups(role, held, owned):
         if words in cues or (*words[:-1], words[-1].removesuffix("s")) in cues:
-            continue  # "bridges" are what the field `bridge` holds, not those whose name ends in Bridge
+            continue  # "bridges" are the values of the field `bridge`, not those whose name ends in Bridge
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
 
@@ -206,7 +214,7 @@ def _add_parts(
 def _groups(
     role: str, held: Mapping[str, int], owned: Mapping[tuple[str, ...], list[str]]
 ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
-    """Names of several values together: the domain of their addresses; of people a surname in the plural."""
+    """Yield names of several values together: the domain of their addresses, or a surname in the plural."""
     domains: dict[str, list[str]] = {}
     for value in held if role == "person" else ():
         if is_mail(value):
@@ -218,7 +226,7 @@ def _groups(
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
-    """The values that are no words but may be short for one, folded."""
+    """Yield values that may be abbreviations of a word, each with the folded code."""
     for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
         code = value.casefold()
         is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
@@ -227,13 +235,13 @@ def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
 
 
 def _is_nameable(value: str, role: str) -> bool:
-    """A number alone says nothing, unless it is a version; "10%" is meant where it is written so."""
+    """Return whether a value can be named: it has letters or is a version, or a label such as "10%"; no bare number."""
     is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
     return bool(is_name) and len(value) <= _LONGEST_VALUE and "://" not in value
 
 
 def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """The payments team is `team-payments`: a word that nearly all values share is no part of their names."""
+    """Yield values without a word that nearly all values share: "payments" for `team-payments`."""
     by_words = {value: _split(value) for value in held}
     several = [words for words in by_words.values() if len(words) > 1]
     for end in (0, -1):
@@ -259,7 +267,7 @@ def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The values that are one name spelt differently, by each of them: "Müller, K." and "Mueller, K."."""
+    """Group values that are spellings of one name, keyed by each of them: "Müller, K." and "Mueller, K."."""
     alike: dict[str, list[str]] = {}
     for value in values:
         plain = value.translate(_UMLAUTS)
@@ -269,7 +277,7 @@ def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def shared_words(held: Iterable[str]) -> set[str]:
-    """Words that nearly all values have at one end: they name the field."""
+    """Return the words that nearly all values have at one end; they name the field."""
     several = [words for words in map(_split, held) if len(words) > 1]
     total = len(several)
     counts = Counter(word for words in several for word in {words[0], words[-1]})
@@ -277,14 +285,14 @@ def shared_words(held: Iterable[str]) -> set[str]:
 
 
 def _split(value: str) -> tuple[str, ...]:
-    """The words of a value; Chinese as its last two or three characters apart from what stands before them."""
+    """Split a value into words; a Chinese name of 4 to 12 characters into its last two and the rest."""
     if has_chinese(value) and value.isalpha() and not value.isascii() and 4 <= len(value) <= _LONGEST_NAME:
         return value[:-2], value[-2:]
     return words_of(value)
 
 
 def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """HumanError is a human error, "Miller, J." is J. Miller, jo.lee@x.org is Jo Lee, "Ann Lee" is "Lee, Ann"."""
+    """Yield other forms: human error for HumanError, J. Miller for "Miller, J.", Jo Lee for jo.lee@x.org."""
     for value, documents in held.items():
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
@@ -298,7 +306,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
             if len(own := words_of(surname["name"])) > 1 and len(own[0]) == 1:
-                yield ("".join(own),), known  # ODowd is "O'Dowd, B."
+                yield ("".join(own),), known  # ODowd for "O'Dowd, B."
         path = _PATH.split(value)
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
@@ -320,7 +328,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
-    """First and last names that can stand for one person."""
+    """Yield first and last names that can stand for a person."""
     surname = _INITIALS.fullmatch(value)
     if surname is not None:
         yield words_of(surname["name"])
@@ -338,15 +346,15 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
         return
     yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
     if len(words) > 2:
-        # Of a long name often only the beginning is said, or no middle name.
+        # A long name is often cut after its beginning or said without the middle name.
         yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The first words of a longer name, "Quillsoft" of "Quillsoft Inc.", and the last of a path.
+    """Yield the first words of a longer name, "Quillsoft" for "Quillsoft Inc.", and the last part of a path.
 
-    A value in one word is taken apart where its letters say so: "marine" of MarineSystems; of a Chinese value its
-    beginning may be said, 江城交响 of 江城交响乐团.
+    A value in one word is split at its capitals: "marine" for MarineSystems. A Chinese value can be named by its
+    beginning: 江城交响 for 江城交响乐团.
     """
     for value in held:
         words = words_of(value)
@@ -370,7 +378,7 @@ def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...]
 
 
 def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
-    """Of several people of one name the one that has nearly all documents, else all of them."""
+    """Return the one of several people with the same name who has nearly all documents, else the most frequent five."""
     ordered = sorted(owners, key=lambda value: (-held[value], value))
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]

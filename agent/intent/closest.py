@@ -1,4 +1,4 @@
-"""The values of one field that a name stands for: the closest ones, and those that are only spelt differently."""
+"""Find the values of a field that a name stands for: the closest, and other spellings of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ _CLOSEST = (
 
 
 def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
-    """The values that a name stands for in one field: the closest, and those that are only spelt differently.
+    """Return the values that a name stands for in one field: the closest, and other spellings of it.
 
-    Empty where it may be one of several.
+    The result is empty if the name is ambiguous.
     """
     for hows in _CLOSEST:
         chosen = sorted(

@@ -1,4 +1,4 @@
-"""Which field the words of a question mean, by evidence: the field's own name, its stems, abbreviations, concepts."""
+"""Find which field the words of a question mean, by the field's own name, its stems, abbreviations and concepts."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -23,20 +23,20 @@ _SENSES = 2
 _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
-"""Share of a field's values that look like names of people."""
+"""Minimum share of a field's values that look like names of people."""
 _REPEATED = 0.5
-"""Most values of a field that groups documents, as a share of these."""
+"""Maximum distinct values of a field that groups documents, as a share of the documents."""
 _SHORT = 60
-"""Most characters of a text that names a document."""
+"""Maximum characters of a text that names a document."""
 _YEARS = (1000, 2100)
 _SHARED = 0.6
-"""From this share of a field's values on a word that they have in common tells nothing apart."""
+"""Minimum share of a field's values with a common word, at which that word does not tell them apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
 _NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|qty)")
 _ENDINGS = frozenset("name nm no nr num number id cd code ref key".split())
-"""Last words of a field's name that do not say what it holds."""
+"""Last words of a field name that say nothing about its content."""
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -44,7 +44,7 @@ GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Fields that the tokens [first, last) of a question point at, and how strongly: a higher `strength` is surer."""
+    """Fields that the tokens of a question up to `last` point at; the higher `strength`, the surer."""
 
     fields: tuple[str, ...]
     last: int
@@ -56,10 +56,10 @@ class Columns:
     """The fields of a vocabulary by the words of their names.
 
     Attributes:
-        stems: the words of each field's name, stemmed, without its unit.
-        words: the same words as they are written, which may be short for others.
-        measures: the fields that hold numbers, those written as text included.
-        keys: fields of text that have another value in (almost) every document.
+        stems: the stemmed words of each field's name, without its unit.
+        words: the same words unstemmed; they may be abbreviations.
+        measures: the fields that hold numbers, including numbers written as text.
+        keys: text fields with a different value in (almost) every document.
     """
 
     vocabulary: Vocabulary
@@ -69,11 +69,11 @@ class Columns:
     keys: frozenset[str]
 
     def noun(self, name: str) -> str:
-        """What the texts of a field count, as its stem: "page" of "120 pages"."""
+        """Return the stem of the noun that a field's texts count: "page" for "120 pages"; "" if there is none."""
         return self.measures[name].noun if name in self.measures else ""
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
-        """The fields that the words from a place on point at; None where they point at none."""
+        """Return the fields that the words from a token on point at, or None."""
         known: dict[int, Column | None] = sentence.once(("columns", id(self.vocabulary)), dict)
         if index not in known:
             known[index] = self._at(sentence, index)
@@ -86,7 +86,7 @@ class Columns:
         stems, texts = [token.stem for token in said], [token.folded for token in said]
         of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
         no_part = {name for name in of_name if not self._may_be(name, stems, texts)}
-        cued = () if no_part else cued  # a word of one field's name is none for what others are about
+        cued = () if no_part else cued  # a word of one field's name is no cue for other fields
         cued = () if is_preposition(sentence, index, behind) else cued
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
@@ -96,10 +96,10 @@ class Columns:
         return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
 
     def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
-        """The numbers of the quantity that words speak of: prices of "expensive" and 多少钱, times of "how long".
+        """Return the number fields that words imply: prices for "expensive" and 多少钱, times for "how long".
 
         Args:
-            sorts: "ends" of an order, or "nouns".
+            sorts: "ends" for words of an order, "nouns" for words of a quantity.
         """
         listed = _kinds_implied(sorts)
         kinds = set[str]().union(*(listed[word] for word in words if word in listed))
@@ -120,7 +120,7 @@ class Columns:
         return None
 
     def _glossed(self, sentence: Sentence, index: int) -> Column | None:
-        """The fields that the heads of the first English senses of a Chinese word mean: 房价 is a "house price"."""
+        """Return fields named by the head noun of a Chinese word's first English senses: 房价 is a "house price"."""
         start = sentence.tokens[index].start
         end = chinese_words(sentence.text).get(start)
         if end is None:
@@ -133,9 +133,9 @@ class Columns:
         return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
-        """Fields whose own name stands there, the longest part of a name first."""
+        """Return the fields whose own name, or the longest part of it, stands here."""
         said: list[str] = []
-        # Of more words than the longest name no run is a name, or part of one.
+        # A longer run cannot be a name or a part of one.
         longest = min(_LONGEST, max(map(len, self.stems.values()), default=1) or 1)
         for token in sentence.tokens[index : index + longest]:
             if token.kind not in ("word", "number"):
@@ -153,7 +153,7 @@ class Columns:
             part = tuple(n for n, words in self.stems.items() if _holds(words, run) and self._may_be(n, run, texts))
             plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
             if plain and sentence.folded(index - 1) in _GROUPING:
-                # "per type" of a field ClaimType
+                # "per type" for a field ClaimType
                 part = tuple(name for name in part if len(part) == 1 and self.stems[name][-1] == run[0])
                 plain = not part
             if part and not plain:
@@ -161,7 +161,7 @@ class Columns:
         return self._shortened(sentence, index)
 
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
-        """Fields whose name is short for the word, or of one root with it: "sev" of severity, "cites" of citations."""
+        """Return fields whose name abbreviates the word or shares its root: "sev" of severity, "cites" of citations."""
         token = sentence.token(index)
         if token is not None and token.kind == "cjk":
             return self._initials(sentence, index)
@@ -182,16 +182,20 @@ class Columns:
         return None
 
     def _may_be(self, name: str, run: Sequence[str], texts: Sequence[str]) -> bool:
-        """Whether a part of a field's name may stand for it: "novelty" of noveltyScore, no "units" of unit_price."""
+        """Return whether a part of a field's name may stand for it: "novelty" for noveltyScore.
+
+        For a number the part must contain the last word, or be written as in the name: "units" does not mean
+        unit_price.
+        """
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
     def _telling(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
-        """The words of a field's name that a word may be short for: of a number's the last, where it is a plural."""
+        """Return the words of a field's name that a word may abbreviate: for a plural and a number only the last."""
         return words[-1:] if plural and name in self.measures else words
 
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
-        """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""
+        """Return fields whose names are the Pinyin initials of Chinese words: xf for 学分."""
         for name, words in self.stems.items():
             size = len(words[0]) if len(words) == 1 and not _VOWELS.search(words[0]) else 0
             tokens = sentence.tokens[index : index + size]
@@ -202,13 +206,13 @@ class Columns:
         return None
 
     def names(self) -> list[str]:
-        """Fields whose short texts tell the documents apart, two at most."""
+        """Return at most two fields whose short texts tell documents apart."""
         fields = self.vocabulary.catalogue.fields
         short = [name for name in sorted(self.keys) if all(len(text) <= _SHORT for text in fields[name].values)]
         return short[:2]
 
     def people(self) -> tuple[str, ...]:
-        """Fields of people: by their role, else by what their values look like."""
+        """Return the fields of people: by their role, else by the look of their values."""
         known = self.vocabulary.of_role("person")
         named = tuple(name for name in known if PEOPLE & self.vocabulary.concepts[name])
         if known:
@@ -220,43 +224,43 @@ class Columns:
         return len(values) > 2 and sum(map(looks_like_name, values)) >= _NAMES * len(values)
 
     def dates(self) -> tuple[str, ...]:
-        """The date fields, those of most documents first."""
+        """Return the date fields, the most frequent first."""
         return self.vocabulary.of_role("date")
 
     def is_list(self, name: str) -> bool:
-        """Whether a document may hold several values of a field."""
+        """Return whether a document may hold several values of a field."""
         return self.vocabulary.catalogue.fields[name].field.type == "list"
 
     def is_group(self, name: str) -> bool:
-        """Whether documents can be counted by the values of a field."""
+        """Return whether documents can be counted by the values of a field."""
         return self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
 
     def is_repeated(self, name: str) -> bool:
-        """Whether a field's values tell groups of documents, rather than single ones."""
+        """Return whether a field's values denote groups of documents rather than single documents."""
         one = self.vocabulary.catalogue.fields[name]
         return one.field.type == "list" or one.distinct <= _REPEATED * max(one.documents, 1)
 
     def is_running(self, name: str) -> bool:
-        """Whether a number only numbers the documents, 1, 2, 3 ..., so that no sum of it says anything."""
+        """Return whether a number only numbers the documents (1, 2, 3 ...), so that a sum of it means nothing."""
         one = self.vocabulary.catalogue.fields[name]
         if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
             return False
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
 
     def is_called(self, name: str, word: str) -> bool:
-        """Whether a word is what a field holds, by its name's end: "state" of vacancyState, "customer" of cust_nm."""
+        """Return whether a word is the noun of a field's name: "state" of vacancyState, "customer" of cust_nm."""
         own = [one for one in self.words[name] if one not in _ENDINGS] or list(self.words[name])
         said = _singular(word.casefold())
         return bool(own) and (stem(own[-1]) == stem(said) or _is_short_in_a_form(own[-1], said))
 
     def is_year(self, name: str) -> bool:
-        """Whether a number is a year, of which no sum says anything."""
+        """Return whether a number is a year, so that a sum of it means nothing."""
         one = self.vocabulary.catalogue.fields[name]
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 
     def may_be_value(self, noun: str) -> bool:
-        """Whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 begins 选修课."""
+        """Return whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 begins 选修课."""
         word = noun.casefold().removesuffix("s")
         parts = {word[place : place + 2] for place in range(len(word) - 1)} if has_chinese(word) else {f" {word}"}
         for name in self.vocabulary.of_role("label"):
@@ -267,18 +271,18 @@ class Columns:
         return False
 
     def is_rank(self, name: str) -> bool:
-        """Whether a number is a place in an order, of which the first is the highest."""
+        """Return whether a number is a rank, of which 1 is the best."""
         return not _RANKS.isdisjoint(lexicon.name_words(name))
 
     def is_everywhere(self, name: str) -> bool:
-        """Whether every document has the field."""
+        """Return whether every document has the field."""
         catalogue = self.vocabulary.catalogue
         return catalogue.fields[name].documents >= catalogue.documents
 
 
 @cache
 def _kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
-    """The kinds of quantities by the words that imply them."""
+    """Return the kinds of quantities by the words that imply them."""
     kinds: dict[str, frozenset[str]] = {}
     for one in (one for sort in sorts for one in table("implied")[sort]):
         kinds |= {word: kinds.get(word, frozenset()) | frozenset(one["kinds"]) for word in one["words"]}
@@ -290,7 +294,7 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 
 def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether a field's name is a run of words, some of them shortened: alt_supp of "alternative supplier"."""
+    """Return whether a field's name is a run of words, some abbreviated: alt_supp for "alternative supplier"."""
     if len(words) != len(run):
         return False
     said = zip(words, run, texts, strict=True)
@@ -299,7 +303,7 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
 
 @lru_cache(maxsize=1 << 15)
 def is_short_for(short: str, word: str) -> bool:
-    """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
+    """Return whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" for priority ... weight."""
     if f"{short}e" == word and len(short) > 2:
         return True  # "typ" of type
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
@@ -310,7 +314,7 @@ def is_short_for(short: str, word: str) -> bool:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
-    # Who leaves out letters keeps the last that sounds: "prc" is a price, and no parcel.
+    # An abbreviation keeps the last consonant: "prc" can be "price", but not "parcel".
     said = _singular(word)
     last = {one.rstrip("aeiou")[-1:] for one in (said, re.sub(r"(?:er|or|ing|ed)$", "", said))}
     ends = short.rstrip("e")[-1] in last
@@ -318,14 +322,14 @@ def is_short_for(short: str, word: str) -> bool:
 
 
 def _singular(word: str) -> str:
-    """An English plural in its other number; any other word as it is."""
+    """Return the singular of an English plural; any other word unchanged."""
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
 def _is_short_in_a_form(one: str, word: str) -> bool:
-    """Whether a field's word abbreviates a word as it is written ("ctry") or by its stem ("cites" of citations)."""
+    """Return whether a field's word abbreviates a word as written ("ctry") or by its stem ("cites" of citations)."""
     return is_short_for(one, word) or is_short_for(stem(one), word)
 
 
@@ -339,20 +343,20 @@ def _is_of_root(one: str, word: str) -> bool:
 
 
 def columns_of(vocabulary: Vocabulary) -> Columns:
-    """The columns of a vocabulary; kept for the next question over the same catalogue."""
+    """Return the columns of a vocabulary, cached for each catalogue."""
     known = _columns(_Key(vocabulary))
     return known if known.vocabulary is vocabulary else replace(known, vocabulary=vocabulary)
 
 
 def pointed(sentence: Sentence) -> Mapping[int, Column]:
-    """The places of a question whose words point at fields, with those fields."""
+    """Map the tokens of a question that point at fields to those fields."""
     columns = columns_of(sentence.vocabulary)
     found = ((place, columns.at(sentence, place)) for place in range(len(sentence.tokens)))
     return {place: one for place, one in found if one is not None}
 
 
 class _Key:
-    """A vocabulary as a key: by the catalogue it was built of, not by the cues that one question adds."""
+    """A cache key for a vocabulary: its catalogue, without the cues that a single question adds."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -384,7 +388,7 @@ def _columns(key: _Key) -> Columns:
 
 
 def _own_words(name: str, measure: Measure | None) -> tuple[str, ...]:
-    """The words of a field's name without its unit and its "number of": "price" of price_eur, "pages" of num_pages."""
+    """Return the words of a field's name without unit and "number of": "price" of price_eur, "pages" of num_pages."""
     words = tuple(word for word in lexicon.name_words(name) if not has_chinese(word))
     unit = measure.words if measure is not None else frozenset()
     own = tuple(word for word in words if word not in unit) or words

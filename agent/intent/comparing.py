@@ -1,4 +1,4 @@
-"""The conditions that a question states of number fields: comparisons, ranges, levels, documents by their number."""
+"""Conditions on number fields: comparisons, ranges, levels, and documents by their number."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,12 @@ from agent.intent.numbers import Unit
 from agent.intent.sentence import Sentence
 
 Unclear = tuple[int, int, str]
-"""Characters [start, end) that compare a number, and why no condition was made of them."""
+"""Characters [start, end) of a comparison without a condition, and the reason."""
 _HOLDS: Mapping[bool, Callable[[float, float], bool]] = {True: operator.le, False: operator.lt}
 
 
 def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear]]:
-    """Conditions on number fields, not overlapping what dates were read from, and comparisons that are not clear."""
+    """Return the conditions on number fields, outside of dates, and the unclear comparisons."""
     columns = columns_of(sentence.vocabulary)
     if not columns.measures:
         return [], []
@@ -31,7 +31,7 @@ def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear
 
 
 def _range(one: Assigned, columns: Columns) -> NumberRange:
-    """The condition on the field, its numbers whole where they can be."""
+    """Return the condition on the field, with integers where possible."""
     stated, measure = one.comparison, columns.measures[one.field]
     is_time = any(unit.kind == "time" for unit in measure.units)
     if (stated.by == "speed" and not is_time) or (stated.by == "age" and holds_years(columns.vocabulary, one.field)):
@@ -47,7 +47,7 @@ def _range(one: Assigned, columns: Columns) -> NumberRange:
 
 
 def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
-    """Two bounds of one field in one range: "over 100 and under 200 euros"."""
+    """Join two bounds of one field into a range: "over 100 and under 200 euros"."""
     joined: dict[str, NumberRange] = {}
     for one in made:
         other = joined.get(one.field)
@@ -64,7 +64,7 @@ def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
 
 
 def _of_texts(made: NumberRange, columns: Columns, said: Unit | None) -> NumberRange:
-    """The condition as the texts that satisfy it, where numbers are kept as text."""
+    """Return the condition with the texts that satisfy it, for numbers kept as text."""
     texts = columns.measures[made.field].texts
     if not texts:
         return made

@@ -1,8 +1,8 @@
-"""Which of the values that a question names are meant as constraints, with what probability, and which are its topic.
+"""Decide with what probability each value that a question names is a constraint; the others are topics.
 
 The probability is learned (`weights.json`, made by `evals/train_deciding.py`) from `evidence` that can be counted in
-any collection. A filter excludes, so a list of alternatives is as sure as its least sure member, and one that may hold
-a name nobody knows is none.
+any collection. A filter excludes documents, so a list of alternatives is only as sure as its least sure member, and is
+not sure if it may contain an unknown name.
 """
 
 import json
@@ -29,12 +29,12 @@ from agent.intent.text import stem
 from agent.intent.words import table
 
 _CLOSE = 24
-"""Characters between two values that are still said in one breath."""
+"""Maximum characters between two values of one phrase."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
 _LONGEST_CUE = 4
-"""Tokens of a word for a field at most."""
+"""Maximum tokens of a cue, a phrase that points at a field."""
 _MOST_LOGIT = 500.0
-"""Beyond it `exp` overflows."""
+"""Maximum size of a negative logit; `exp` would overflow for a larger one."""
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
@@ -45,12 +45,12 @@ _DISTANT = ("part", "fuzzy", "code")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One condition on a field, and the characters of the question that state it.
+    """A condition on a field, and the characters of the question that state it.
 
     Attributes:
-        together: the values were asked for at once ("both A and B").
-        confidence: the probability that it is meant.
-        also: other fields that would do as well ("written or reviewed by").
+        together: True if a document must have all values ("both A and B").
+        confidence: the probability that the condition is meant.
+        also: other fields that satisfy the condition as well ("written or reviewed by").
     """
 
     field: str
@@ -65,18 +65,18 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Decision trees, all of them walked at once: every array has a place for each node of each tree.
+    """Decision trees as arrays with one element per node, so that all trees are walked at once.
 
     Attributes:
-        signs: the number of each sign in `sign`.
-        roots: the place of each tree's first node.
-        sign, bound: a node leads on to `below` where its sign is at most the bound, else to `above`.
-        below, above: places of nodes; those of a leaf are its own.
-        weight: of a leaf, 0 of other nodes.
-        depth: steps after which every tree is at a leaf.
-        scale, shift: make a logit of the leaves' sum.
-        pair: of a name in two fields, what the logits of the likelier and the other and a constant weigh for the
-            likelier to be meant.
+        signs: the number of each sign, as used in `sign`.
+        roots: index of each tree's root.
+        sign, bound: a node continues at `below` if its sign is at most the bound, else at `above`.
+        below, above: indices of nodes; both are the node itself for a leaf.
+        weight: the weight of a leaf; 0 for other nodes.
+        depth: number of steps after which every tree has reached a leaf.
+        scale, shift: turn the sum of the leaves into a logit.
+        pair: for a name in two fields: weights of the likelier field's logit, of the other's and of a constant, which
+            give the logit that the likelier field is meant.
     """
 
     signs: Mapping[str, int]
@@ -92,7 +92,7 @@ class Weights:
     pair: tuple[float, ...]
 
     def probability(self, held: Mapping[str, float]) -> float:
-        """How likely a candidate with this evidence is meant."""
+        """Return the probability that a candidate with this evidence is meant as a constraint."""
         row = np.zeros(len(self.signs))
         for name, value in held.items():
             if (place := self.signs.get(name)) is not None:
@@ -103,7 +103,7 @@ class Weights:
         return _share_of(self.scale * float(self.weight[nodes].sum()) + self.shift)
 
     def of_two(self, likelier: float, other: float) -> tuple[float, float]:
-        """How likely a name of two fields is meant in the likelier field, and in either."""
+        """Return the probability that a name in two fields is meant in the likelier field, and in either field."""
         one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
         first = _share_of(self.pair[0] * one + self.pair[1] * two + self.pair[2])
         either = 1 - (1 - likelier) * (1 - other)
@@ -115,7 +115,7 @@ def _share_of(logit: float) -> float:
 
 
 def weights_of(stored: Mapping[str, Any]) -> Weights:
-    """The weights in the form of `weights.json`: a tree is [sign, bound, tree below, tree above] or a leaf's weight."""
+    """Parse `weights.json`, where a tree is [sign, bound, tree below, tree above] or the weight of a leaf."""
     nodes: list[tuple[int, float, int, int, float]] = []
     deepest = 0
 
@@ -138,12 +138,12 @@ def weights_of(stored: Mapping[str, Any]) -> Weights:
 
 @cache
 def learned() -> Weights:
-    """The weights that the package holds."""
+    """Return the weights shipped with the package."""
     return weights_of(json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8")))
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
-    """What a name may be a constraint on: its values in each field, those with the most documents first."""
+    """Return a candidate for each field in which a name may be a constraint, the most frequent value's field first."""
     found = []
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
@@ -151,32 +151,32 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
         if known and is_named and not _is_something_else(sentence, mention, field, known[0].how):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in _DISTANT for one in found):
-        # "sensors" is the kind of part, and no part of the name of a firm.
+        # "sensors" is the kind of part rather than a part of a company's name.
         found = [one for one in found if one.known[0].how not in _DISTANT]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
 
 
 def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
-    """Whether the words are no name here: a pronoun, a part of a longer name, a part of a text, a deed of a day."""
+    """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
         return True
     if how == "stem" and sentence.dated and mention.last - mention.first == 1:
         dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
         if sentence.tokens[mention.first].stem in dates:
-            return True  # "opened since June" says when
+            return True  # "opened since June" is about a date
     if (
         how == "translated"
         and mention.last - mention.first == 1
         and sentence.tokens[mention.first].folded in sentence.nouns
     ):
-        return True  # "concerts" are the documents, and no part of what a symphony concert is called
+        return True  # "concerts" means the documents, not part of the title of a symphony concert
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
 
 
 def _goes_on(sentence: Sentence, mention: Mention) -> bool:
-    """ "Anders Holm Bridge" is no person."""
+    """Return whether a person's name goes on: "Anders Holm Bridge" is no person."""
     following = sentence.token(mention.last)
     if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
         return False
@@ -185,7 +185,7 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """ "when does [it] expire?" where a team is called "it": no name unless it is written as one."""
+    """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
@@ -193,11 +193,11 @@ def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
 
 
 _DENIED = 0.75
-"""Least probability at which a value that is denied for certain filters."""
+"""Minimum probability at which a value filters if the question denies it for certain."""
 
 
 def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention]]:
-    """The constraints that named values make, and the mentions that are topics or unclear."""
+    """Return the constraints made by named values, and the mentions that are topics or unclear."""
     made: list[tuple[Mention, Constraint]] = []
     left: list[Mention] = []
     for mention in sentence.mentions:
@@ -215,9 +215,9 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
 
 
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
-    """The likeliest constraint that one name makes; None when it may be none at all.
+    """Return the likeliest constraint that a name makes; None if it cannot be one.
 
-    A name is of one field: the chances of those that have it are weighed against each other and against none.
+    A name belongs to one field: its fields' probabilities are weighed against each other and against no constraint.
     """
     judged = [(learned().probability(evidence(sentence, one)), one) for one in candidates(sentence, mention)]
     negated = sentence.denials.get(mention.first, False)
@@ -230,7 +230,7 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
         rival, other = judged[1]
         confidence, of_either = learned().of_two(confidence, rival)
         if confidence < SURE <= (rival if negated else of_either) and _is_same(one, other):
-            # Either field would do: that excludes less than one of them. What is denied is denied of both.
+            # Either field will do, which excludes fewer documents than one of them. A denial applies to both fields.
             also, confidence = (other.field,), min(of_either, _MOST)
     for rival, other in judged[1:]:
         if not negated and not also and _is_same(one, other) and _offers(sentence, one.field, other.field):
@@ -243,7 +243,7 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
 
 
 def _offers(sentence: Sentence, one: str, other: str) -> bool:
-    """Whether words for two fields stand side by side as a choice: "wrote [or] sponsored", 作者或审阅人."""
+    """Return whether cues of two fields stand side by side as a choice: "wrote [or] sponsored", 作者或审阅人."""
     for place, token in enumerate(sentence.tokens):
         if token.folded not in _OR:
             continue
@@ -252,7 +252,7 @@ def _offers(sentence: Sentence, one: str, other: str) -> bool:
         last = _over_article(sentence, place + 1)
         behind = set(sentence.cue_fields(last))
         if before and not behind and sentence.folded(last).endswith("ed") and sentence.mention_at(last) is None:
-            behind = {one, other} - before  # "requested or [okayed]": a deed that no field is known by
+            behind = {one, other} - before  # "requested or [okayed]": a verb that is no cue of any field
         if (one in before and other in behind) or (other in before and one in behind):
             return True
     return False
@@ -263,7 +263,7 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 
 def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Names side by side are of one field where they can be; of one field anyway the surer speaks for the other."""
+    """Give names side by side the field of the surer one, and its probability if they are in that field already."""
     alike = []
     for mention, one in made:
         beside = [second for other, second in made if other is not mention and joined_with(sentence, mention, other)]
@@ -279,7 +279,7 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
 
 
 def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """A choice between two fields is no condition on both: "by Ann or about rent"."""
+    """Make constraints on two fields unclear if the question offers a choice between them: "by Ann or about rent"."""
     unclear = {
         place
         for place, ((_, one), (_, other)) in enumerate(pairwise(made))
@@ -296,7 +296,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 
 
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Whether "or" stands between two names and no word that it may be of: "by Ann about [fail-over] or rent"."""
+    """Return whether "or" joins two names; in "by Ann about [fail-over] or rent" it joins another word."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
     is_offered = any(sentence.folded(place) in _OR for place in between)
     return is_offered and not any(
@@ -309,11 +309,11 @@ def _words_of(text: str) -> set[str]:
 
 
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
-    """Values of one field put together: alternatives, or all at once for a list field asked for "both"."""
+    """Join the values of each field: as alternatives, or as required together for a list field asked for "both"."""
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
         if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
-            continue  # Ann of all at that domain
+            continue  # Ann is one of all the people at that domain
         same = (one.field, one.negated, one.also)
         place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == same), None)
         if place is None:
@@ -330,14 +330,14 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
         )
     positive = {one.field for one in joined if not one.negated and not one.together}
     lists = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
-    # "Accepted, not Final yet": of a single value the positive one says it all.
+    # "Accepted, not Final yet": for a field with a single value the positive condition is enough.
     return [one for one in joined if not one.negated or one.field not in positive or one.field in lists]
 
 
 def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
-    """Less sure where another name of the field may be meant as well, known or not: its documents would be excluded."""
+    """Lower the probability if another name of the field may be an alternative; make a surely denied value sure."""
     if one.negated:
-        # What a question denies is hardly ever its topic.
+        # A value that a question denies is hardly ever its topic.
         return replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= _DENIED else one
     doubts = [
         learned().probability(evidence(sentence, other))
@@ -355,14 +355,14 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
 
 
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:
-    """Whether a word that no value has is an alternative to the first or last: "by Ann or [Zoe]", "[fax] or mail"."""
+    """Return whether an unknown word is an alternative to the values: "by Ann or [Zoe]", "[fax] or mail"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
     return before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1)))
 
 
 def _joins(sentence: Sentence, place: int, one: Constraint) -> bool:
-    """Whether a word offers a choice; between people "and" does as well."""
+    """Return whether a word offers a choice: "or", and between people also "and"."""
     token = sentence.token(place)
     of_people = sentence.vocabulary.roles.get(one.field) == "person"
     return token is not None and (token.folded in _OR or (of_people and token.folded in ("and", "&")))
@@ -379,7 +379,7 @@ def _is_strange(sentence: Sentence, place: int) -> bool:
 
 
 def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Whether documents must have both values of a list: "both asbestos and lead", "urgent mails that still wait"."""
+    """Return whether documents must have both values of a list field: "both asbestos and lead"."""
     if sentence.vocabulary.catalogue.fields[one.field].field.type != "list":
         return False
     between = sentence.text[one.end : other.start].casefold()

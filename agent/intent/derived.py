@@ -1,4 +1,4 @@
-"""What the reading takes the words of a collection to mean, shown beside what its schema declares."""
+"""Describe how the words of a collection are understood, beside what its schema declares."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _WHOLES = frozenset("source collection corpus dataset series".split())
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What nobody declared.
+    """What was inferred without a declaration.
 
     Attributes:
         records: words for a document.
@@ -30,7 +30,7 @@ class Derived:
 
 
 def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
-    """What is read from the names of the fields and from what documents are called."""
+    """Infer words and units from field names and from what documents are called."""
     words = nouns_of(called, catalogue) - forms_of(catalogue.records)
     names: dict[str, list[str]] = {}
     for cue, fields in vocabulary.build(catalogue).cues.items():
@@ -44,30 +44,30 @@ def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
 
 
 def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
-    """Words for documents, by what these are called: "peps" are peps, one of them a pep.
+    """Return the words for documents, in singular and plural: "pep" and "peps" for documents called peps.
 
     Args:
-        catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
-            that a schema declares, which no other reading overrules.
+        catalogue: adds the words declared by the schema, which always count, and a label that all documents share
+            ("source: peps").
     """
     names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     nouns = forms_of(words)
-    # A collection "hotel" with a field "hotel": the word points at the field.
+    # If a collection "hotel" has a field "hotel", the word points at the field.
     fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
     declared = forms_of(catalogue.records) if catalogue is not None else frozenset()
     return declared | {word for word in nouns if stem(word) not in fields}
 
 
 def forms_of(words: Collection[str]) -> frozenset[str]:
-    """Nouns with their plural and singular forms."""
+    """Return nouns with their plural and singular forms."""
     known = {word.casefold() for word in words}
     singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
     return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
-    """The values of one word that all documents have in common, in fields that say what these are."""
+    """Yield one-word values that all documents share, in fields that say what the documents are."""
     for name, values in catalogue.fields.items():
         says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
         if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
@@ -78,7 +78,7 @@ def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
 
 
 def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
-    """The unit that the name of a number says; None where one is declared."""
+    """Return the unit in a number field's name; None if there is none or one is declared."""
     field = catalogue.fields[name].field
     if field.item != "number" or field.unit is not None:
         return None
@@ -87,7 +87,7 @@ def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
 
 
 def with_derived(described: Mapping[str, Any], derived: Derived) -> dict[str, Any]:
-    """The description of a collection (`Catalogue.describe`) with what was derived."""
+    """Return the description of a collection (`Catalogue.describe`) with what was inferred."""
     fields = [
         {**field, "derived_unit": derived.units.get(field["name"]), "names": list(derived.names.get(field["name"], ()))}
         for field in described["fields"]

@@ -1,6 +1,6 @@
-"""What can be counted about a name in a question, in any domain: the evidence that it is meant as a constraint.
+"""Countable evidence that a name in a question is meant as a constraint, for any domain.
 
-Nothing here says what follows from it: `deciding` weighs it by what was learned from examples.
+This module draws no conclusions: `deciding` weighs the evidence with weights learned from examples.
 """
 
 import math
@@ -27,9 +27,9 @@ _AFTER = ("of", "join", "about", "kind", "in", "by", "for", "with", "being", "wh
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _BESIDE = 3
-"""Words before and behind a name whose place beside it counts."""
+"""Number of words before and after a name whose distance from it counts."""
 _JOINED = 24
-"""Most characters between two values that are said in one breath."""
+"""Maximum characters between two values of one phrase."""
 _JOINS = re.compile(
     r"[\s,，、/|&\"'“”‘’()（）]*(?:(?:\b(?:and|or|vs\.?|versus|both|either|nor|the|a|an|as\s+well\s+as)\b|和|与|或者?|及|以及|还是|也)"
     r"[\s,，、/|&\"'“”‘’()（）]*)*",
@@ -41,12 +41,12 @@ _QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name at a place as one field's: what it may be a constraint on.
+    """A name at a place, read as values of one field: a possible constraint.
 
     Attributes:
-        known: the values it may stand for, spelt differently at most.
-        fields: how many fields have a value of that name.
-        place: of this field among them, from 0, those with more documents of the value first.
+        known: the values that the name may stand for; they differ at most in spelling.
+        fields: number of fields that have a value with this name.
+        place: rank of this field among them, from 0, by the number of documents with the value.
     """
 
     mention: Mention
@@ -61,7 +61,7 @@ class Candidate:
 
 
 def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
-    """Each sign by name; a sign that is not there is 0."""
+    """Return each sign by name; a missing sign counts as 0."""
     return {
         **dict(_of_match(sentence, one)),
         **dict(_of_words(sentence, one)),
@@ -88,14 +88,14 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 
 
 def _is_plural(sentence: Sentence, one: Candidate) -> bool:
-    """Whether the name is the value in the other number, and no other form of it: "resolver" of "resolved"."""
+    """Return whether the name is the value in singular or plural, and no other form ("resolver" for "resolved")."""
     said = sentence.text[one.mention.start : one.mention.end].casefold()
     value = one.known[0].value.casefold()
     return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 
 def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """How the name is written, and how common its words are in the language and in the documents."""
+    """Yield how the name is written, and how common its words are in the language and in the documents."""
     mention = one.mention
     tokens = [token for token in sentence.tokens[mention.first : mention.last] if token.kind != "mark"]
     text = sentence.text[mention.start : mention.end]
@@ -136,7 +136,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 
 
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """The words before and after, by classes; over an article."""
+    """Yield the classes of the words before and after the name; an article before it is skipped."""
     place = mention.first - 1
     while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
@@ -192,7 +192,7 @@ def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
 
 
 def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """The other words of the question, by where they stand; which of them matter is learned."""
+    """Yield the other words of the question by their distance; which of them matter is learned."""
     yield f"first: {sentence.folded(0)}", 1.0
     for step in range(_BESIDE):
         yield f"{step} before: {sentence.folded(mention.first - 1 - step)}", 1.0
@@ -203,7 +203,7 @@ def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, fl
 
 
 def _noun_after(sentence: Sentence, place: int) -> bool:
-    """Whether a word for documents follows within a few words, over other values and what joins them."""
+    """Return whether a word for documents follows closely, with only other values and conjunctions between."""
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
@@ -214,7 +214,7 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
 
 
 def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Words for the field beside the value or near it, and words for other fields that have the value too."""
+    """Yield whether cues of the field, and of other fields with the value, stand beside the value or near it."""
     mention = one.mention
     others = {known.field for known in mention.known} - {one.field}
     kin = set(sentence.vocabulary.of_role(sentence.vocabulary.roles[one.field])) - {one.field}
@@ -247,7 +247,7 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
 
 
 def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """How strongly words near the value and elsewhere point at the field by its own name, and at those beside it."""
+    """Yield how strongly words near the value, and words anywhere, point at the field or at others by name."""
     mention = one.mention
     near: dict[str, float] = {}
     anywhere: dict[str, float] = {}
@@ -266,7 +266,7 @@ def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float
 
 
 def _of_deeds(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """How near to a name stands a deed of the field's role, and one of those of other fields of people."""
+    """Yield how close the name stands to a verb of the field's role, and to verbs of other fields of people."""
     if sentence.vocabulary.roles[one.field] != "person":
         return
     near = closeness(sentence, one.mention)
@@ -284,7 +284,7 @@ _FILLERS = frozenset(
 
 
 def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
-    """The fields whose word stands beside a value, over words that say nothing and over other values."""
+    """Return the fields whose cue stands beside a value; fillers and other values between them are skipped."""
     step, place = (-1, mention.first - 1) if before else (1, mention.last)
     for _ in range(_NEAR):
         if before:
@@ -306,7 +306,7 @@ def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
 
 
 def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
-    """The fields of the deed before a preposition: in "owned by" the first word tells of which field "by" speaks."""
+    """Narrow the fields of a preposition by the verb before it: "owned" says which field "by" means in "owned by"."""
     for earlier in (place - 1, place - 2):
         deed = set(sentence.cue_fields(earlier))
         if not deed or sentence.mention_at(earlier) is not None:
@@ -320,7 +320,7 @@ def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
 
 
 def joined_with(sentence: Sentence, one: Mention, other: Mention) -> bool:
-    """Whether two names stand side by side with nothing but what joins them in between."""
+    """Return whether two names are close together, with only conjunctions and marks between them."""
     low, high = (one.end, other.start) if one.start < other.start else (other.end, one.start)
     between = sentence.text[low:high]
     return low <= high and len(between) <= _JOINED and _JOINS.fullmatch(between) is not None
@@ -389,7 +389,7 @@ def asking() -> frozenset[str]:
 
 
 def is_content(sentence: Sentence, place: int) -> bool:
-    """Whether a word says something that no name, field or word for documents says."""
+    """Return whether a word adds something beyond names, fields and words for documents."""
     token = sentence.tokens[place]
     return (
         token.kind in ("word", "cjk")

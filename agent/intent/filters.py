@@ -1,4 +1,4 @@
-"""What was read from a question as filters of the contract's grammar, one per constraint."""
+"""Filters in the contract's grammar, one for each constraint read from a question."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
-    """A constraint on named values."""
+    """Return the filter for a constraint on named values."""
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]
     return parts[0] if len(parts) == 1 else {"type": "and" if one.negated else "or", "filters": parts}
 
@@ -35,23 +35,29 @@ def _typed(value: str, values: FieldValues) -> str | bool | int:
 
 
 def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
-    """A range of days on a date field, half-open; of a part of every year the one of which there are documents."""
+    """Return the filter for a range of days on a date field, half-open.
+
+    If a part of every year is stated without a year, the occurrence with documents is used.
+    """
     period = _with_documents(one.period, values)
     with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
     parts: list[Json] = []
     high = period.high
     if period.until is not None and str(values.high or "") >= period.until.isoformat():
-        high = period.until  # "the past year" ends today where documents lie ahead
+        high = period.until  # "the past year" ends today, even if there are later documents
     for kind, day in (("gte", period.low), ("lt", high)):
         if day is not None:
-            # Days are the asker's; stored times are UTC.
+            # Days are in the asker's time zone; stored times are UTC.
             text = datetime.combine(day, time(), zone).isoformat() if with_time else day.isoformat()
             parts.append({"type": kind, "key": values.field.name, "value": text})
     return both(parts)
 
 
 def _with_documents(period: Period, values: FieldValues) -> Period:
-    """What comes next, where all documents lie behind the latest: of contracts of this year what ends "in June"."""
+    """Return the coming occurrence of a yearly period if the latest is over before the first document.
+
+    The coming one must overlap the documents' dates: if all contracts end after last June, "in June" means next June.
+    """
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     ahead = period.coming
     if ahead is None or not first or period.end.isoformat() > first:
@@ -60,7 +66,7 @@ def _with_documents(period: Period, values: FieldValues) -> Period:
 
 
 def of_number(one: NumberRange) -> Json:
-    """A range of numbers, or certain ones; of numbers kept as text the texts."""
+    """Return the filter for a range of numbers or certain numbers; for numbers kept as text, for the texts."""
     if one.texts is not None:
         return {"type": "nin" if one.negated else "in", "key": one.field, "value": sorted(one.texts)}
     if one.values:
@@ -79,42 +85,42 @@ _OPPOSITES = {"gte": "lt", "gt": "lte", "lt": "gte", "lte": "gt", "eq": "ne"}
 
 
 def outside(bounds: Json) -> Json:
-    """What lies outside of a range, given as one comparison or two of them together."""
+    """Return the filter for what lies outside a range, given as one comparison or an "and" of two."""
     parts: list[Json] = bounds["filters"] if bounds["type"] == "and" else [bounds]
     return either([{**part, "type": _OPPOSITES[part["type"]]} for part in parts])
 
 
 def both(parts: Sequence[Json]) -> Json:
-    """All of the filters, of which there is at least one; nested groups of the same kind are unfolded."""
+    """Return the "and" of at least one filter; nested "and" groups are flattened."""
     flat = [inner for part in parts for inner in (part["filters"] if part["type"] == "and" else [part])]
     return flat[0] if len(flat) == 1 else {"type": "and", "filters": flat}
 
 
 def either(parts: Sequence[Json]) -> Json:
-    """Any of the filters."""
+    """Return the "or" of at least one filter."""
     return parts[0] if len(parts) == 1 else {"type": "or", "filters": list(parts)}
 
 
 def excludes(filter: Json) -> bool:
-    """Whether a filter states what is not wanted."""
+    """Return whether a filter excludes values."""
     return filter["type"] in ("ne", "nin", "not")
 
 
 def keys_named(filter: Json) -> set[str]:
-    """The fields that a filter names."""
+    """Return the fields that a filter names."""
     inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
     return {key for one in inner for key in keys_named(one)} if inner else {str(filter["key"])}
 
 
 def keyed(filter: Json, field: str) -> Json:
-    """The filter on another field."""
+    """Return the filter with another field."""
     if "filters" in filter:
         return {**filter, "filters": [keyed(one, field) for one in filter["filters"]]}
     return {**filter, "filter": keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
 
 
 def of_years_later(filter: Json, years: int) -> Json:
-    """A filter on a range of days, so many years later."""
+    """Return a filter on a range of days, moved by some years."""
     if "filters" in filter:
         return {**filter, "filters": [of_years_later(one, years) for one in filter["filters"]]}
     value = str(filter["value"])

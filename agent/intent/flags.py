@@ -1,7 +1,7 @@
-"""Fields by their own words: that are true or false, "with parking", and that are there or not, "without a sponsor".
+"""Find fields named by their own words: true/false fields ("with parking") and missing fields ("without a sponsor").
 
-The words of a field that is true or false are a name of its value for true. `deciding` tells how likely they are meant
-as a condition, as of any other value; here is only where they stand, and whether they are denied.
+The words of a true/false field are a name of its value for true. `deciding` gives the probability that they are a
+condition, as for any other value; this module only finds them and tells whether they are denied.
 """
 
 import re
@@ -25,30 +25,30 @@ from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import glossed_words, senses_of
 
 _GAP = 2
-"""Words between two words of one field's name."""
+"""Maximum words between two words of a field's name."""
 _LEAST_SHARE = 0.3
 _MOST_SENSES = 4
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
-"""Words between what denies and a flag's words."""
+"""Words that may stand between a denial and a flag's words."""
 _STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
 _OF_ONE = re.compile(
     r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
     re.IGNORECASE,
 )
-"""Of what was found already, or of people: "was it [escalated]?"."""
+"""Marks a question about a document found before, or about people: "was it [escalated]?"."""
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 _DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
 _LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
-"""Of whom a lack is said that is no document: "I have no sponsor"."""
+"""The lack is not a document's: "I have no sponsor"."""
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
 _MEASURED = ("distance", "length", "amount", "size", "level", "rate")
-"""Words behind that of a number that say what is measured: "no metro [distance]"."""
+"""Nouns after a number's word that say what is measured: "no metro [distance]"."""
 _LONGEST = 60
-"""Characters before or behind a field's word that may say that it is not there."""
+"""Maximum characters before or after a field's word that may say that the field is missing."""
 
 Existence = tuple[str, bool, int, int]
-"""A field, whether it is there, and the characters that say so."""
+"""A field, whether it must exist, and the characters [start, end) that say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Flag:
     """A field that is true or false.
 
     Attributes:
-        truth: its values.
-        documents: how many documents have each.
-        names: English names of it in words, without those that only say that it is true or false.
-        chinese: Chinese names of it.
-        is_denial: the name itself denies: `non_smoking`.
+        truth: its values for true and false.
+        documents: number of documents with each.
+        names: English names as words, without those that only say that it is true or false.
+        chinese: Chinese names.
+        is_denial: True if the name itself denies: `non_smoking`.
     """
 
     field: str
@@ -73,7 +73,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A flag at a place of a question, as what `deciding` judges; `denied` where its words are."""
+    """A flag named in a question, as a candidate for `deciding`; `denied` is True if its words are denied.
+
+    `start` is the first character of the condition.
+    """
 
     candidate: Candidate
     truth: Mapping[bool, str]
@@ -82,7 +85,7 @@ class Named:
 
 
 def read_flags(sentence: Sentence) -> list[Constraint]:
-    """The fields that a question asks to be true, or not to be: of each the likeliest place, if it is likely."""
+    """Return the true/false fields that a question asks about, each at its likeliest place if it is likely enough."""
     found: dict[str, Constraint] = {}
     for one, held in flags_with_evidence(sentence):
         field, confidence = one.candidate.field, round(learned().probability(held), 3)
@@ -93,7 +96,7 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
-    """Every flag that a question names, and what can be counted about it."""
+    """Yield every flag that a question names, with its evidence."""
     for flag in _flags(Same(sentence.vocabulary.catalogue)):
         for mention, denied in _mentions(sentence, flag):
             named = _named(sentence, flag, mention, denied)
@@ -104,7 +107,7 @@ def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, f
 
 @lru_cache(maxsize=256)
 def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
-    """The flags of a catalogue that hold both values."""
+    """Return the flags of a catalogue that have both values."""
     found = []
     for name, values in key.held.fields.items():
         is_boolean = values.field.item == "boolean" and values.distinct > 1
@@ -136,7 +139,7 @@ def _plain_zh() -> re.Pattern[str]:
 
 
 def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
-    """Places of a flag's words, and whether the words themselves deny it: "unanswered", "smoke-free"."""
+    """Return the places of a flag's words, and whether the words themselves deny it: "unanswered", "smoke-free"."""
     found: list[tuple[Mention, bool]] = []
     for index, token in enumerate(sentence.tokens):
         name = next((name for name in flag.chinese if sentence.text.startswith(name, token.start)), "")
@@ -157,7 +160,7 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A word of a flag's name at a place: tokens [first, last)."""
+    """A word of a flag's name at tokens [first, last)."""
 
     first: int
     last: int
@@ -181,10 +184,10 @@ def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
 
 
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
-    """English words of a question and of its Chinese ones, with the tokens [first, last) they stand at."""
+    """Yield the English words of a question, and of its Chinese words' glosses, with their tokens [first, last)."""
     tokens = sentence.tokens
     for index, token in enumerate(tokens):
-        is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" is not free
+        is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge
         if token.kind == "word" and token.folded not in lexicon.STOP_WORDS and not is_end:
             yield index, index + 1, token.folded
             if sentence.folded(index + 1) == "-" and token.end == tokens[index + 1].start:
@@ -196,7 +199,7 @@ def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
 
 
 def _grouped(hits: Sequence[_Hit]) -> Iterator[list[_Hit]]:
-    """Hits of different words of a name that stand together."""
+    """Yield groups of hits: different words of a name that stand together."""
     group: list[_Hit] = []
     for hit in hits:
         if group and (hit.first > group[-1].last + _GAP or any(hit.word == one.word for one in group)):
@@ -214,7 +217,10 @@ def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float
 
 
 def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
-    """None where a date or number has the words, one thing is asked of, or it cannot be told what is denied."""
+    """Return the named flag.
+
+    Return None if a date or number has taken the words, a single document is asked about, or the denial is unclear.
+    """
     start, end = mention.start, mention.end
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
@@ -230,7 +236,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:
-    """The character where a flag begins with the verb that offers it: "[accept] pets", [允许]带宠物."""
+    """Return the character where the verb that offers a flag begins, else the flag's: "[accept] pets", [允许]带宠物."""
     offered = _offering_zh().search(sentence.text[: mention.start])
     if offered is not None:
         return offered.start()
@@ -242,7 +248,7 @@ def _extent(sentence: Sentence, mention: Mention) -> int:
 
 
 def _denial(sentence: Sentence, first: int) -> int | None:
-    """The character where a denial right before a flag begins: "nobody answered", "do not take pets", 不允许带宠物."""
+    """Return the character where a denial directly before a flag begins, or None: "nobody answered", 不允许带宠物."""
     place = first - 1
     while sentence.folded(place) in _PASSED:
         place -= 1
@@ -259,7 +265,7 @@ def _denial(sentence: Sentence, first: int) -> int | None:
 
 
 def _is_refused(sentence: Sentence, place: int) -> bool:
-    """ "where pets are forbidden", "encryption turned off"."""
+    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption turned off"."""
     while sentence.folded(place) in _SWITCHED:
         place += 1
     return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()
@@ -287,7 +293,7 @@ def _at(sentence: Sentence, place: int) -> Sequence[Known]:
 
 
 def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
-    """ "a missed SLA" of a field `sla_ok`."""
+    """Return whether a commitment was not met: "a missed SLA" for a field `sla_ok`."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
     failing_zh = tuple(table("link", "zh")["truth"]["failing"].split())
     is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(flag.field))
@@ -297,7 +303,7 @@ def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
 
 
 def read_existence(sentence: Sentence) -> list[Existence]:
-    """The fields that documents must have or lack, each once."""
+    """Return the fields that documents must have or lack, each once."""
     catalogue, found = sentence.vocabulary.catalogue, dict[str, Existence]()
     lacked = [name for name, values in catalogue.fields.items() if values.documents < catalogue.documents]
     if not lacked:
@@ -317,7 +323,10 @@ def read_existence(sentence: Sentence) -> list[Existence]:
 
 
 def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
-    """The field whose words begin at a place and that some documents lack, and the place behind the words."""
+    """Return the field whose words begin at a token, and the index after them.
+
+    The field is None unless exactly one is named and some documents lack it.
+    """
     roles = sentence.vocabulary.roles
     cued, behind = sentence.cue(place)
     own = [name for name in cued or lacked if _is_own_name(sentence, name, place, behind)]
@@ -331,11 +340,11 @@ def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[st
 
 
 def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> bool:
-    """Whether the words at these places are of the field's own name, in another form, or Chinese for it."""
+    """Return whether the words are of the field's own name, in another form, or its Chinese translation."""
     token = sentence.tokens[place]
     words = [word for word in lexicon.name_words(field) if word not in ("dt", "date", "time", "day") and len(word) > 1]
     if token.kind != "cjk":
-        # "no Lindquist" is no lack of a line.
+        # "no Lindquist" does not mean a missing line.
         least = 1.0 if token.is_capital and place else LOOSE
         return token.kind == "word" and any(closeness(token.folded, word) >= least for word in words)
     said = sentence.text[token.start : sentence.tokens[behind - 1].end] if behind > place else ""
@@ -344,7 +353,7 @@ def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> boo
 
 
 def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:
-    """Whether a field named at these characters is there or not, and where that is said; None where neither is."""
+    """Return whether a field named at these characters must exist, and the characters that say so; or None."""
     text = sentence.text
     language = "zh" if has_chinese(text) else "en"
     before, after = text[max(start - _LONGEST, 0) : start], text[end : end + _LONGEST]
@@ -364,13 +373,13 @@ def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool,
             there = name.startswith(("having", "counted"))
             if not name.endswith("after"):
                 return there, start - len(before) + match.start(), end
-            denied = is_negated(sentence, start, end, (field,))  # nothing whose brand is missing
+            denied = is_negated(sentence, start, end, (field,))  # "nothing whose brand is missing"
             return None if denied is None else (there != denied, start, end + match.end())
     return None
 
 
 def _is_whole(sentence: Sentence, end: int) -> bool:
-    """Whether a field's word describes no other: "no author page"."""
+    """Return whether a field's word stands for itself and describes no other noun: not in "no author page"."""
     following = sentence.token(sentence.index_from(end))
     if following is not None and following.kind == "cjk":
         return following.text in "的也和、" or sentence.is_noun(sentence.index_from(end))
@@ -385,5 +394,5 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
 
 @cache
 def _pattern(name: str, language: str) -> re.Pattern[str]:
-    """What is said before the field's word, or behind it."""
+    """Return the pattern of words before or after a field's word."""
     return re.compile(table("existence", language)[name], re.IGNORECASE | re.VERBOSE)

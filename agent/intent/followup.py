@@ -1,7 +1,7 @@
-"""Follow-ups: what a turn takes over from the ones before it.
+"""Follow-ups: what a turn takes over from earlier turns.
 
-"only the ones from this year" narrows the question before; "and who sponsored it?" asks about a document
-of the answer; 那 2021 年的呢？ asks the same of another year.
+"only the ones from this year" narrows the question before; "and who sponsored it?" asks about a document of the answer;
+那 2021 年的呢？ asks the same about another year.
 """
 
 import re
@@ -50,7 +50,7 @@ _VALUES = ("label", "tag", "language", "person", "version")
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
 _LONGEST_FOLLOWUP = 200
-"""Characters of all kinds: words without blanks and marks are none of the counted words."""
+"""Maximum characters of a follow-up; text without blanks would not count as words."""
 _LONGEST_CONTEXT = 240
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
@@ -72,11 +72,11 @@ class Carried:
     """A follow-up with what it takes over.
 
     Attributes:
-        pieces: the constraints of the turn together with those taken over.
-        context: words of the turns before that a search needs.
-        before: the question that it leans on.
-        lists: the turn narrows a list, or asks the same of other values.
-        again: it asks the same.
+        pieces: the constraints of the turn and those taken over.
+        context: words of earlier turns that a search needs.
+        before: the question that it depends on.
+        lists: True if the turn narrows a list, or asks the same about other values.
+        again: True if it asks the same question.
     """
 
     found: Found
@@ -88,11 +88,11 @@ class Carried:
 
 
 def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int = _MOST_TURNS) -> Carried | None:
-    """What a turn takes over from the conversation; None when it stands for itself.
+    """Return what a turn takes over from the conversation; None if it is complete by itself.
 
     Args:
-        find: reads one turn as the present one was read.
-        turns: how many questions before are looked at: one that leaned on another itself is what it made of that.
+        find: reads a turn in the same context as the present one.
+        turns: maximum number of earlier questions to follow; a question that is a follow-up itself takes over its own.
     """
     places = [place for place, turn in enumerate(history) if turn.role == "user" and turn.content.strip()]
     asked = history[places[-1]].content if places else ""
@@ -102,7 +102,7 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     before = find(readable(asked))
     earlier = carry(before, history[: places[-1]], find, turns=turns - 1) if turns > 1 and len(places) > 1 else None
     if earlier is not None:
-        # What asks for more about the same documents says nothing of its own: "do any have a study?".
+        # A question about the same documents ("do any have a study?") adds no constraints, so those before it stay.
         before = replace(before, pieces=earlier.pieces if earlier.lists else before.pieces or earlier.before.pieces)
     said = find(answered) if answered else before
     found = _of_records(found, find)
@@ -111,10 +111,10 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     text = found.sentence.text
     context = _context(before, answered, thing=pointing.THING.search(text) is not None)
     found = _in_the_same_fields(_on_the_same_date(found, before), before)
-    # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
+    # After a list, a value alone is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
     if any(one.search(text) for one in (_REFINES, _SAME)) or _is_fragment(bare):
-        # Who changes a question says nothing but conditions.
+        # A turn that changes a question consists of conditions.
         found = replace(bare, pieces=_firm(bare.pieces))
     return (
         _of_the_same(found, before, said, context)
@@ -127,14 +127,14 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
 
 
 def _of_records(found: Found, find: Finder) -> Found:
-    """ "how many per stage?": of the records that were spoken of."""
+    """Add the word for records to "how many per stage?", so that the records of the conversation are counted."""
     unread, text = read_calculation(found).unread, found.sentence.text
     noun = _RECORDS.get(unread[0].casefold()) if len(unread) == 1 else None
     return find(text.replace(unread[0], f"{unread[0]} {noun}", 1)) if noun is not None else found
 
 
 def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | None:
-    """ "and over 50?" compares what the question before compared, by the word that was said for it there."""
+    """Read "and over 50?" as a comparison of the field that the question before compared, by the word used there."""
     numbers = found.sentence.vocabulary.of_role("number")
     measured = {piece.field: piece for piece in before.pieces if piece.field in numbers}
     said = _comparison(found)
@@ -145,14 +145,14 @@ def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | 
     again = find(found.sentence.text.replace(said, f"{word} {said}", 1)) if word else found
     field, piece = measured.popitem()
     if said.isdigit() and "value" in piece.filter:
-        # "make it 4" of at least 3 is at least 4
+        # "make it 4" after "at least 3" means at least 4
         others = (one for one in again.pieces if one.field != field)
         return replace(again, pieces=(*others, replace(piece, filter={**piece.filter, "value": int(said)})))
     return again if any(one.field == field for one in again.pieces) else None
 
 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
-    """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
+    """Read a turn that keeps the question and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
     before = replace(before, pieces=_firm(before.pieces))
     beside = _beside(found, before)
@@ -164,7 +164,7 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same)
     if before.pieces and (_BEGINS_REFINING.match(text) or (not found.pieces and _comparison(found))):
-        # What is not understood narrows it further: the documents are searched for the words.
+        # Words that were not understood narrow it further, so the documents are searched for them.
         return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
@@ -174,13 +174,13 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
 
 
 def _comparison(found: Found) -> str | None:
-    """A number, with its comparison, that no condition was made of: "hmm. under 300?"."""
+    """Return a number with its comparison that made no condition, or None: "hmm. under 300?"."""
     left = (one.what for one in unread(found) if one.reason == SEARCHED and any(map(str.isdigit, one.what)))
     return next(left, None)
 
 
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
-    """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
+    """Read "others by the same inspector", 同一个作者: take that field's value from the question or answer before."""
     match = pointing.THE_SAME.search(found.sentence.text)
     if match is None:
         return None
@@ -195,7 +195,7 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
 
 
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
-    """ "what else did she write": about the person that the answer or the question named last."""
+    """Read "what else did she write": the person whom the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
     if named or not pointing.PERSON.search(found.sentence.text) or _is_of_records(found, before):
@@ -208,19 +208,19 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
 
 
 def _is_of_records(found: Found, before: Found) -> bool:
-    """Whether "they" of a calculation may be the records before, which other conditions than a person's describe."""
+    """Return whether "they" in a calculation may mean the records, which have constraints other than a person."""
     people = found.sentence.vocabulary.of_role("person")
     others = any(piece.field not in people for piece in before.pieces)
     return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
-    """ "what does it say", "who sponsored the latest one": about a document that the answer names."""
+    """Read "what does it say", "who sponsored the latest one": a document that the answer names."""
     text = found.sentence.text
     document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
         return None
-    # "which older proposal did it grow out of" asks for another.
+    # "which older proposal did it grow out of" asks for another document.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
     is_spoken_of = [piece.filter for piece in before.pieces] == [document.filter]
     if pointing.IT.search(text) and not others and is_spoken_of:
@@ -231,20 +231,20 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
 
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
-    """ "how many is that": a calculation over what was asked before."""
+    """Read "how many is that": a calculation over the records of the question before."""
     if topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
     return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
 def _grouped(found: Found) -> str | None:
-    """The field that a turn counts by: "how many per stage?" asks for all stages."""
+    """Return the field that a turn groups by, or None: "how many per stage?" asks about all stages."""
     calculation = find_calculation(found)
     return calculation.aggregate.get("group_by") if calculation is not None else None
 
 
 def _is_fragment(found: Found) -> bool:
-    """Whether a turn is nothing but constraints: "Lakeview?", "in 2024?"."""
+    """Return whether a turn consists of constraints only: "Lakeview?", "in 2024?"."""
     taken = [(one.start, one.end) for one in found.pieces]
     return bool(taken) and all(
         token.kind == "mark"
@@ -255,17 +255,17 @@ def _is_fragment(found: Found) -> bool:
 
 
 def _with_bare_values(found: Found, before: Found) -> Found:
-    """The turn with the values it names and does nothing else with as constraints."""
+    """Turn the values that a turn names without further use into constraints."""
     stated, asked = {piece.field for piece in found.pieces}, {piece.field for piece in before.pieces}
     more = [piece for mention in found.left if (piece := _bare(found, mention, stated, asked)) is not None]
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
 def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> Piece | None:
-    """The constraint that a named value makes in a turn of which no other part says anything of its field."""
+    """Return the constraint made by a value named alone, or None if its field is stated already or it is unclear."""
     roles = found.sentence.vocabulary.roles
     known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
-    # Of several fields the one that was spoken of; of several people nobody.
+    # Prefer the field that was constrained before; a name of several people is unclear.
     known = [one for one in known if one.field in asked] or known
     denied = is_denied_mention(found.sentence, mention)
     if not known or denied is None or (roles[known[0].field] == "person" and len({one.value for one in known}) > 1):
@@ -275,7 +275,7 @@ def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> 
 
 
 def leans(found: Found) -> bool:
-    """Whether a turn makes sense only after the ones before: short, or with words that point back."""
+    """Return whether a turn may depend on earlier ones: it is short, and points back or says little."""
     text = found.sentence.text
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
@@ -285,7 +285,7 @@ def leans(found: Found) -> bool:
 
 
 def _context(before: Found, answered: str, *, thing: bool) -> str:
-    """What the conversation is about: the words of the question before, and of the answer where "it" is in that."""
+    """Return the subject of the conversation: the question before, and the answer if "it" may be there."""
     rest = before.rest
     if topic_of(before) and not thing:
         return rest[:_LONGEST_CONTEXT]
@@ -293,7 +293,7 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 
 
 def stripped(text: str) -> str:
-    """A turn without the words that only point back, for a search."""
+    """Return a turn for a search, without words that only point back."""
     plain = pointing.PERSON.sub(" ", text)
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
@@ -301,7 +301,7 @@ def stripped(text: str) -> str:
 
 
 def _on_the_same_date(found: Found, before: Found) -> Found:
-    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
+    """Move the turn's dates to the date field used before, unless a word names another: "denied in 2023", "2024?"."""
     dates = found.sentence.vocabulary.of_role("date")
     field = next((piece.field for piece in before.pieces if piece.field in dates), None)
     if field is None:
@@ -315,7 +315,7 @@ def _on_the_same_date(found: Found, before: Found) -> Found:
 
 
 def _in_the_same_fields(found: Found, before: Found) -> Found:
-    """The turn with its values in the fields of those before, unless a word says another: "same for Ito" of authors."""
+    """Move the turn's values to the fields used before, unless a word names another: "same for Ito" after an author."""
     cued = {name for _, names in found.sentence.cued for name in names}
     fields = found.sentence.vocabulary.catalogue.fields
     asked = [one.field for one in before.pieces if one.filter["type"] in _PLAIN]
@@ -332,7 +332,10 @@ def _in_the_same_fields(found: Found, before: Found) -> Found:
 
 
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
-    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
+    """Return the earlier constraints, except on fields that are stated anew or grouped by, and the new ones.
+
+    A new exclusion replaces only the constraint that it denies.
+    """
     stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
     denied = [
         {**piece.filter, "type": _OPPOSITE[piece.filter["type"]]} for piece in now if piece.filter["type"] in _OPPOSITE
@@ -342,10 +345,10 @@ def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | No
 
 
 def _beside(found: Found, before: Found) -> Piece | None:
-    """ "and the year before?", "and the next version?": what stands beside what the question before asked for."""
+    """Read "and the year before?", "and the next version?": the neighbour of the value used before; None if none."""
     said = _BESIDE.search(found.sentence.text)
     if said is None or wording.YES_OR_NO.search(found.sentence.text):
-        return None  # "was it in the next release?" asks about what was found
+        return None  # "was it in the next release?" asks about a document found before
     names = said.groupdict()
     unit = next(names[one] for one in names if one.startswith("unit") and names[one])
     step = -1 if any(names[one] for one in names if one.startswith("before")) else 1
@@ -359,7 +362,7 @@ def _beside(found: Found, before: Found) -> Piece | None:
 
 
 def _version_beside(before: Found, step: int) -> Piece | None:
-    """The version some steps from that of the question before, among those that there are."""
+    """Return the version some steps from the one used before, among the known versions, or None."""
     vocabulary = before.sentence.vocabulary
     versions = vocabulary.of_role("version")
     piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)
@@ -373,7 +376,7 @@ def _version_beside(before: Found, step: int) -> Piece | None:
 
 
 def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The conditions, the likely ones as sure: who goes on from them takes them as such."""
+    """Make likely conditions sure, because the follow-up confirms them."""
     return tuple(
         replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= LIKELY else one for one in pieces
     )

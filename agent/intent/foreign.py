@@ -1,7 +1,7 @@
-"""Names of values in another language or script, and what a Chinese question names by their English ones.
+"""Names of values in another language or script.
 
-Chinese values are named in English and in Latin letters, English ones by the stems of their words. What the Chinese of
-a question may mean in English is told by the dictionary.
+Chinese values are named in English and in Pinyin, English ones by the stems of their words. A dictionary gives the
+English meanings of a question's Chinese words.
 """
 
 import re
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from agent.intent.vocabulary import Vocabulary
 
 MOST_GLOSSED = 3
-"""Words of an English value that a dictionary is asked for."""
+"""Maximum words of an English value that are looked up in the dictionary."""
 _ROOT = 5
 _LONGEST_PINYIN = 4
 _LONGEST_PERSON = 3
 _SHORTEST_WORD = 4
-"""Letters of a word that may name a value alone, of the several words that the value is called in English."""
+"""Minimum letters of a word that may stand for a value with an English name of several words."""
 _STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
-"""What makes a deed a state: [已]结束, 筹备[中]."""
+"""Affixes that turn a verb into a state: [已]结束, 筹备[中]."""
 _MOST_SENSES = 6
 _OF_A_KIND = 0.6
-"""The share of a value in a Chinese word that names its kind as well."""
+"""The share of a value named by a Chinese word that also contains the word for its kind."""
 _GOES_ON = 0.5
-"""What the share of a value is worth where another word stands before it in one breath."""
+"""Factor on the share of a value if another word stands directly before it."""
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
-# As the words of a time do: 2020 年以来[打包]主题的.
+# So do words of time: 2020 年以来[打包]主题的.
 _AFTER_DATE = re.compile(
     r"(?:^[年月]|[去今前明本][年周月]|[一二三四五六七八九十]月|以来|[之以]?[前后]|期间|季度|半年|年代)$"
 )
@@ -42,7 +42,7 @@ _OF_TIME = frozenset("同期 同时 当时 期间 时期 时间".split())
 
 
 def english_names(names: Names, fields: Collection[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Labels and tags of a few English words by the stems of these: "and", "of" and the like count for nothing."""
+    """Return labels and tags of a few English words by `english_key`; stop words are left out."""
     found: dict[tuple[str, ...], list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and (one.how == "exact" or _is_end_of_path(one))]
@@ -53,21 +53,21 @@ def english_names(names: Names, fields: Collection[str]) -> dict[tuple[str, ...]
 
 
 def _is_end_of_path(one: Known) -> bool:
-    """Whether a name is the part that tells of a path: the pond of E/pond."""
+    """Return whether a name is the last part of a path: "pond" for E/pond."""
     return one.how == "part" and ("/" in one.value or "::" in one.value)
 
 
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
-    """What words that say the same have in common: the stem of one; of several the roots, in any order.
+    """Return a key that words of the same meaning share: the stem of one word, or the sorted roots of several.
 
-    Whoever translates word by word says "to demolish" for a demolition, and puts a notice of violation the other way
-    round; with two words that agree it is hardly another thing.
+    A literal translation says "to demolish" for "demolition", and puts a "notice of violation" in another order; if two
+    words agree, it is hardly a different thing.
     """
     return (stem(words[0]),) if len(words) == 1 else tuple(sorted(stem(word)[:_ROOT] for word in words))
 
 
 def add_latin_names(names: Names, roles: Mapping[str, str]) -> None:
-    """Chinese names in Latin letters: 孙丽娟 is Sun Lijuan, 成都 is Chengdu; Ms Sun, where no other is called so."""
+    """Add Chinese names in Pinyin: Sun Lijuan for 孙丽娟, Chengdu for 成都; a surname alone if it is unique."""
     parts: dict[tuple[str, str], list[Known]] = {}
     for words, known in list(names.items()):
         given = [one for one in known.values() if one.how in ("exact", "short") and len(words) <= _LONGEST_PINYIN]
@@ -90,12 +90,12 @@ def add_latin_names(names: Names, roles: Mapping[str, str]) -> None:
 
 
 def add_english_names(names: Names, stems: Names, fields: Collection[str], cues: Container[tuple[str, ...]]) -> None:
-    """Chinese labels and tags by what they may be called in English: 法学院 is a law school, 已结束 finished.
+    """Add English names of Chinese labels and tags: law school for 法学院, finished for 已结束.
 
-    So does what tells a kind from the others of the field: "symphony" of a symphony concert.
+    A word that distinguishes one value of the field is a name too: "symphony" for a symphony concert.
 
     Args:
-        cues: words that point at fields, and so at no value.
+        cues: words that point at fields, and therefore at no value.
     """
     words_alone: dict[tuple[str, str], dict[str, Known]] = {}
     ends = Counter((one.field, words[-1]) for words, known in names.items() for one in known.values())
@@ -118,7 +118,7 @@ def add_english_names(names: Names, stems: Names, fields: Collection[str], cues:
 
 
 def _is_compound(value: str) -> bool:
-    """Whether a term is made of words, as a foreign name is not: 印度菜, but not 艾灵顿."""
+    """Return whether a term is composed of words, unlike a foreign name: 印度菜, but not 艾灵顿."""
     return len(value) == 1 or len(value) > _LONGEST_PERSON or bool(senses_of(value[:2]))
 
 
@@ -136,7 +136,7 @@ def _may_stand_alone(word: str) -> bool:
 def translated_values(
     tokens: Sequence[Token], vocabulary: "Vocabulary", taken: set[int]
 ) -> Iterator[tuple[int, int, Known]]:
-    """Tokens [first, last) whose English is a value: 石棉 is asbestos, 检查报告 an inspection report."""
+    """Yield the tokens [first, last) whose English meaning is a value: 石棉 is asbestos."""
     for run in chinese_runs(tokens, taken) if vocabulary.english else ():
         text = "".join(tokens[index].text for index in run)
         words = [(start, word) for start, word, _ in glossed_words(text)]
@@ -152,7 +152,7 @@ def translated_values(
 
 
 def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Chinese words of a question whose English is a field's name: 公司 points at "company"."""
+    """Return Chinese words of a question whose English meaning is a field's name: 公司 points at "company"."""
     cues: dict[tuple[str, ...], tuple[str, ...]] = {}
     for run in chinese_runs(tokens, set()):
         for _, word, english in glossed_words("".join(tokens[index].text for index in run)):
@@ -166,9 +166,9 @@ def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[t
 def _english_values(
     words: Sequence[tuple[int, str]], place: int, text: str, vocabulary: "Vocabulary"
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
-    """How many words from a place on are a value in English, and which, the longest first."""
+    """Yield how many words from an index on are a value in English, with the values, the longest first."""
     start, first = words[place]
-    # What goes on from another word is hardly a value: 子进程 is no process; several words may be: 电梯[检查报告].
+    # A word that continues another is hardly a value (子进程 is no process); several words may be: 电梯[检查报告].
     before = text[:start]
     opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before) is not None
     is_other = first in _OF_TIME or words_of(first) in vocabulary.cues
@@ -180,7 +180,7 @@ def _english_values(
         said = dict.fromkeys(tuple(word for sense in each for word in sense) for each in product(*senses))
         known = tuple(one for each in said for one in vocabulary.english.get(english_key(each), ()))
         if not known and size == 1:
-            # 鸡肉 is chicken meat: a value and a word for its kind.
+            # 鸡肉 is chicken meat: a value and the word for its kind.
             heads = [english_key(each[:1]) for each in said] if all(len(each) == 2 for each in said) else []
             kinds = (one for key in heads for one in vocabulary.english.get(key, ()) if one.how == "exact")
             known = tuple(replace(one, share=_OF_A_KIND) for one in kinds)
@@ -189,7 +189,7 @@ def _english_values(
 
 
 def chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
-    """Places of Chinese characters that stand side by side and name nothing yet."""
+    """Return runs of adjacent Chinese characters that are not taken yet, as lists of indices."""
     runs: list[list[int]] = []
     for index, token in enumerate(tokens):
         if token.kind != "cjk" or index in taken:

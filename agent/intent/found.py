@@ -1,4 +1,4 @@
-"""All that rules find in the words of one turn, before history and routing."""
+"""Find everything that the words of one turn state, before history and routing are considered."""
 
 import re
 from bisect import bisect_right
@@ -31,7 +31,7 @@ from retrievers.text.glosses import senses_of
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One filter with the field it is on and the characters that state it; `why` is the evidence, in words."""
+    """A filter, its field, and the characters that state it; `why` is the evidence in words."""
 
     field: str
     filter: Json
@@ -43,15 +43,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the words state.
+    """The constraints and topics stated in a text.
 
     Attributes:
-        pieces: filters, one per constraint, in the order of the question.
-        left: values that were named as a topic, or of which it is not clear who or what is meant.
-        lengths: conditions on how many values a list holds, which calculations know and searches do not.
-        unread_dates: characters [first, last) of words of dates that could not be read whole.
-        unclear: comparisons of numbers whose field is not clear, and why.
-        rest: the question without what the sure pieces stand for; what is only likely is searched for as well.
+        pieces: filters, one for each constraint, in the order of the question.
+        left: values named as topics, and names whose meaning is unclear.
+        lengths: conditions on the number of values in a list; calculations can apply them, searches cannot.
+        unread_dates: characters [first, last) of date words that could not be read completely.
+        unclear: comparisons of numbers whose field is unclear, with the reason.
+        rest: the question without the words of the sure pieces; words of likely pieces stay, so that they are searched.
     """
 
     sentence: Sentence
@@ -73,7 +73,7 @@ class Found:
         text = self.sentence.text
         sure = [piece for piece in self.pieces if piece.confidence >= SURE]
         for piece in sorted(sure, key=lambda piece: -piece.start):
-            # What only led to the constraint goes with it: "by", "in", quotes, 由.
+            # Remove the words that only lead to the constraint as well: "by", "in", quotes, 由.
             text = f"{_LEADING.sub('', text[: piece.start])} {_TRAILING.sub('', text[piece.end :])}"
         return " ".join(text.split()).strip(" ,;:，；：、")
 
@@ -89,13 +89,13 @@ def find(
     counted: bool = False,
     frequencies: Mapping[str, float] | None = None,
 ) -> Found:
-    """Everything that one turn states about metadata.
+    """Find everything that a turn states about metadata.
 
     Args:
         counted, frequencies: see `Sentence`.
         nouns: words for the documents of the collections in scope ("pep", "peps").
-        now: in the time zone of who asks, which days are of.
-        more: values looked up in fields too large to know, see `find_mentions`.
+        now: in the time zone of the asker; dates mean days in that zone.
+        more: (field, value, documents) looked up in fields with too many values, see `find_mentions`.
     """
     tokens = tokenize(text)
     more_cues = translated_cues(tokens, vocabulary)
@@ -159,34 +159,34 @@ def find(
 
 
 def _is_in_counting_word(text: str, mention: Mention) -> bool:
-    """Whether a name is one character of a word that counts: 少 of "rare" in 多少."""
+    """Return whether a name is one character of a Chinese word of counting: 少 ("rare") in 多少."""
     words = chinese_words(text) if mention.end - mention.start == 1 else {}
     counting = {text[start:end] for start, end in words.items() if start <= mention.start < end}
     return not counting.isdisjoint(table("calculation")["count"])
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:
-    """ "Business Today" is no day."""
+    """Return whether a date lies inside a name of several words: "Business Today" is no day."""
     is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
     return is_whole and mention.start <= one.start and one.end <= mention.end
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
-    """Words for documents by the field that numbers them: case_number is of cases."""
+    """Return words for documents made from the fields that number them: "case" and "cases" for case_number."""
     keys = (name for name in vocabulary.of_role("number") if is_key(vocabulary, name))
     words = {word for name in keys for word in lexicon.name_words(name) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(words | {f"{word}s" for word in words})
 
 
-# What makes a document's date, the likeliest first; a name that says nothing stands between: when something takes
-# effect or ends is not when it came to be.
+# Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
+# dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
 _STORY = 36
-"""Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
+"""Maximum tokens of an ordinary question. A longer one is a story, with dates and numbers of other things."""
 _TOLD = 0.8
 _SAID = 0.9
 _NEAR = 40
-"""Characters between a date and the word for its field."""
+"""Maximum characters between a date and the word for its field."""
 _SHORTEST_PAST = 4
 _DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
@@ -198,20 +198,21 @@ _LEADING = re.compile(
 _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
 _QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
 _HISTORY_YEARS = 20
-"""Years between a period and the first document from which on it is told of: "beer in the eighteenth century"."""
+"""Minimum years from the end of a period to the first document that make it history: "beer in the 18th century"."""
 _TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
 _STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
-"""How things stand, and no day of theirs."""
+""""as of today" describes a state; it is no date of a document."""
 _STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 
 
 def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
-    """Whether a range can be about when documents were made.
+    """Return whether a range can be about when documents were made.
 
-    Not when it lies after all of them ("the year 2038 problem"), nor in a quoted title. Long before them only where the
-    question speaks of making documents. A month alone and "today" only where it speaks of documents, of making them or
-    of what is over ("an hour repeats in October", "can one do it today").
+    It is not if it lies after all of them ("the year 2038 problem") or inside a quoted title. A range long before them
+    counts only if the question speaks of making documents. A month alone ("an hour repeats in October") or "today"
+    ("can one do it today") counts only if the question speaks of documents, of making them or, for a month, of the
+    past.
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
@@ -235,7 +236,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Whether a period ended long before the first document; a number may be of a year as early."""
+    """Return whether a period ended long before the first document and no number field holds years."""
     lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
     if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
         return False
@@ -244,13 +245,16 @@ def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
 
 
 def _is_in_title(text: str, one: DateRange) -> bool:
-    """Whether a date is a part of what stands in quotes: “Routine visit 2023-08”."""
+    """Return whether a date is a part of a quoted title: “Routine visit 2023-08”."""
     quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
     return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
-    """One filter for each date field: ranges side by side are alternatives, unless their open ends meet."""
+    """Return one filter for each date field.
+
+    Several ranges are alternatives, but overlapping ranges with open ends are joined by "and".
+    """
     zone = now.tzinfo
     assert zone is not None
     by_field: dict[str, list[DateRange]] = {}
@@ -262,18 +266,18 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
     for name, ranges in by_field.items():
         denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
         if len(denied) > 1 or None in denied:
-            continue  # nobody knows what is meant
+            continue  # the meaning is unclear
         made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
         if denied == {True}:
             made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
         highs = [one.period.high for one in ranges if one.period.high is not None]
-        # "before 2001 or after 2024" leaves no day for both.
+        # No day satisfies both "before 2001" and "after 2024".
         is_open = len(lows) < len(ranges) and len(highs) < len(ranges)
         meet = is_open and bool(lows) and bool(highs) and max(lows) < min(highs)
         start, end = min(one.start for one in ranges), max(one.end for one in ranges)
         if end - start >= _LONGEST_PHRASE:
-            # Too far apart for one phrase: the words between them are not of dates.
+            # The ranges are too far apart for one phrase; the words between them are not about dates.
             start, end = ranges[0].start, ranges[0].end
         fields = sentence.vocabulary.of_role("date")
         other = [one for one in ranges if _is_of_another_date(sentence, one)]
@@ -284,21 +288,28 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
 
 
 def _shortened(token: Token, fields: Sequence[str]) -> list[str]:
-    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do, or of a name."""
+    """Return the field, as a list, whose name abbreviates a word: `dt_intro` for "introduced".
+
+    The list is empty if several fields do, or if the word has a capital.
+    """
     word = token.folded if not token.is_capital else ""
     names = [name for name in fields if any(CUT <= closeness(word, part) < 1 for part in lexicon.name_words(name))]
     return names if len(names) == 1 else []
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
-    """The date field that a range is about: one whose word stands near, else when documents came to be."""
+    """Return the date field of a range: the one whose word stands nearest, else the main date."""
     fields = sentence.vocabulary.of_role("date")
-    # Of fields whose names say nothing the one of most documents is meant.
+    # `main_date` also decides among fields with uninformative names.
     return _named_date(sentence, one, fields) or main_date(sentence.vocabulary)
 
 
 def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
-    """The date field whose word stands nearest to a range, words for documents counted or not; or the only one."""
+    """Return the date field whose word stands nearest to a range, or the only date field; None if no word is near.
+
+    Args:
+        by_noun: whether words for documents count as well.
+    """
     if len(fields) == 1:
         return fields[0]
     near: list[tuple[int, int, str]] = []
@@ -317,12 +328,12 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
 def _rank_of_date(field: str) -> int:
     concepts = concepts_of(field)
     if "expires" in concepts:
-        return _DATES.index("expires")  # "end_date" is no date like others
+        return _DATES.index("expires")  # "end_date" means the end of something, not an ordinary date
     return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
-    """Whether a verb beside a range says what was done then, and it makes no document: "orders dispatched in May"."""
+    """Return whether a verb beside a range names an event that makes no document: "orders dispatched in May"."""
     after = _DONE_THEN.match(sentence.text, one.end)
     if after:
         meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
@@ -334,16 +345,16 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
 
 
 def _is_past_verb(word: str) -> bool:
-    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
+    """Return whether an English word is a verb in the past tense: "came", "sold", "reported"."""
     return word in _said("past") or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
 
 
 @cache
 def _said(kind: str) -> frozenset[str]:
-    """The words of a kind, of all languages."""
+    """Return the words of a kind, for all languages."""
     return frozenset(table("dated").get(kind, ()))
 
 
 def main_date(vocabulary: Vocabulary) -> str | None:
-    """The date field that says when documents came to be."""
+    """Return the date field that says when documents were made, or None."""
     return min(vocabulary.of_role("date"), key=_rank_of_date, default=None)

@@ -1,4 +1,4 @@
-"""How many values of a list documents have: "five or more authors", a "single-author" report, 恰好两名作者."""
+"""Conditions on the length of a list: "five or more authors", a "single-author" report, 恰好两名作者."""
 
 import re
 
@@ -6,10 +6,10 @@ from agent.intent.numerals import CHINESE_COUNT, EXACT, parse_exact
 from agent.intent.sentence import Sentence
 
 Length = tuple[str, str, int, int, int]
-"""A field, an operator of the filter grammar, a number, and the characters [start, end) that state it."""
+"""A field, an operator of the filter grammar, a number, and the characters [start, end) that state the condition."""
 
 _REACH = 48
-"""Characters before the word for a list."""
+"""Maximum characters before the word for a list in which its condition may stand."""
 _LISTS = frozenset(["person", "tag", "version", "label"])
 _COMPARING = {
     "gte": r"at\s+least|no[t]?\s+(?:fewer|less)\s+than|minimum\s+of|至少|不少于|不低于",
@@ -52,7 +52,7 @@ _ALONE = re.compile(
 
 
 def find_lengths(sentence: Sentence) -> list[Length]:
-    """Conditions on how many values a list holds, in the order of the question."""
+    """Return the conditions on the length of lists, in the order of the question."""
     found: list[Length] = _alone(sentence)
     for index, token in enumerate(sentence.tokens):
         if sentence.mention_at(index) is not None or any(first <= token.start < last for first, last in sentence.taken):
@@ -76,7 +76,7 @@ def find_lengths(sentence: Sentence) -> list[Length]:
 
 
 def _alone(sentence: Sentence) -> list[Length]:
-    """That somebody who is named did it alone: the list of people holds one."""
+    """Return the condition that a list of people has one element, if a named person acted alone; [] otherwise."""
     known, roles = sentence.vocabulary.catalogue.fields, sentence.vocabulary.roles
     named = dict.fromkeys(one.field for mention in sentence.mentions for one in mention.known)
     people = [name for name in named if roles.get(name) == "person" and known[name].field.type == "list"]
@@ -85,7 +85,7 @@ def _alone(sentence: Sentence) -> list[Length]:
 
 
 def _before(text: str) -> tuple[str, int, int] | None:
-    """The operator, the number and the place of the condition that a text ends with."""
+    """Return the operator, the number and the start of the condition at the end of a text, or None."""
     single = _SINGLE.search(text)
     if single is not None and not _NO_CONDITION.search(text[: single.start()]):
         return "eq", 1, single.start()
@@ -97,5 +97,5 @@ def _before(text: str) -> tuple[str, int, int] | None:
         name.partition("_")[0] for name, value in match.groupdict().items() if value and name not in ("n", "stated")
     ]
     if (not named and not match["stated"]) or _DENIED.search(text[: match.start()]):
-        return None  # "the three authors" are no condition; what is denied of them is left to who counts
+        return None  # "the three authors" is no condition, and a denied one is left to calculations
     return (named[0] if named else "eq"), number, match.start()

@@ -1,7 +1,7 @@
-"""General words by which questions speak of documents, English and Chinese; nothing of any one collection.
+"""General English and Chinese words by which questions refer to documents, independent of any collection.
 
-Chinese words stand beside English ones so that a Chinese question reaches values written in English
-where the collection gives no aliases of its own. What a collection declares always comes first.
+Chinese words are listed beside English ones, so that a Chinese question reaches English values if the collection
+declares no aliases. A collection's own declarations take precedence.
 """
 
 import re
@@ -14,7 +14,7 @@ from agent.intent.words import table
 
 
 def _listed(name: str) -> Mapping[str, tuple[str, ...]]:
-    """The phrases of a table, of all languages."""
+    """Return the phrases of a table, for all languages."""
     found: dict[str, tuple[str, ...]] = {}
     for language in WRITTEN:
         for key, phrases in table(name, language).items():
@@ -27,9 +27,9 @@ def _words(name: str, language: str = "en") -> frozenset[str]:
 
 
 LANGUAGES = _listed("languages")
-"""What languages are called, by their codes."""
+"""Names of languages by code."""
 CONCEPTS = {concept: (names, _listed("cues")[concept]) for concept, names in _listed("fields").items()}
-"""What fields are about, by words of their names; each concept with the words of a question that point at it."""
+"""Concepts of fields: for each the words in field names, and the words of a question that point at such fields."""
 
 DOCUMENT_NOUNS = _words("document_nouns")
 CHINESE_DOCUMENT_NOUNS = table("general", "zh")["document_nouns"].split()
@@ -41,18 +41,18 @@ STOP_WORDS = _words("stop_words")
 
 @cache
 def bilingual() -> dict[str, tuple[str, ...]]:
-    """Other names by English phrase, in lower case: Chinese ones, and English ones of the same meaning."""
+    """Return other names by lower-case English phrase: Chinese ones and English synonyms."""
     return _named_alike("bilingual.txt")
 
 
 @cache
 def places() -> dict[str, tuple[str, ...]]:
-    """Other names of places and what is of them by English name, in lower case: Italian, of Italy."""
+    """Return other names of places and their adjectives (Italian for Italy), by lower-case English name."""
     return _named_alike("places.txt")
 
 
 def _named_alike(file: str) -> dict[str, tuple[str, ...]]:
-    """The names of a file whose lines are "English|other English: Chinese other Chinese"."""
+    """Read a file of lines "English|other English: Chinese other Chinese"."""
     words: dict[str, tuple[str, ...]] = {}
     for line in (files("agent.intent.words") / file).read_text(encoding="utf-8").splitlines():
         english, _, chinese = line.partition(":")
@@ -65,5 +65,5 @@ def _named_alike(file: str) -> dict[str, tuple[str, ...]]:
 
 @cache
 def name_words(name: str) -> tuple[str, ...]:
-    """The words of a field's name: budget_usd and budgetUsd are budget and usd."""
+    """Return the words of a field's name: "budget", "usd" for budget_usd and budgetUsd."""
     return tuple(word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[\u4e00-\u9fff]+", name))

@@ -1,4 +1,4 @@
-"""Where a question names values of the collection, with how: the longest name at each place."""
+"""Value linking: find where a question names values of the collection, taking the longest name at each place."""
 
 import re
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
 
 MOST_COMPARISONS = 40_000
-"""Names that the unknown words of one turn are compared with, in all: some 10 ms."""
+"""Maximum number of names that the unknown words of one turn are compared with in all; takes about 10 ms."""
 _RARE = 1
-"""How common a word may be, see `words.ordinary`, that is a surname without a capital."""
+"""Maximum frequency class (see `words.ordinary`) of a word that may be a surname without a capital."""
 _LEAST_SAID = 4
-"""Letters of a word that a code may stand for."""
+"""Minimum letters of a word that a code may stand for."""
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -25,7 +25,7 @@ _ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
 _IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
-# First names and the like that are also everyday words: only after "by" or beside another part of the name.
+# First names and surnames that are also everyday words: they count only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
     """
     will mark may bill grant rich dale art hope faith joy grace dawn june april august rose lily ivy
@@ -39,7 +39,7 @@ _EVERYDAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name at a place: tokens [first, last), characters [start, end)."""
+    """A name of values in a question: tokens [first, last), characters [start, end)."""
 
     first: int
     last: int
@@ -48,17 +48,17 @@ class Mention:
     known: tuple[Known, ...]
 
     def of(self, *fields: str) -> tuple[Known, ...]:
-        """What the name means in these fields."""
+        """Return the values that the name stands for in these fields."""
         return tuple(one for one in self.known if one.field in fields)
 
 
 def find_mentions(
     tokens: Sequence[Token], vocabulary: Vocabulary, more: Sequence[tuple[str, str, int]] = ()
 ) -> list[Mention]:
-    """Names of values in a question, not overlapping, in their order.
+    """Return the names of values in a question: not overlapping, in order.
 
     Args:
-        more: (field, value, documents) that were looked up because their field has too many to know.
+        more: (field, value, documents) that were looked up because their field has too many values to keep in memory.
     """
     names, looked_up = dict(vocabulary.names), _looked_up(more)
     for words, known in looked_up.items():
@@ -82,7 +82,10 @@ def find_mentions(
 
 
 def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> Mention | None:
-    """A surname with the given name before it: "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is somebody else."""
+    """Extend a surname by the given name before it.
+
+    "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is another person, so the mention loses that value, or is None.
+    """
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1
     if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place):
@@ -96,7 +99,7 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
 
 
 def _initial_of(value: str) -> str:
-    """The initial of a given name where a value has no more of it."""
+    """Return the initial of a value that gives only an initial ("Miller, J.", jmiller), else ""."""
     found = _SURNAME_FIRST.fullmatch(value) or _ACCOUNT.fullmatch(value)
     return found["initial"].casefold() if found is not None else ""
 
@@ -115,7 +118,7 @@ def _covered(found: Sequence[Mention]) -> set[int]:
 
 
 def _looked_up(more: Sequence[tuple[str, str, int]]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """The values that were looked up, by their names and by the first and last words of those."""
+    """Return the looked-up values by their names, and by the first and last word of each name."""
     found: dict[tuple[str, ...], tuple[Known, ...]] = {}
     for name, value, documents in more:
         words = words_of(value)
@@ -133,7 +136,7 @@ def _longest(
     vocabulary: Vocabulary,
     longest: int,
 ) -> Mention | None:
-    """The longest name that begins at a place; marks inside it are passed over ("Guido van-Rossum", "J. Doe")."""
+    """Return the longest name that begins at a place, skipping marks inside it ("Guido van-Rossum", "J. Doe")."""
     if tokens[place].kind == "mark":
         return None
     words: list[str] = []
@@ -143,13 +146,13 @@ def _longest(
     for last in range(place, min(place + 2 * longest, len(tokens))):
         token = tokens[last]
         if token.kind == "mark":
-            # A mark is passed over where the value has it too: "Miller, J.", "Adv. Mater.", "Cnet | News".
+            # A mark is skipped only if the value has it too: "Miller, J.", "Adv. Mater.", "Cnet | News".
             initial = token.text == "." and words and len(words[-1]) == 1
             if token.text in _BREAKS and token.text not in _IN_NAMES and not _is_inside(tokens, last):
                 break
             passed |= {token.text} & _IN_NAMES if not initial else set()
             continue
-        # "SEV1s" are those of SEV1.
+        # "SEV1s" is the plural of SEV1.
         words.append(_PLURAL_CODE.sub("", token.folded))
         stems.append(token.stem)
         if len(words) > longest:
@@ -163,7 +166,7 @@ def _longest(
             one for one in known if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
         )
         if known and not _is_cut(tokens, place, last):
-            # The dot of an initial belongs to the name: "Miller, J."
+            # The dot after an initial belongs to the name: "Miller, J."
             dotted = len(token.text) == 1 and tokens[last + 1 : last + 2] and tokens[last + 1].text == "."
             behind = last + 2 if dotted and any(one.value.endswith(".") for one in known) else last + 1
             best = Mention(place, behind, tokens[place].start, tokens[behind - 1].end, known)
@@ -171,15 +174,15 @@ def _longest(
 
 
 def _is_inside(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a mark has neither blank nor end beside it: that of `A/05/1` and of `x::y`."""
+    """Return whether a mark has no blank on either side and does not end the text, as in `A/05/1` and `x::y`."""
     before, after = tokens[index - 1], tokens[index + 1] if index + 1 < len(tokens) else None
     return after is not None and before.end == tokens[index].start and after.start == tokens[index].end
 
 
 def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
-    """Whether a name goes on in what would be an identifier: `postgresql-15` of `postgresql-15-cron`.
+    """Return whether a name is only part of an identifier: `postgresql-15` in `postgresql-15-cron`.
 
-    What goes on in an ordinary word is none: "non-final", "security-related".
+    A name followed by an ordinary word is not part of an identifier: "non-final", "security-related".
     """
     for mark, beyond in ((first - 1, first - 2), (last + 1, last + 2)):
         if not 0 <= beyond < len(tokens) or tokens[mark].text not in _JOINING or not _is_inside(tokens, mark):
@@ -194,7 +197,7 @@ def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
 
 
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
-    """Whether the word can be that value here: a first name alone must be written as a name."""
+    """Return whether the words can mean the value here; for example, a first name alone must be written as a name."""
     behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
     if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
         return False
@@ -219,12 +222,12 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     following = tokens[last] if last < len(tokens) else None
     if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
         return True
-    # "Guido Smith" is somebody else.
+    # "Guido Smith" is another person.
     return following.start != word.end + 1
 
 
 def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:
-    """Whether a value that is a number with a sign stands there sign and all: "10%"."""
+    """Return whether a value made of a number and a sign is written with its sign: "10%"."""
     after = tokens[first + 1] if first + 1 < len(tokens) else None
     before = tokens[first - 1] if first else None
     said = tokens[first].text
@@ -235,13 +238,13 @@ def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:
 
 @dataclass(slots=True)
 class _Speller:
-    """Looks up the misspelt names of one turn: of a turn full of unknown words only the first."""
+    """Looks up the misspelt names of one turn, within a limit of comparisons: later unknown words are skipped."""
 
     vocabulary: Vocabulary
     left: int = MOST_COMPARISONS
 
     def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
-        """See `Vocabulary.similar`."""
+        """Return the values of a misspelt name, see `Vocabulary.similar`; () once the limit is reached."""
         if self.left <= 0:
             return ()
         self.left -= self.vocabulary.comparisons(words, person=person)
@@ -249,12 +252,12 @@ class _Speller:
 
 
 def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Names of people in two or three words and labels of one, with a slip: "Guido van Rosum", "divison"."""
+    """Find misspelt names: people in two or three words, labels in one ("Guido van Rosum", "divison")."""
     speller = _Speller(vocabulary)
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
-        # Several words are only looked at as the name of a person.
+        # Several words are only compared with names of people.
         for size in (3, 2, 1) if tokens[place].is_capital else (1,):
             known = _similar(tokens, range(place, place + size), speller, taken)
             if known:
@@ -268,7 +271,7 @@ def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) 
 
 
 def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: set[int]) -> tuple[Known, ...]:
-    """What a run of words must mean if it is misspelt."""
+    """Return the values that a run of words must mean if it is misspelt."""
     run = tokens[places.start : places.stop]
     if len(run) < len(places) or any(token.kind != "word" for token in run) or not taken.isdisjoint(places):
         return ()
@@ -286,7 +289,7 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
 
 
 def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Everyday words that one code of a field stands for: "travel" of TRV, "apartments" of `apt`."""
+    """Find everyday words that exactly one code of a field stands for: "travel" for TRV, "apartments" for `apt`."""
     found = []
     for index, token in enumerate(tokens if vocabulary.codes else ()):
         word = token.folded

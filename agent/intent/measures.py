@@ -1,19 +1,19 @@
-"""What numbers a field holds and in what unit, numbers that are written as text included: "EUR 1,200.00", "1:02:30"."""
+"""Find which numbers a field holds and in what unit, including numbers written as text: "EUR 1,200.00", "1:02:30"."""
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.amounts import Reading, find_amounts
+from agent.intent.amounts import AmountReading, find_amounts
 from agent.intent.numbers import Measure, Unit, named_units, unit_of, unit_pattern, units_of
 from agent.intent.text import stem
 from retrievers.core.types import FieldValues
 
 _EMPTY = frozenset(["", "-", "–", "—", "n/a", "na", "none", "?", "null", "unknown", "无", "未知"])
-"""Texts that stand for no number."""
+"""Texts that stand for a missing number."""
 _LEAST_NUMBERS = 0.6
-"""Share of the texts of a field that must be numbers, the others being empty."""
+"""Minimum share of a field's texts that must be numbers; the others must be empty."""
 _YEARS = range(1800, 2101)
 _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
 _HOURS = 24
@@ -21,7 +21,7 @@ _LONGEST = 15
 
 
 def measure_of(values: FieldValues) -> Measure | None:
-    """The numbers of a field; None where it holds something else."""
+    """Return the numbers of a field; None if it holds something else."""
     words = lexicon.name_words(values.field.name)
     if values.field.item == "number" and values.field.type != "list":
         unit = unit_of(values.field.unit or "") or _of_name(words) or _of_description(values.field.description)
@@ -43,15 +43,15 @@ def measure_of(values: FieldValues) -> Measure | None:
 
 
 def _plainly(text: str) -> float | None:
-    """The first number of a text as the aggregates read it."""
+    """Return the first number of a text as the aggregates read it, or None."""
     found = re.search(r"-?\d[\d,]*(?:\.\d+)?", text)
     return float(found[0].replace(",", "")) if found is not None else None
 
 
 def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], str] | None:
-    """The number and the unit of each text, and what all of them count.
+    """Return number and unit of each text, and the noun that all of them count.
 
-    None where one is no number, or all of them may be years, versions or ids.
+    Return None if a text is no number, or if all may be years, versions or ids.
     """
     texts = [text for text in values.values if text.casefold().strip() not in _EMPTY]
     if len(texts) < _LEAST_NUMBERS * len(values.values) or not texts:
@@ -63,7 +63,7 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
     nouns = {one[1] for one in read.values() if one is not None}
     if None in read.values() or len(nouns) > 1:
         return None
-    # A dot parts thousands where some text has a comma for its decimals, as in "1.234,50".
+    # A dot separates thousands if any text has a decimal comma, as in "1.234,50".
     with_comma = any(re.search(r"\d,\d{1,2}(?!\d)", text) for text in texts)
     found = {text: _chosen(one[0], with_comma) for text, one in read.items() if one is not None}
     numbers = list(found.values())
@@ -74,19 +74,19 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
     return found, nouns.pop()
 
 
-def _chosen(readings: tuple[Reading, ...], with_comma: bool) -> tuple[float, Unit | None]:
+def _chosen(readings: tuple[AmountReading, ...], with_comma: bool) -> tuple[float, Unit | None]:
     one = readings[0] if with_comma or len(readings) == 1 else min(readings, key=lambda reading: reading.value)
     return one.value, one.unit
 
 
 def _are_versions(texts: Mapping[str, object]) -> bool:
-    """Whether they may be versions, of which 3.10 comes after 3.9: all with one dot, and digits of different length."""
+    """Return whether texts may be versions: all have one dot, with a varying number of digits after it."""
     behind = {len(text.partition(".")[2]) for text in texts}
     return all(text.count(".") == 1 for text in texts) and len(behind) > 1
 
 
-def _written(text: str) -> tuple[tuple[Reading, ...], str] | None:
-    """What a text may be as a number, and the stem of the word behind it that is no unit."""
+def _written(text: str) -> tuple[tuple[AmountReading, ...], str] | None:
+    """Return the possible numbers of a text and the stem of the noun after it, or None."""
     text = text.strip()
     amounts = find_amounts(text)
     if len(amounts) != 1 or amounts[0].start != 0 or amounts[0].is_worded or re.match(r"\D*0\d", text):
@@ -98,7 +98,7 @@ def _written(text: str) -> tuple[tuple[Reading, ...], str] | None:
 
 
 def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
-    """Lengths of time as clocks show them, in seconds; None of what may be times of day."""
+    """Return clock durations in seconds; None if they may be times of day."""
     parts = [match.groups() for text in texts if (match := _CLOCK.fullmatch(text.strip())) is not None]
     if len(parts) < len(texts) or (all(last is None for *_, last in parts) and max(int(p[0]) for p in parts) < _HOURS):
         return None
@@ -111,9 +111,9 @@ def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
 
 
 def _of_name(words: tuple[str, ...]) -> Unit | None:
-    """The unit that the name of a field says: its end ("size_kb", "area_m2"), or any word that is no single letter.
+    """Return the unit in a field's name: at its end ("size_kb", "area_m2"), else any word of several letters, or None.
 
-    At the beginning "min" is the least, not a minute.
+    "min" at the beginning means minimum, not minute.
     """
     named = named_units()
     for end in (words[-1:], words[-2:]):
@@ -123,7 +123,7 @@ def _of_name(words: tuple[str, ...]) -> Unit | None:
 
 
 def _of_description(text: str) -> Unit | None:
-    """The only unit that a description names: "length of the outage in minutes"."""
+    """Return the only unit that a description names, or None: "length of the outage in minutes"."""
     found = re.findall(rf"(?<![^\W_])(?:{unit_pattern()})", text.casefold())
     named = {unit for word in found if len(word) > 1 or not word.isalpha() for unit in units_of(word)[:1]}
     return next(iter(named)) if len(named) == 1 else None

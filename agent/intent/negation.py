@@ -1,7 +1,7 @@
-"""Whether a condition is what is not wanted: "not yet accepted", "anyone but Ann", "minus 2025", 除了已撤回的.
+"""Decide whether a condition is denied: "not yet accepted", "anyone but Ann", "minus 2025", 除了已撤回的.
 
-A negation reaches forward over words that mean nothing of their own, over the field's words and over other values of
-the field. Where another word stops it, it is not clear what is denied: neither the condition nor its opposite is read.
+A negation reaches forward over words without a meaning of their own, over cues of the field and over other values of
+it. If another word stops it, it is unclear what is denied, and neither the condition nor its opposite is read.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,11 +16,11 @@ _REACH = 24
 _AUXILIARIES = frozenset("do does did is are was were has have had".split())
 _EXISTING = frozenset("there any we you i".split())
 _NEAR_BEHIND = 6
-"""Words behind a condition among which one that denies may be about it."""
+"""Maximum tokens after a condition at which a doubtful denial may refer to it."""
 
 
 def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]) -> bool | None:
-    """Whether a condition on one of some fields is denied; None where that cannot be told.
+    """Return whether a condition on one of some fields is denied; None if that is unclear.
 
     Args:
         start, end: the characters that state it.
@@ -30,7 +30,7 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
     places = list(_over_behind(sentence, last, fields))
     around = next((one for place in places if (one := phrase_at(sentence, place, "around")) > place), None)
     if around is not None:
-        before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外, and alone as well
+        before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外, or with nothing before it
     behind: bool | None = _is_taken_away(sentence, last, places, fields)
     if not behind and around is None:
         behind = is_deed_denied(sentence, first, last, fields)
@@ -42,7 +42,7 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
 
 
 def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negator | None:
-    """The word of negation that reaches a condition from before it."""
+    """Return the negator that reaches a condition from before it, or None."""
     return _reaching(sentence, sentence.index_from(start), fields)[0]
 
 
@@ -50,19 +50,19 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     negator, unclear, crosses = _reaching(sentence, first, fields)
     if negator is None:
         return False
-    if sentence.folded(0) == "why":  # of what was not done the day is still asked for
+    if sentence.folded(0) == "why":  # the date of what was not done may still be asked for
         return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
     if negator.kind == "also":
         return None
     if _asks_whether(sentence) and (unclear or negator.kind == "doubtful" or _is_compared(sentence, negator, fields)):
-        return False  # "Does Ann's report say that there is no ferry to [Lyon]?" tells what a report may say
+        return False  # "Does Ann's report say that there is no ferry to [Lyon]?" asks about the content of a report
     if negator.kind == "doubtful":
         return False if crosses else None
     if negator.kind in ("not", "prefix") and crosses:
         return False
     if negator.kind not in ("not", "prefix") and _is_of_documents(sentence, negator, first, last):
         if crosses or _is_followed_by_other(sentence, last, fields):
-            return None  # "except the drafts of Ann": neither all drafts nor all of hers
+            return None  # "except the drafts of Ann" excludes neither all drafts nor everything by Ann
     elif crosses:
         return False
     if unclear:
@@ -71,20 +71,20 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 
 
 def _asks_whether(sentence: Sentence) -> bool:
-    """Whether a question is about what documents say, "does ... say that", and not about which there are."""
+    """Return whether a question is about the content of documents ("does ... say that") rather than which there are."""
     auxiliary, following = sentence.folded(0), sentence.folded(1)
     return auxiliary in _AUXILIARIES and following not in _EXISTING
 
 
 def _is_compared(sentence: Sentence, negator: Negator, fields: Collection[str]) -> bool:
-    """Whether a value is held against another of its field: "does Ann's report differ, as opposed to [Bo]'s"."""
+    """Return whether a value is contrasted with another: "does Ann's report differ, as opposed to [Bo]'s"."""
     return negator.kind == "excluding" and any(
         one.last <= negator.first and not _fields_of(one).isdisjoint(fields) for one in sentence.mentions
     )
 
 
 def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
-    """ "nobody but Ann", "nothing other than drafts": one negation that another one takes back."""
+    """Return whether one negation reverses another: "nobody but Ann", "nothing other than drafts"."""
     if negator.kind in ("not", "prefix"):
         return False
     place = negator.first - 1
@@ -97,12 +97,12 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
 
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
-    """The negator before a place, how many words stand between that it may be about, and whether another condition."""
+    """Return the negator before a token, the number of unknown words between, and whether a condition is between."""
     place, unclear, depth, crosses, closed, joined = first, 0, 0, False, False, False
     for _ in range(_REACH):
         negator = sentence.negators.get(place)
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
-            # "Moreau (not Morel) on [Germany]": what is denied in brackets stays there.
+            # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
@@ -122,7 +122,11 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:
-    """The place before what ends at a place, and what that is to a negation that comes from further before."""
+    """Return the index before what ends at a token, and how it affects a negation from further before.
+
+    "value": another value of the field; "over": no effect; "other": another condition; "clause": the end of a Chinese
+    clause; "word": an unknown word.
+    """
     token, over = sentence.tokens[place], sentence.mention_at(place)
     if over is not None and any(one.field in fields for one in over.known):
         return over.first, "value"
@@ -136,7 +140,7 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
         return sentence.index_from(first), "other"
     if token.kind == "cjk":
         return _step_zh(sentence, place)
-    behind = sentence.token(place + 1)  # "Dr. Ilse Brandt", but not of "nor Spanish reds"
+    behind = sentence.token(place + 1)  # "Dr. Ilse Brandt", but not "nor Spanish reds"
     is_name = token.is_capital and place > 0 and (behind is None or behind.is_capital or behind.kind != "word")
     over_it = (
         token.kind == "mark" or is_name or token.folded in words_of_kind("reaches") or sentence.is_noun(place)
@@ -160,7 +164,7 @@ def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
 
 
 def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
-    """Whether a clause ends at a place; a comma behind another value of the field does not end it."""
+    """Return whether a clause ends at a token; a comma after another value of the field does not end it."""
     token = sentence.tokens[place]
     if token.kind == "cjk":
         text = sentence.text[: token.end]
@@ -178,7 +182,7 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
 
 
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
-    """Whether what is denied has a word for documents of its own: "except those from [Lyon]", "no [urgent] mails"."""
+    """Return whether the denied words include a word for documents: "except those from [Lyon]", "no [urgent] mails"."""
 
     def is_head(place: int) -> bool:
         return sentence.folded(place) in words_of_kind("heads") or (
@@ -189,7 +193,7 @@ def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int
 
 
 def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
-    """Whether a condition on another field follows in the clause."""
+    """Return whether a condition on another field follows in the clause."""
     for place in range(last, len(sentence.tokens)):
         token, over = sentence.tokens[place], sentence.mention_at(place)
         if over is None and _ends(sentence, place, fields):
@@ -202,7 +206,7 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
 
 
 def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
-    """ "drafts excluded", 草稿就不要了, 他写的也不看; not 某组的工单，去掉草稿."""
+    """Return whether words after a condition exclude it: "drafts excluded", 草稿就不要了; not 某组的工单，去掉草稿."""
     for place in places:
         behind = phrase_at(sentence, place, "behind")
         if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
@@ -218,12 +222,12 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
             return False
         behind = max(phrase_at(sentence, place, kind) for kind in ("behind", "excluding"))
         if behind > place and _closes(sentence, behind):
-            return place > last  # those of Ann you can skip
+            return place > last  # "those of Ann you can skip"
     return False
 
 
 def _closes(sentence: Sentence, place: int) -> bool:
-    """Whether nothing follows in the clause but particles."""
+    """Return whether only particles follow in the clause."""
     token = sentence.token(place)
     while token is not None and (step := _spoken(sentence, token, "ending")):
         place += step
@@ -232,7 +236,7 @@ def _closes(sentence: Sentence, place: int) -> bool:
 
 
 def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
-    """Whether words right behind a condition may deny it: "Lyon? no thanks", "Ann I can hardly bear"."""
+    """Return whether words directly after a condition may deny it: "Lyon? no thanks", "Ann I can hardly bear"."""
     if _asks_whether(sentence):
         return False
     *_, start = _over_behind(sentence, last, fields)
@@ -246,7 +250,7 @@ def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool
 
 
 def _is_leaving(sentence: Sentence, place: int) -> bool:
-    """Whether a verb that leaves out stands before in the clause."""
+    """Return whether a verb of leaving out stands before in the clause."""
     for before in range(place - 1, max(place - _REACH, -1), -1):
         if sentence.tokens[before].text in ENDS and sentence.mention_at(before) is None:
             return False
@@ -256,7 +260,7 @@ def _is_leaving(sentence: Sentence, place: int) -> bool:
 
 
 def _next_name(sentence: Sentence, place: int) -> Mention | None:
-    """The name of a value that follows within a few words of the clause."""
+    """Return the mention that follows within a few words of the clause, or None."""
     for index in range(place, min(place + UNCLEAR, len(sentence.tokens))):
         if sentence.tokens[index].text in ENDS:
             return None
@@ -266,7 +270,7 @@ def _next_name(sentence: Sentence, place: int) -> Mention | None:
 
 
 def _over_behind(sentence: Sentence, place: int, fields: Collection[str]) -> Iterator[int]:
-    """The places behind a value and what belongs to it: other values of the field, its words, words for documents."""
+    """Yield the indices after a value, over other values of the field, its cues and words for documents."""
     for _ in range(_REACH):
         yield place
         token, over = sentence.token(place), sentence.mention_at(place)
@@ -291,7 +295,7 @@ def _is_over_behind(sentence: Sentence, place: int) -> bool:
 
 
 def _said_between(sentence: Sentence, token: Token) -> int:
-    """Characters of a word that may stand between a value and what takes it away."""
+    """Return the length in characters of a word that may stand between a value and its exclusion, 0 if none."""
     nouns = max(
         (len(word) for word in _nouns_zh(sentence, token) if sentence.text.startswith(word, token.start)), default=0
     )
@@ -299,7 +303,7 @@ def _said_between(sentence: Sentence, token: Token) -> int:
 
 
 def _spoken(sentence: Sentence, token: Token, kind: str) -> int:
-    """Characters of the longest word of a kind that begins at a Chinese token."""
+    """Return the length in characters of the longest word of a kind that begins at a token, 0 if none."""
     return max((len(word) for word in words_of_kind(kind) if sentence.text.startswith(word, token.start)), default=0)
 
 
@@ -310,17 +314,18 @@ def _nouns_zh(sentence: Sentence, token: Token) -> tuple[str, ...]:
 
 
 def is_denied_mention(sentence: Sentence, mention: Mention) -> bool | None:
-    """Whether a named value is what is not wanted; None where that cannot be told."""
+    """Return whether a named value is denied; None if that is unclear."""
     fields = _fields_of(mention)
     denied = is_negated(sentence, mention.start, mention.end, fields)
     return None if denied is False and _is_in_doubt(sentence, mention.last, fields) else denied
 
 
 def denials_of(sentence: Sentence) -> dict[int, bool | None]:
-    """Of every named value, by its first token, whether it is denied; None where that cannot be told.
+    """Return for each mention, by its first token, whether it is denied; None if that is unclear.
 
-    A value that is denied, or may be, in one place is not wanted in another: "nights out, but not Nightly". Where that
-    cannot be told of one value, no other of its field is read: half of a list would leave out what was asked for.
+    A value that is or may be denied in one place is unclear in any other: "nights out, but not Nightly". If one value
+    of a field is unclear, so are the others that are not denied: half of a list would exclude documents that were asked
+    for.
     """
     found = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
     for negator in sentence.negators.values():

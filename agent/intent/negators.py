@@ -1,4 +1,4 @@
-"""The words of a question that deny something, "not", "anything but", 除了, and what somebody has not done."""
+"""Find the words of a question that deny something ("not", "anything but", 除了), and what somebody has not done."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from agent.intent.words import LANGUAGES, table
 
 _KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but", "than", "doubtful")
 _LED = {"but": "whole", "than": "another"}
-"""Words that leave out where one of others stands shortly before: "anything but", "in another city than"."""
+"""For each kind the kind of word that must stand shortly before it: "anything but", "in another city than"."""
 _LED_BY = 4
-"""Words before at most."""
+"""Maximum distance in tokens of that word."""
 _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 UNCLEAR = 3
-"""Words between a negation and a condition that it may or may not be about."""
+"""Maximum unknown words between a negation and a condition that it may refer to."""
 JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
 _ALL_ZH = frozenset("都均也全皆还从并")
@@ -31,9 +31,10 @@ class Negator:
     """A word of negation, tokens [first, last).
 
     Attributes:
-        kind: "prefix" denies the next word, "not" a predicate, "lacking" that something is there, "excluding" takes
-            documents away, "also" says that something is not all: "not only", and "doubtful" may deny what stands in
-            the clause or speak of something else: "hardly", "far from".
+        kind: "prefix" denies the next word, "not" a predicate, "lacking" the existence of something; "excluding"
+            removes
+            documents; "also" ("not only") says that there is more; "doubtful" may deny its clause or mean something
+            else: "hardly", "far from".
     """
 
     first: int
@@ -43,7 +44,7 @@ class Negator:
 
 @cache
 def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """The phrases of a kind by their first word, the longest first."""
+    """Return the phrases of a kind by their first word, the longest first."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for phrase in table("negation")[kind]:
         words = tuple(token.folded for token in tokenize(phrase.replace("’", "'")))
@@ -53,12 +54,12 @@ def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
 
 @cache
 def words_of_kind(kind: str) -> frozenset[str]:
-    """The words of a list of `words/*.toml`, of all languages."""
+    """Return the words of a list in `words/*.toml`, for all languages."""
     return frozenset(table("negation")[kind])
 
 
 def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
-    """The place behind a phrase of a kind that begins here; the place itself where there is none."""
+    """Return the index after a phrase of a kind that begins at a token; the token's own index if there is none."""
     for words in _phrases(kind).get(sentence.folded(place), ()):
         said = (sentence.folded(place + n) for n in range(len(words)))
         over = sentence.mention_at(place + len(words) - 1)
@@ -70,7 +71,7 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
 
 
 def find_negators(sentence: Sentence) -> dict[int, Negator]:
-    """The words of negation of a question, by the place behind each."""
+    """Return the words of negation in a question, by the index after each."""
     found: dict[int, Negator] = {}
     place = 0
     while place < len(sentence.tokens):
@@ -82,7 +83,7 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
             kind, last = "not", place + 1
         covered = sentence.mention_at(place)
         if covered is not None and covered.last >= last and not _is_before_name(sentence, covered, kind):
-            last = place  # a part of a name
+            last = place  # part of a name
         elif kind in _LED and not _is_led(sentence, place, kind):
             kind, last = "doubtful", phrase_at(sentence, place, "doubtful")
         if last > place and kind != "harmless":
@@ -92,17 +93,17 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
 
 
 def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
-    """Whether a word that leaves out, and may be a value, stands right before another name: 剔除支付组."""
+    """Return whether an excluding word that is also a value stands directly before another name: 剔除支付组."""
     return kind == "excluding" and sentence.mention_at(covered.last) is not None
 
 
 def _is_led(sentence: Sentence, place: int, kind: str) -> bool:
-    """Whether a word shortly before makes a word one that leaves out."""
+    """Return whether a word shortly before makes "but" or "than" exclude something."""
     return not words_of_kind(_LED[kind]).isdisjoint({sentence.folded(place - n) for n in range(1, _LED_BY + 1)})
 
 
 def _is_contracted(sentence: Sentence, place: int) -> bool:
-    """The t of "isn't", unless it asks: "don't we have contracts with them?"."""
+    """Return whether a token is the t of "isn't", but not in a question like "don't we have contracts with them?"."""
     if sentence.folded(place) != "t" or sentence.folded(place - 1) not in _APOSTROPHES:
         return False
     auxiliary, following = sentence.folded(place - 2), sentence.folded(place + 1)
@@ -112,13 +113,16 @@ def _is_contracted(sentence: Sentence, place: int) -> bool:
 
 @cache
 def acting_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """The stems of verbs in English, and the verbs in Chinese."""
+    """Return the stems of English verbs, and the Chinese verbs."""
     english, chinese = (table("link", language)["acting"].split() for language in LANGUAGES)
     return frozenset(english), tuple(chinese)
 
 
 def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
-    """What somebody has not done: "that Ann didn't approve", 李伟没有批准的; not "those from Lyon are not closed"."""
+    """Return whether the question asks for what a named person did not do: "that Ann didn't approve", 李伟没有批准的.
+
+    None means that it is unclear. "those from Lyon are not closed" is no such denial.
+    """
     first, last = _listed(sentence, first, last, fields)
     if _is_role_denied(sentence, last, fields):
         return True
@@ -139,7 +143,7 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
     before = first - 1
     while before >= 0 and sentence.folded(before) in ("the", "a", "an"):
         before -= 1
-    # "which infra tasks have not": there the name describes what is asked for.
+    # In "which infra tasks have not" the name describes the documents.
     related = sentence.folded(before) in _RELATIVE and (before > 0 or acts)
     word = sentence.token(before)
     plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
@@ -150,7 +154,7 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
 
 
 def _is_deed_denied_zh(sentence: Sentence, first: int, place: int, fields: Collection[str]) -> bool | None:
-    """李伟没有批准的, 李伟和王芳都没参加的; None where what was not done is no verb that is known."""
+    """Read 李伟没有批准的, 李伟和王芳都没参加的; None if the verb is unknown."""
     while sentence.folded(place) in _ALL_ZH:
         place += 1
     negator = next((one for one in sentence.negators.values() if one.first == place), None)
@@ -164,13 +168,13 @@ def _is_deed_denied_zh(sentence: Sentence, first: int, place: int, fields: Colle
 
 
 def _are_acting(sentence: Sentence, fields: Collection[str]) -> bool:
-    """Whether values of one of some fields are people or groups, who do something."""
+    """Return whether values of any of the fields are people or groups, who can act."""
     roles, concepts = sentence.vocabulary.roles, sentence.vocabulary.concepts
     return any(roles.get(name) == "person" or "group" in concepts.get(name, ()) for name in fields)
 
 
 def _listed(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> tuple[int, int]:
-    """The tokens of a list of values of a field that a value at some tokens is of: "Ann, Bo and Cy"."""
+    """Return the tokens [first, last) of the list of values that a value belongs to: "Ann, Bo and Cy"."""
 
     def beside(place: int, step: int) -> Mention | None:
         other = sentence.mention_at(place + step)
@@ -185,7 +189,7 @@ def _listed(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 
 
 def _is_role_denied(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
-    """ "with Ann not as the reviewer", "Ann neither author nor reviewer": the field's word behind a negation."""
+    """Return whether a role is denied after a name: "with Ann not as the reviewer", "Ann neither author nor ..."."""
     place = last
     while sentence.folded(place) in _BEING:
         place += 1

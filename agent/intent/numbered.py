@@ -1,11 +1,11 @@
-"""Documents by their number: "PEP 703", "cases 200-300", "cases in the 600s", "after case 4711"; years as numbers."""
+"""Read documents by number ("PEP 703", "cases 200-300", "after case 4711"), and years kept as numbers."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.intent import lexicon
-from agent.intent.amounts import Amount, Reading
+from agent.intent.amounts import Amount, AmountReading
 from agent.intent.bounds import Comparison, compared_alone, turned
 from agent.intent.columns import columns_of
 from agent.intent.numerals import parse_amount
@@ -14,7 +14,7 @@ from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from agent.intent.words import table
 
-# What relates one numbered document to others: then the number is no constraint ("what replaced PEP 386").
+# Words that relate a numbered document to others, so that its number is no constraint ("what replaced PEP 386").
 _RELATION = re.compile(
     r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|"
     r"buil[dt]\w*\s+(?:up)?on|depend\w*|before|after|compared?|differ\w*|inspired|based\s+on|refer\w*|cit\w*|"
@@ -22,21 +22,20 @@ _RELATION = re.compile(
     re.IGNORECASE,
 )
 _UNIQUE = 0.98
-"""Share of the documents that have a number of their own where the number tells them apart."""
+"""Minimum share of documents with a unique number at which the number is a key."""
 _YEARS = (1000, 2100)
 _NEAR = 24
-"""Characters between a year and the word for its field."""
+"""Maximum characters between a year and the word for its field."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A condition on a number: `low` to `high`, each with whether it is included, or one of `values`.
-
-    Characters [start, end) of the question state it.
+    """A condition on a number: from `low` to `high`, or one of `values`, stated at characters [start, end).
 
     Attributes:
-        negated: they are denied.
-        texts: of numbers that are kept as text those that satisfy the condition.
+        low_included, high_included: whether the bound itself satisfies the condition.
+        negated: True if `values` are denied.
+        texts: for numbers kept as text, the texts that satisfy the condition.
     """
 
     field: str
@@ -52,7 +51,7 @@ class NumberRange:
 
 
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Whole years that are stated of a number: "in 2013" where documents have no date, "of the 2013 vintage"."""
+    """Return whole years as conditions on a number: "in 2013" if documents have no date, "of the 2013 vintage"."""
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
     named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
@@ -63,7 +62,7 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
         name = _year_named_near(sentence, one, fields) or by_default
         is_whole = all(bound is None or (bound.month, bound.day) == (1, 1) for bound in (low, high))
         if name is None or not is_whole or not any(c.isdigit() for c in sentence.text[one.start : one.end]):
-            continue  # "the last year they played" is no year of the calendar
+            continue  # "the last year they played" is no calendar year
         if low is not None and high is not None and high.year - low.year == 1:
             made.append(_of_year(sentence, one, name, low.year))
         else:
@@ -73,18 +72,18 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
 
 
 def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:
-    """The condition on one year, and what compares it: "2015 or older"."""
-    stated = compared_alone(sentence, Amount(one.start, one.end, (Reading(year),)))
+    """Return the condition on a year, with its comparison: "2015 or older"."""
+    stated = compared_alone(sentence, Amount(one.start, one.end, (AmountReading(year),)))
     if stated is None or not stated.is_open:
         return NumberRange(name, one.start, one.end, values=(year,))
-    if stated.by == "age":  # the older, the less
+    if stated.by == "age":  # older means a smaller year
         stated = turned(stated)
     low, high = (None if side is None else year for side in (stated.low, stated.high))
     return NumberRange(name, stated.start, stated.end, low, high, stated.low_included, stated.high_included)
 
 
 def _year_named_near(sentence: Sentence, one: DateRange, fields: Sequence[str]) -> str | None:
-    """The field of years that the word for a field or a date nearest to the year in its clause points at."""
+    """Return the field of years whose word is the nearest field or date word to the year in its clause, or None."""
     columns = columns_of(sentence.vocabulary)
     known = {*fields, *sentence.vocabulary.of_role("date")}
     near: list[tuple[int, str]] = []
@@ -104,14 +103,14 @@ def holds_years(vocabulary: Vocabulary, name: str) -> bool:
 
 
 def is_key(vocabulary: Vocabulary, name: str) -> bool:
-    """Whether a number tells documents apart, as a ticket's or a standard's does."""
+    """Return whether a number identifies documents, such as the number of a ticket or standard."""
     values = vocabulary.catalogue.fields[name]
     is_unique = values.distinct >= _UNIQUE * max(values.documents, 1)
     return is_unique and "number" in concepts_of(name)
 
 
 def _in_range(sentence: Sentence, name: str, text: str) -> bool:
-    """Whether a number lies between the least and the largest of a field."""
+    """Return whether a number lies between the least and the largest number of a field."""
     values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
     low, high = values.low, values.high
     return (
@@ -124,13 +123,13 @@ def _key(sentence: Sentence) -> str | None:
 
 
 def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
-    """Words before a document's number: those for the documents, and the field's own ("case" of case_number)."""
+    """Return the words before a document's number: for documents, and of the field ("case" for case_number)."""
     own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
 
 
 def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[NumberRange]:
-    """ "between PEP 3100 and PEP 3120", "PEPs 600-650", "PEPs above 8100", "PEPs in the 600s"."""
+    """Read ranges of document numbers: "between PEP 3100 and PEP 3120", "PEPs above 8100", "PEPs in the 600s"."""
     key = _key(sentence)
     nouns = number_nouns(sentence, key) if key else None
     if key is None or not nouns:
@@ -143,7 +142,7 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
     )
     for match in re.finditer(span, sentence.text, re.IGNORECASE):
         low, high = int(match["a"]), int(match["b"])
-        # "PEP 8 and 20" are two.
+        # "PEP 8 and 20" names two documents.
         is_span = match["from"] or match["to"].casefold() != "and"
         if low < high and is_span and _in_range(sentence, key, match["a"]):
             found.append(NumberRange(key, match.start(), match.end(), low=low, high=high))
@@ -152,7 +151,7 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
             low, zeros = int(match["a"]), len(match["a"]) - len(match["a"].rstrip("0"))
             found.append(NumberRange(key, *match.span(), low=low, high=low + 10**zeros, high_included=False))
     for one in comparisons:
-        # "reports older than 5 years" compares no number of a document.
+        # "reports older than 5 years" compares no document numbers.
         before = re.search(rf"\b{noun}(?:numbered\s+)?$", sentence.text[: one.start], re.IGNORECASE)
         amounts = [amount for amount in (one.low, one.high) if amount is not None]
         if (
@@ -171,7 +170,7 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
 
 
 def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
-    """Whether a noun behind says what is counted: "reports over 100 pages"."""
+    """Return whether a noun after a comparison says what is counted: "reports over 100 pages"."""
     token = sentence.token(sentence.index_from(one.end))
     if token is None or token.kind != "word":
         return False
@@ -179,7 +178,7 @@ def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
 
 
 def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
-    """ "PEP 703": a word for the collection's documents with a number that one of them has."""
+    """Read documents by number: a word for documents with an existing number, "PEP 703"."""
     key = _key(sentence)
     if key is None:
         return []

@@ -1,4 +1,4 @@
-"""Units, and what is known of the numbers that a field holds."""
+"""Units, and the numbers that a field holds."""
 
 import re
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from agent.intent.words import table
 
 CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
 NUMBER = "number({})"
-"""The expression of the aggregates for the number that a text holds."""
+"""The expression of the aggregates for the number in a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit: one of it is `of` of the first of its kind, "km" 1000 metres."""
+    """A unit of a kind; `of` is its size in the base unit of the kind, for example 1000 for km."""
 
     kind: str
     of: float
@@ -24,14 +24,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What numbers a field holds.
+    """The numbers of a field.
 
     Attributes:
-        units: the units of its values, the commonest first; empty where nothing says one.
-        words: the words of the field's name that say the unit.
-        noun: what the texts say that they count: "pages" of "120 pages".
-        is_plain: whether `NUMBER` reads the same of the texts: not of "1:02:30" or "1.200,50".
-        texts: for numbers that are kept as text each text with its number and unit; empty for others.
+        units: the units of its values, the most frequent first; empty if unknown.
+        words: the words of the field's name that state the unit.
+        noun: the stem of the noun that the texts count: "page" for "120 pages".
+        is_plain: whether `NUMBER` reads the texts correctly; not "1:02:30" or "1.200,50".
+        texts: for numbers kept as text, each text with its number and unit; else empty.
     """
 
     units: tuple[Unit, ...] = ()
@@ -42,7 +42,7 @@ class Measure:
 
     @property
     def numbers(self) -> list[float]:
-        """The numbers of the texts, in the first unit where they are of its kind."""
+        """The numbers of the texts, in the field's first unit if they are of its kind."""
         own = self.units[0] if self.units else None
         return [
             number * unit.of / own.of if own is not None and unit is not None and unit.kind == own.kind else number
@@ -50,10 +50,10 @@ class Measure:
         ]
 
     def scale(self, said: Unit | None, *, money: bool) -> float | None:
-        """What a number said in a unit is multiplied by to be in the field's; None where that is not known.
+        """Return the factor from a unit to the field's unit; None if it is unknown.
 
         Args:
-            money: whether the field's name speaks of money, whose currency may be left out.
+            money: whether the field's name says money, whose currency may be left out.
         """
         if said is None:
             return 1.0
@@ -65,7 +65,7 @@ class Measure:
 
 @cache
 def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
-    """Units by their words in a question, and by those in the names of fields."""
+    """Return units by their words in a question, and by their words in field names."""
     said: dict[str, tuple[Unit, ...]] = {}
     named: dict[str, Unit] = {}
     for one in table("numbers")["units"]:
@@ -78,23 +78,23 @@ def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
 
 
 def units_of(word: str) -> tuple[Unit, ...]:
-    """The units that a word of a question, or beside a number, may say: pounds are a weight or money."""
+    """Return the units that a word may mean: pounds are a weight or money."""
     return _units()[0].get(" ".join(word.casefold().split()), ())
 
 
 def named_units() -> Mapping[str, Unit]:
-    """Units by the words for them in names of fields."""
+    """Return units by their words in field names."""
     return _units()[1]
 
 
 def unit_of(word: str) -> Unit | None:
-    """The unit that a word of a question, or beside a number, says first of all."""
+    """Return the first unit that a word may mean, or None."""
     return next(iter(units_of(word.strip(" ."))), None)
 
 
 @cache
 def unit_pattern() -> str:
-    """The words of units as alternatives of a regular expression, the longest first."""
+    """Return the words of units as a regular expression, the longest first."""
     words = sorted(_units()[0], key=len, reverse=True)
     return "|".join(
         re.escape(word).replace(r"\ ", r"\s") + ("" if has_chinese(word) else r"(?![A-Za-z0-9²³])") for word in words

@@ -1,4 +1,4 @@
-"""Numbers written as words, English and Chinese."""
+"""Numbers written as words, in English and Chinese."""
 
 import re
 
@@ -26,7 +26,7 @@ _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
 _BIG = {"万": 10**4, "亿": 10**8}
 GREAT = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 ENGLISH_NUMERALS = (*_ENGLISH,)
-"""The words of numbers below 100, but for those joined of two."""
+"""Single words for numbers below 100."""
 _MAGNITUDES = (
     {"k": 10**3, "thousand": 10**3, "m": 10**6, "million": 10**6, "bn": 10**9, "billion": 10**9}
     | _BIG
@@ -38,30 +38,30 @@ ENGLISH_WORDS = (
     r"an?\ couple(?:\ of)?|couple\ of|an?\ few|an?\ dozen|several|few|an?)"
 )
 EXACT = rf"(?:\d[\d,]{{0,20}}|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))})"
-"""A number that says how many: no "a few"."""
+"""A pattern of exact numbers, without "a few"."""
 CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]{1,8}"
 COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
 
 
 def in_english(digit: int) -> str:
-    """The English word of a number from 0 to 19."""
+    """Return the English word for a number from 0 to 19."""
     return _UNITS[digit]
 
 
 def in_chinese(digit: int) -> str:
-    """The Chinese character of a number from 0 to 9."""
+    """Return the Chinese character for a number from 0 to 9."""
     return "零一二三四五六七八九"[digit]
 
 
 def parse_exact(text: str) -> int | None:
-    """A number written as `EXACT` or in Chinese."""
+    """Parse a number written as `EXACT` or in Chinese; None if it is none."""
     digits = text.replace(",", "")
     return int(digits) if digits.isascii() and digits.isdigit() else parse_count(text)
 
 
 def parse_count(text: str) -> int | None:
-    """A count written as digits or words; None for what is none."""
+    """Parse a count in digits or words; None if it is none."""
     cleaned = " ".join(text.casefold().replace("-", " ").split())
     if cleaned.isascii() and cleaned.isdigit():
         return int(cleaned)
@@ -71,7 +71,7 @@ def parse_count(text: str) -> int | None:
 
 
 def parse_english(text: str) -> int | None:
-    """A number in English words: "twenty-five", "a hundred and ten", "two hundred thousand"."""
+    """Parse a number in English words, or return None: "twenty-five", "a hundred and ten", "two hundred thousand"."""
     words = [word for word in text.casefold().replace("-", " ").split() if word != "and"]
     total, part, last = 0, 0, None
     for word in words:
@@ -91,7 +91,7 @@ def parse_english(text: str) -> int | None:
 
 
 def parse_chinese(text: str) -> int | None:
-    """A number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for "两三", one or the other."""
+    """Parse a number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for "两三", which is ambiguous."""
     if all(c in _DIGITS for c in text):
         digits = "".join(str(_DIGITS[c]) for c in text)
         return int(digits) if len(digits) in (1, 3, 4) or "0" in digits[1:] else None
@@ -112,12 +112,12 @@ def parse_chinese(text: str) -> int | None:
             total, section, digit = (total + section + (digit or 0)) * unit, 0, None
         else:
             return None
-    # 一千五 is 1500, 一千零五 1005.
+    # 一千五 is 1500, 一千零五 is 1005.
     return total + section + (digit or 0) * (unit // 10 if unit > 10 else 1)
 
 
 def parse_amount(text: str) -> float | int | None:
-    """A number with thousands separators, a currency sign or a magnitude: "$1.5 million", "30万"."""
+    """Parse a number with thousands separators, currency sign or magnitude, or return None: "$1.5 million", "30万"."""
     found = re.fullmatch(
         r"(?:[$€£¥]\s?)?(\d[\d,_]*(?:\.\d+)?)\s*([a-z]+|[百千]?[万亿]|[百千])?", text.strip().casefold()
     )

@@ -1,4 +1,4 @@
-"""What a word of a follow-up points back at: "she", "it", "the latest one", 同一个作者."""
+"""Resolve words of a follow-up that point back: "she", "it", "the latest one", 同一个作者."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ THE_SAME = re.compile(
 
 
 def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
-    """The value of these fields that a turn names last, if the name is of one alone."""
+    """Return the value of these fields that a turn names last and unambiguously, or None."""
     for mention in reversed(found.sentence.mentions):
         known = mention.of(*fields)
         if len({one.value for one in known}) == 1:
@@ -37,11 +37,11 @@ def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
 
 
 def as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
-    """The person in the field that the turn asks about: "what did she sponsor"."""
+    """Return the person as a value of the field that the turn asks about: "what did she sponsor"."""
     cued: list[str] = []
     for index in range(len(found.sentence.tokens)):
         names = [name for name in found.sentence.cue_fields(index) if name in people]
-        # A word that points at all of them tells none apart.
+        # A word that points at several of them does not count.
         cued += names if len(names) == 1 else []
     return _equal(cued[-1], person.filter["value"]) if cued else person
 
@@ -51,7 +51,7 @@ def _equal(field: str, value: str | int) -> Piece:
 
 
 def document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
-    """The document that "it" or "the latest one" means: one that the answer names, by its number or its id."""
+    """Return the document that "it" or "the latest one" means, named by number or id in the answer; None if unclear."""
     text = found.sentence.text
     is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
     numbers_of = found.sentence.vocabulary.of_role("number")
@@ -67,7 +67,7 @@ def document_meant(found: Found, before: Found, said: Found, answered: str) -> P
 
 
 def _numbers(turn: Found, key: str) -> list[int]:
-    """The documents that a turn names by their numbers, in its order."""
+    """Return the numbers of documents that a turn names, in order."""
     nouns = number_nouns(turn.sentence, key)
     values = turn.sentence.vocabulary.catalogue.fields[key]
     found: list[int] = []
@@ -84,7 +84,7 @@ def _numbers(turn: Found, key: str) -> list[int]:
 
 
 def asks_field(found: Found) -> bool:
-    """Whether a turn asks for what a field holds: "who sponsored it"."""
+    """Return whether a turn asks for the value of a field: "who sponsored it"."""
     sentence = found.sentence
     cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
     return cued or _WHO_OR_WHEN.search(sentence.text) is not None

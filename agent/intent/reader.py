@@ -1,7 +1,7 @@
-"""The cascade: rules at once, likeness to the sources' examples, and a model where it can help.
+"""Read a question in a cascade: rules first, similarity to the sources' examples next, and a model where it helps.
 
-The rules' reading is ready in milliseconds and its searches start with it; a model's reading joins them
-when it arrives, unless it could add nothing (see `RulesReading.complete`).
+The rules' reading is ready in milliseconds and its searches start at once. The model's reading is added when it
+arrives. The model is not called where it could add nothing (see `RulesReading.complete`).
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import TypeVar
 
-from agent import sqlwriter, transform
-from agent.breaker import Breaker
-from agent.intent import rules, turn
+from agent.intent import rules, transform, turn
 from agent.intent.caller import Offered, Stating, ignored_by
 from agent.intent.derived import nouns_of
 from agent.intent.model import ask as model_step
+from agent.intent.model import sqlwriter
 from agent.intent.reading import Reading, Transforms, question_language
 from agent.intent.rules import Context, RulesReading
+from agent.intent.sources import WEB
 from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
-from agent.llm import Calls, Model, ModelFailed
+from agent.intent.transform.base import TransformInput as Transformable
+from agent.llm.breaker import Breaker
+from agent.llm.model import Calls, Model, ModelFailed
 from agent.settings import Settings
-from agent.sources import WEB
-from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged
 from retrievers.core.errors import BadRequest, Unavailable
@@ -43,40 +43,40 @@ Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
 _LONG = 250
-"""Characters of a question from which on its reading may take tens of milliseconds."""
+"""Minimum characters of a question that is read in a thread, because reading it may take tens of milliseconds."""
 _AHEAD_S = 0.5
-"""After a first question; a process that was started for it alone has ended by then."""
+"""Seconds after a question before the dictionary is preloaded; by then a one-question process has ended."""
 _HELP_SHARE = 0.1
-"""Share of the time left that each look at the documents may take."""
+"""Share of the remaining time that each optional database lookup may take."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _MOST_WORDS = 80
-"""Words of a question whose number of passages is asked for."""
+"""Maximum number of words for which passage counts are looked up."""
 _MOST_COLLECTIONS = 40
-"""Of which a model is told what they hold."""
-# Share of the time left at its start by which a model has answered: so there is time to join what it says, and
-# what it was asked first is not lost with what it was asked last.
+"""Maximum number of collections that are described to the model."""
+# Share of the remaining time by which the model must have answered; the rest is for merging its reading. Its later
+# calls, for SQL and query transformers, share this limit, so that a slow one does not cost the reading.
 _MODEL_BY = 0.75
-# Share of the time that a request has by the settings after which a model that is silent counts as failed. It is
-# not the caller's time: the breaker is everybody's.
+# Share of the configured timeout after which a silent model counts as failed. It is measured against the setting, not
+# against the caller's own timeout, because all requests share the breaker.
 _PATIENCE = 0.6
 _TRANSFORMS_S = 5.0
 
 _log = logging.getLogger(__name__)
-# Without a handler of the program's own, the lines would go to stderr as they are.
+# Without a handler, Python would print these lines to stderr.
 _log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """See `IntentReader`.
+    """The reader that combines rules and a model. See `IntentReader`.
 
     Args:
-        cards: of the sources that exist.
-        model: asked where rules are not enough; None means rules alone.
-        columns: of the view over a scope's metadata, by name with their types; None when nothing runs SQL.
-        withheld: sources that the tenant may not ask: none of `cards`, and no question is found to need one.
-        templates: of prompts, for all tenants.
+        cards: cards of the available sources.
+        model: called when the rules are not enough. None: rules only.
+        columns: returns name and type of each column of the metadata view in a scope. None: no source runs SQL.
+        withheld: sources that the tenant may not use: they are not in `cards`, and no reading may choose them.
+        templates: prompt templates of all tenants.
     """
 
     settings: Settings
@@ -103,8 +103,8 @@ class Cascade:
 
         async def read(context: Context) -> RulesReading:
             if history or len(question) > _LONG or not glosses.is_loaded():
-                # A conversation is several readings, and fields with Chinese names may have the dictionary read: more
-                # than the event loop can wait for.
+                # Reading a conversation means reading several turns, and Chinese field names may load the dictionary.
+                # Both would block the event loop for too long.
                 made = await asyncio.to_thread(rules.read_rules, question, history, context)
                 asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
             else:
@@ -122,7 +122,7 @@ class Cascade:
         stating = Stating(request, scope, wanted, fields, self.cards, ignored, self.withheld)
         reading = stating.of_rules(made)
         searched = reading.first.kind == "retrieve"
-        # Until they have run, whatever keeps them from it.
+        # Listed as skipped until the transformers have run.
         transforms = Transforms(degraded=transform.skipped(self.settings.transforms) if searched else ())
         reading = replace(reading, transforms=transforms)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
@@ -144,7 +144,7 @@ class Cascade:
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 
     async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
-        """The share of the passages that hold each word of the question and of the last turns."""
+        """Return the share of passages that contain each word of the question and of the last three turns."""
         terms = terms_of((question, *(turn.content for turn in (request.messages or ())[-3:])))
         counts = await self.catalogue.term_counts(scope, list(terms.values()))
         chunks = max(sum(one.chunks for one in scope.collections), 1)
@@ -161,7 +161,7 @@ class Cascade:
         offered: Offered | None,
         transforms: Transforms,
     ) -> Awaitable[Intent | None]:
-        """The model's reading, still to be awaited; None from it when the model gave nothing of use."""
+        """Return an awaitable for the model's reading; its result is None if the model gave nothing usable."""
 
         async def reading() -> Intent | None:
             nonlocal context
@@ -195,7 +195,7 @@ class Cascade:
                 _log.warning("the model's reading was not used: %s", _printable(error.reason))
                 return None
             except asyncio.CancelledError:
-                # Whoever waited for it has left, for want of an answer or for reasons of their own.
+                # The awaiter has given up: it ran out of time or had another reason.
                 works = False if time.monotonic() - started >= patience_s else None
                 raise
             finally:
@@ -211,7 +211,7 @@ class Cascade:
         return reading()
 
     async def _held(self, scope: Scope, deadline: float) -> Mapping[str, str]:
-        """What each of several collections holds, as far as the database tells it in time; {} of one."""
+        """Map each collection to its description, "" if the lookup fails or is late; {} for fewer than two names."""
         names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))[:_MOST_COLLECTIONS]
         if len(names) < 2:
             return {}
@@ -230,10 +230,10 @@ class Cascade:
         deadline: float,
         done: Transforms,
     ) -> Intent:
-        """The intent with the searches that the transformers of the settings make of its question.
+        """Return the intent with the searches that the configured transformers make from its question.
 
         Args:
-            done: is told what they did.
+            done: filled with what the transformers did.
         """
         names = self.settings.transforms
         if not names:
@@ -256,9 +256,10 @@ class Cascade:
     async def _with_statement(
         self, columns: Columns, model: Model, intent: Intent, stating: Stating, context: Context, deadline: float
     ) -> Intent:
-        """The intent with SQL that the model wrote, for a calculation that no aggregate says.
+        """Return the intent with SQL written by the model, for a calculation that no aggregate expresses.
 
-        The guard of the source judges it, and a refused one is an outcome like any other.
+        The SQL source's guard checks the statement. A refusal is reported like any other outcome of a source. If the
+        model or the view is unavailable, the intent is returned unchanged.
         """
         try:
             view = await columns(stating.scope)
@@ -278,7 +279,7 @@ class Cascade:
 
 
 async def _in_time(work: Awaitable[Told], otherwise: Told, deadline: float) -> Told:
-    """What helps to read a question, or something else where the database does not tell it in time."""
+    """Return the result of an optional lookup, or `otherwise` if the database fails or does not answer in time."""
     try:
         return await within(work, _HELP_SHARE * (deadline - time.monotonic()))
     except (TimeoutError, ConnectionAbortedError, Unavailable):
@@ -286,14 +287,14 @@ async def _in_time(work: Awaitable[Told], otherwise: Told, deadline: float) -> T
 
 
 def local(now: datetime | None, zone: tzinfo) -> datetime:
-    """The moment of a question in the asker's time zone; a time without a zone is of that one."""
+    """Return the time of the question: the present for None; a time without a zone is taken to be in `zone`."""
     if now is None:
         return datetime.now(zone)
     return now.replace(tzinfo=zone) if now.tzinfo is None else now
 
 
 def terms_of(texts: Sequence[str]) -> dict[str, str]:
-    """The words of texts whose passages are counted, each with the term that it is searched by."""
+    """Map each word of the texts to the term it is searched by, for at most `_MOST_WORDS` words."""
     words = [token.folded for text in texts for token in tokenize(readable(text)) if token.kind == "word"]
     terms = {word: _term(word) for word in dict.fromkeys(words[:_MOST_WORDS])}
     return {word: term for word, term in terms.items() if term}
@@ -301,17 +302,17 @@ def terms_of(texts: Sequence[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _term(word: str) -> str:
-    """The term that a word is searched by; "" of one that is not searched."""
+    """Return the term that a word is searched by; "" for a word that is not searched."""
     return next((term.text for term in analyse(word, "en") if not term.extra), "")
 
 
 def _printable(reason: str) -> str:
-    """A reason for the log: one from a recording quotes the question."""
+    """Replace unprintable characters, because the reason may quote the question."""
     return "".join(c if c.isprintable() else " " for c in reason)
 
 
 def _spans(question: str, request: Request) -> list[str]:
-    """Runs of words that may be names, of the question and of the last turns."""
+    """Return the runs of one to four words in the question and the last three turns, which may be names."""
     texts = [readable(question), *(readable(turn.content) for turn in (request.messages or ())[-3:])]
     spans: dict[str, None] = {}
     for text in texts:
@@ -326,14 +327,17 @@ def _spans(question: str, request: Request) -> list[str]:
 
 
 def _offered(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]:
-    """The sources a model may choose from. The web is one even where none is connected: then the answer says so."""
+    """Return the sources that the model may choose from.
+
+    The web is offered even where no web source is connected, so that the answer can say that it was needed.
+    """
     world = any(card.world for card in cards.values())
     web = Card(WEB, "fresh or outside knowledge that no document of the collection can hold", "outside")
     return [*cards.values(), *([] if world or WEB in withheld else [web])]
 
 
 def _languages(scope: Scope) -> tuple[str, ...]:
-    """The languages the documents are in, the commonest first."""
+    """Return the languages of the documents, the most frequent first."""
     counts: dict[str, int] = {}
     for one in scope.all:
         for language, count in one.languages.items():

@@ -1,30 +1,30 @@
-"""What an intent step hands on: a reading that is ready at once, and a better one that may still come."""
+"""The result of reading a question: a reading available at once, and a model's reading that may follow."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agent.llm import Calls
-from agent.sources import usual
+from agent.intent.sources import usual
+from agent.llm.model import Calls
 from agent.types import Intent, Request, SourceChoice
 from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.text.languages import detect
 
 SURE = 0.9
-"""Least probability at which a constraint filters."""
+"""Minimum probability at which a constraint filters."""
 LIKELY = 0.5
-"""Least probability at which it raises the documents that satisfy it; what is less likely is a topic."""
+"""Minimum probability at which a constraint boosts matching documents; a less likely one is a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """One constraint read from a question, for the record of how an answer came about.
+    """A constraint read from a question, for the record of the answer.
 
     Attributes:
-        confidence: of who read it, 0 to 1.
-        firm: whether it filters; what is only likely raises the documents that satisfy it.
-        why: the evidence, in words; "" where nothing more is known than the probability.
+        confidence: the reader's probability, 0 to 1.
+        firm: True if it filters; False if it only boosts matching documents.
+        why: the evidence in words; "" if only the probability is known.
     """
 
     filter: dict[str, Any]
@@ -38,9 +38,9 @@ class Transforms:
     """What query transformers did to the searches of a model's reading; filled while `Reading.later` runs.
 
     Attributes:
-        vector_only: searches for vectors alone, with the transformer that made each.
-        replaced: whether the searches stand in place of the first reading's, instead of beside them.
-        degraded: what was skipped or gave nothing, in the words of `Result.degraded`.
+        vector_only: searches for vector sources only, each with the transformer that made it.
+        replaced: True if the searches replace those of the first reading instead of adding to them.
+        degraded: transformers that were skipped or gave nothing, in the words of `Result.degraded`.
     """
 
     vector_only: Mapping[str, str] = field(default_factory=dict)
@@ -50,24 +50,23 @@ class Transforms:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A question as it was understood.
+    """A question as understood.
 
-    `firm` and `soft` are the constraints that were read from the question, each as a filter of its own and
-    the weakest first, so that the ladder can drop one at a time. Those of the caller are in neither: they
-    are never dropped.
+    `firm` and `soft` hold the constraints read from the question, one filter each, the weakest first, so that the
+    fallback ladder can drop one at a time. The caller's constraints are in neither: they are never dropped.
 
     Attributes:
-        first: ready at once. Its `filter` is the caller's and every firm constraint, its `soft_filter`
-            every soft one.
-        later: a model's reading, which replaces the first when it arrives; None from it when it could not
-            be used. Its awaiter may give up at any time, by cancelling it.
-        firm: what the question states outright.
-        soft: what it only suggests.
+        first: available at once. Its `filter` joins the caller's filter and every firm constraint; its `soft_filter`
+            joins every soft one.
+        later: a model's reading, which replaces the first when it arrives; its result is None if it is unusable.
+            The awaiter may cancel it at any time.
+        firm: constraints that the question states outright.
+        soft: constraints that the question only suggests.
         degraded: what the reading had to do without, in the words of `Result.degraded`.
-        stated: the constraints of `firm` and `soft` with how sure each is, in the order of the question.
-        calls: of the model, by this reading alone; filled while `later` runs.
-        transforms: likewise.
-        is_listing: whether nothing is asked beside the constraints of `firm`.
+        stated: the constraints of `firm` and `soft` with their probabilities, in the order of the question.
+        calls: model calls of this reading; filled while `later` runs.
+        transforms: what the query transformers did; filled while `later` runs.
+        is_listing: True if the question consists of the constraints in `firm` only.
     """
 
     first: Intent
@@ -85,31 +84,32 @@ class IntentReader(Protocol):
     """Anything that reads questions."""
 
     def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "IntentReader":
-        """The reader of questions that may be put to these sources alone, by their cards.
+        """Return a reader that may only choose these sources.
 
         Args:
-            withheld: names that no question is found to need, whether there is such a source or not.
+            cards: cards of the sources by name.
+            withheld: names that no reading may choose, whether such a source exists or not.
         """
         ...
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
-        """The question as understood.
+        """Read a question.
 
         Args:
             wanted: the caller's filter, parsed; it is part of every intent's `filter`.
             deadline: end of the whole request, on the clock of `time.monotonic`.
         Raises:
-            Unavailable: what the reading is made from cannot be read now, and nothing can be said without.
+            Unavailable: data that the reading cannot do without is unavailable now.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """The reader that reads nothing into a question: the question is its own search.
+    """A reader that reads nothing into a question: the question is its own search.
 
     Args:
-        sources: those to ask when the caller names none.
+        sources: used when the caller names none.
     """
 
     sources: Sequence[str]
@@ -124,11 +124,11 @@ class Off:
 
 
 def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources: Sequence[str]) -> Intent:
-    """The intent a caller states by the request alone.
+    """Return the intent that follows from the request alone.
 
     Args:
         wanted: the caller's filter, parsed.
-        sources: the sources that exist, used when the caller names none.
+        sources: the available sources, used when the caller names none.
     """
     question = request.question
     return Intent(
@@ -146,6 +146,6 @@ def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources:
 
 
 def question_language(question: str, scope: Scope) -> str:
-    """The question's language, among those of the collections: a short text alone is weak evidence."""
+    """Detect the question's language among the languages of the collections: a short text alone is weak evidence."""
     written = {language for collection in scope.all for language in collection.languages}
     return detect(question, written or None)

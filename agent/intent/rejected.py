@@ -1,4 +1,4 @@
-"""What of a question had no effect: values that no document has, names of several people, words not read."""
+"""Report the parts of a question without effect: values that no document has, ambiguous names, words not read."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ _NO_NAMES = frozenset(
 )
 _MOST_WORDS = 4
 _UNCERTAIN = ("also", "doubtful")
-"""Words of negation that may deny nothing, see `Negator`."""
+"""Kinds of negation that may deny nothing, see `Negator`."""
 _NAMED_BY_FIELD = ("label", "person")
 
 
@@ -42,9 +42,9 @@ class RejectedValue(Rejected):
     """A value that a question names and that no document has.
 
     Attributes:
-        fields: those whose values `valid` are; not part of an answer.
-        instead: of a name that means several values: what is said of it where fewer than two of them exist, as of a
-            name that is unknown; None of any other.
+        fields: the fields of the values in `valid`; not part of an answer.
+        instead: for an ambiguous name, what is reported if fewer than two of its values exist, as for an unknown name;
+            None for any other.
     """
 
     fields: tuple[str, ...]
@@ -52,13 +52,13 @@ class RejectedValue(Rejected):
 
 
 def rejected_of(found: Found) -> tuple[Rejected, ...]:
-    """Names that were given and mean several values, or none: said with what there is."""
+    """Return the names that stand for several values or none, with the valid candidates."""
     people = tuple(found.sentence.vocabulary.of_role("person"))
     several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
     unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
     if not several:
         return unknown
-    # As the question reads where nobody has these names.
+    # The rejections that follow if nobody has these names.
     only = [mention for mention in several if len(mention.of(*people)) == len(mention.known)]
     strange = set(unknown_values(replace(found, sentence=found.sentence.without(only)))) - set(unknown)
     rejected = []
@@ -77,7 +77,7 @@ def rejected_of(found: Found) -> tuple[Rejected, ...]:
 
 
 def _unread_dates(found: Found) -> Iterator[Rejected]:
-    """Words of dates that could not be read whole, by which nothing is filtered, and dates that may be others."""
+    """Yield date words that could not be read and filter nothing, and dates with ambiguous day and month."""
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
         yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
@@ -88,12 +88,12 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
 
 
 def with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
-    """With what had no effect and is not told of yet."""
+    """Return the rejections, with those parts of the question without effect that they do not mention."""
     return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 
 def unread(found: Found) -> tuple[Rejected, ...]:
-    """The numbers, dates, quoted and exact values and negations of a question that no piece covers."""
+    """Return the numbers, dates, quoted and exact values and negations of a question that no piece covers."""
     sentence = found.sentence
     pieces = (*found.pieces, *found.lengths)
     meant = {(one.field, value) for one in found.constraints for value in one.values}
@@ -101,7 +101,7 @@ def unread(found: Found) -> tuple[Rejected, ...]:
     read = [(one.start, one.end) for one in pieces]
     read += [(one.start, one.end) for one in sentence.mentions if {(k.field, k.value) for k in one.known} & meant]
     if stated & set(sentence.vocabulary.of_role("date")):
-        read += [(one.start, one.end) for one in found.dates]  # of ranges far apart a piece covers the first
+        read += [(one.start, one.end) for one in found.dates]  # a piece of distant ranges covers only the first
     named = [(one.start, one.end) for one in sentence.mentions]
     exact = [
         (one.start, one.end)
@@ -117,7 +117,7 @@ def unread(found: Found) -> tuple[Rejected, ...]:
 
 
 def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """What is quoted, exact, a number or a day, and was not read; a number with the comparison before it."""
+    """Yield quoted and exact values, numbers and days that were not read; a number with the comparison before it."""
     quoted = [match.span() for match in _QUOTED.finditer(text)]
     days = [match.span() for match in _words("day").finditer(text)]
     numbers = [match.span() for match in _NUMBER.finditer(text)]
@@ -130,7 +130,7 @@ def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator
 
 
 def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Amounts of which no condition was made, with their comparison; in words alone "two" is hardly a condition."""
+    """Yield amounts without a condition, with their comparison; a number in words alone is hardly a condition."""
     compared, unclear = find_comparisons(found.sentence)
     why = {(start, end): reason for start, end, reason in found.unclear}
     said = (one for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts))
@@ -143,7 +143,7 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
 def _negative(
     sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
 ) -> Iterator[tuple[Span, str]]:
-    """Words that exclude, and negations of something named, that no condition goes with."""
+    """Yield excluding words, and negations of something named, without a matching condition."""
     text = sentence.text
     for negator in sentence.negators.values():
         start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end
@@ -159,7 +159,7 @@ def _negative(
 
 
 def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected]:
-    """Each place once, in the order of the question; of places that overlap the first and longest."""
+    """Yield each place once, in order, at most five; of overlapping places the first and longest."""
     last, count = 0, 0
     for (start, end), reason in sorted(stays, key=lambda one: (one[0][0], -one[0][1])):
         said = text[start:end].strip()
@@ -170,7 +170,7 @@ def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected
 
 @cache
 def _words(name: str) -> re.Pattern[str]:
-    """The words of a list, the longest first."""
+    """Return a pattern of the words in a list, the longest first."""
     listed = sorted(words.table("unread")[name], key=len, reverse=True)
     said = (rf"(?<![A-Za-z]){re.escape(one)}(?![A-Za-z])" if one.isascii() else re.escape(one) for one in listed)
     return re.compile("|".join(said), re.IGNORECASE)
@@ -178,12 +178,12 @@ def _words(name: str) -> re.Pattern[str]:
 
 @cache
 def _comparing() -> re.Pattern[str]:
-    """A comparison right before a number."""
+    """Return a pattern of a comparison directly before a number."""
     return re.compile(rf"(?:{_words('comparison').pattern}|[<>≥≤]=?)\s*$", re.IGNORECASE)
 
 
 def _denies(piece: Piece) -> bool:
-    """Whether a condition says what is not to be."""
+    """Return whether a condition excludes something."""
     one = piece.filter
     return (
         one["type"] in ("ne", "nin", "not", "lt", "lte")
@@ -194,7 +194,7 @@ def _denies(piece: Piece) -> bool:
 
 
 def leaves_out(found: Found) -> bool:
-    """Whether the words deny something, or offer a choice, of which no constraint was made."""
+    """Return whether the words deny something, or offer a choice, without a matching constraint."""
     sentence = found.sentence
     denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
     if not denies and any(one.kind not in _UNCERTAIN for one in sentence.negators.values()):
@@ -205,15 +205,14 @@ def leaves_out(found: Found) -> bool:
 
 
 def _is_outside(filter: Json) -> bool:
-    """Whether it is what lies outside of a range: "not in 2025"."""
+    """Return whether a filter is the outside of a range: "not in 2025"."""
     return filter["type"] == "or" and [one["type"] for one in filter["filters"]] == ["lt", "gte"]
 
 
 def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
-    """Names beside the word for a field, "the department of Geology", that are no value of it.
+    """Return names beside the word for a field that are no value of it: "the department of Geology".
 
-    Only fields whose values are all known are judged; a value of another field, a date and a word for the
-    documents are what they are.
+    Only fields with all values known are checked. Values of other fields, dates and words for documents do not count.
     """
     sentence = found.sentence
     rejected: dict[str, RejectedValue] = {}
@@ -226,7 +225,7 @@ def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
 
 
 def _strangers(found: Found) -> dict[str, RejectedValue]:
-    """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
+    """Return unknown people: "reports by [Zoe Quinn]", "what did [Zoe Quinn] write"."""
     sentence = found.sentence
     everybody = sentence.vocabulary.of_role("person")
     cued = [name for index, names in sentence.cued if not sentence.mention_at(index) for name in names]
@@ -239,7 +238,7 @@ def _strangers(found: Found) -> dict[str, RejectedValue]:
 
 
 def _unread_name(found: Found, places: range) -> str:
-    """What stands at some places; "" where something was read there."""
+    """Return the text of some tokens; "" if a part of it was read."""
     if not places:
         return ""
     start, end = found.sentence.tokens[places[0]].start, found.sentence.tokens[places[-1]].end
@@ -248,7 +247,7 @@ def _unread_name(found: Found, places: range) -> str:
 
 
 def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, RejectedValue]:
-    """What is said of a name that is no value of a field, unless not all values are known."""
+    """Return the rejection of a name that is no value of a field, {} if not all values are known."""
     known = found.sentence.vocabulary.catalogue.fields
     if not name or any(known[field].distinct > len(known[field].values) for field in fields):
         return {}
@@ -258,7 +257,7 @@ def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, Rejec
 
 
 def _names_from(sentence: Sentence, place: int) -> range:
-    """The places of words written as a name, from one on."""
+    """Return the indices of the words written as a name, from a token on."""
     last = place
     while _is_name(sentence, last) and last - place < _MOST_WORDS:
         last += 1
@@ -266,14 +265,17 @@ def _names_from(sentence: Sentence, place: int) -> range:
 
 
 def _after(sentence: Sentence, place: int) -> range:
-    """The name that follows: "department of Geology", "status: Frozen"."""
+    """Return the name that follows a cue: "department of Geology", "status: Frozen"."""
     while sentence.folded(place) in _BETWEEN:
         place += 1
     return _names_from(sentence, place)
 
 
 def _before(sentence: Sentence, place: int) -> range:
-    """The name that leads: "the Geology department". The first word of a question has a capital anyway."""
+    """Return the name before a cue: "the Geology department".
+
+    The first word does not count, because it always has a capital.
+    """
     first = place
     while first > 1 and _is_name(sentence, first - 1) and place - first < _MOST_WORDS:
         first -= 1
@@ -283,7 +285,7 @@ def _before(sentence: Sentence, place: int) -> range:
 
 
 def _is_typed_small(sentence: Sentence, place: int) -> bool:
-    """ "by the [marketing] team"."""
+    """Return whether a name may be in lower case: "by the [marketing] team"."""
     named = sentence.folded(place - 1) in ("the", "our") and sentence.folded(place - 2) in _BEFORE_GROUPS
     return named and _is_name(sentence, place, small=True) and sentence.folded(place) not in _NO_NAMES
 

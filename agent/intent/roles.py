@@ -1,4 +1,4 @@
-"""What people in a role do: which of two fields of people a question means is told by the deed beside the name."""
+"""Tell which of two fields of people a question means by the verb beside the name."""
 
 import re
 from collections import defaultdict
@@ -15,17 +15,20 @@ from agent.intent.words import LANGUAGES, ordinary, table
 from retrievers.text.glosses import pinyin_of
 
 _BEFORE, _BEHIND = 5, 6
-"""Words before and behind a name among which its deed stands."""
+"""Number of tokens before and after a name in which its verb may stand."""
 _LEAST_SHORT = 4
 _WORDS = re.compile(r"[a-z]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 Deeds = Mapping[str, tuple[tuple[int, int, bool], ...]]
-"""By role the places [first, last) of the deeds that a question tells, and whether "by" leads on to who did it."""
+"""For each role the tokens [first, last) of its verbs in the question, and whether "by" and the person follow."""
 
 
 def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
-    """By field of people, how near a deed of its role stands to a name: 1 beside it, 0 where there is none."""
+    """Return for each field of people how near a verb of its role stands to a name: 1 beside it, 0 if there is none.
+
+    The result is {} if the question has no such verb.
+    """
     found = dict[str, float]()
     told = sentence.once("deeds", lambda: _deeds(sentence))
     for field in sentence.vocabulary.of_role("person") if told else ():
@@ -40,13 +43,13 @@ def _near(mention: Mention, first: int, last: int, is_led: bool) -> float:
     elif first >= mention.last and not is_led:
         between, most = first - mention.last, _BEHIND
     else:
-        return 0.0  # a word of the name itself, or another one's deed: "... or [sponsored by] somebody else"
+        return 0.0  # a word of the name itself, or another person's verb: "... or [sponsored by] somebody else"
     return 1 / (1 + between) if between < most else 0.0
 
 
 @lru_cache(maxsize=4096)
 def roles_of(field: str) -> frozenset[str]:
-    """The roles that the name of a field of people speaks of."""
+    """Return the roles that the name of a field of people stands for."""
     own = {*lexicon.name_words(field), *_LETTERS.findall(field.casefold())}
     words = {other for word in own for other in (word, *_written_out(word))}
     chinese = [*filter(has_chinese, words), *in_chinese(field)]
@@ -66,7 +69,7 @@ def roles_of(field: str) -> frozenset[str]:
 
 @cache
 def _spelt(chinese: str) -> str:
-    """A Chinese word in Latin letters, without tones."""
+    """Return a Chinese word in Pinyin without tones."""
     return "".join(pinyin_of(chinese))
 
 
@@ -81,7 +84,7 @@ def _listed(name: str, language: str) -> Mapping[str, list[str]]:
 
 @cache
 def _by_first_stem() -> Mapping[str, list[tuple[tuple[str, ...], str]]]:
-    """English deeds by the stem of their first word, each with its role."""
+    """Return English verb phrases by the stem of their first word, each with its role."""
     found = defaultdict[str, list[tuple[tuple[str, ...], str]]](list)
     for role, phrases in _listed("deeds", "en").items():
         for stems in {tuple(map(stem, _WORDS.findall(phrase))) for phrase in phrases}:

@@ -1,4 +1,4 @@
-"""Rules: a question as it reads without a model, checked against the field catalogue."""
+"""Read a question without a model and check the reading against the field catalogue."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
 from agent.intent.reading import SURE
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
+from agent.intent.sources import usual
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
-from agent.sources import usual
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
 
-# A part of a name is at most so long: a text without blanks must not be read over and over.
+# The length of each part is limited, so that a long text without blanks is not scanned again and again.
 _PART = r"[A-Za-z0-9]{0,40}"
 _IDENTIFIER = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -36,19 +36,19 @@ _HEAD = re.compile(
 )
 _MOST_SEARCHES = 4
 _LEAST_COUNTED = 0.6
-"""Least probability of a constraint of a calculation all of whose words are accounted for."""
+"""Minimum probability of a constraint in a calculation that accounts for every word of the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesReading:
-    """What the rules made of a question.
+    """The reading of a question by the rules.
 
     Attributes:
-        pieces: the constraints, the surest last.
-        complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
-        mentioned: what of the catalogue is mentioned; None where the question is for the documents, see `turn`.
-        is_listing: whether nothing is asked beside the constraints: "all Final PEPs by Guido".
-        wants: what the answer is to be made of.
+        pieces: the constraints, in the order of the question.
+        complete: True if a model could add nothing: small talk, identifiers, questions about metadata only.
+        mentioned: names of the catalogue in a question to the documents, see `turn`; None for any other question.
+        is_listing: True if the question consists of constraints only: "all Final PEPs by Guido".
+        wants: what the answer is made of, for example passages or a complete list.
     """
 
     kind: str
@@ -70,21 +70,21 @@ class RulesReading:
 
 
 class Finder(Protocol):
-    """`agent.intent.found.find` in one context."""
+    """`agent.intent.found.find` with everything but the text fixed."""
 
     def __call__(self, text: str, /, *, counted: bool = False) -> Found:
-        """What a text states."""
+        """Find the constraints and topics in a text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a question is read against.
+    """Everything that a question is read against.
 
     Attributes:
         nouns: words for the documents ("pep", "peps"), see `derived.nouns_of`.
-        now: in the time zone of who asks.
-        more: values looked up in fields too large to know.
+        now: in the time zone of the asker.
+        more: (field, value, documents) looked up in fields with too many values to keep in memory.
         frequencies: see `Sentence`.
     """
 
@@ -98,18 +98,18 @@ class Context:
 
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
-    """The reading of a question."""
+    """Read a question within its conversation."""
     reading = _with_breadth(
         _read(readable(question), history, context), asking.wants_of(readable(question), context.nouns)
     )
     if len(question) > MOST_CHARACTERS and reading.kind != "none":
-        # Rules read a part of a long question; the whole question is searched for.
+        # The rules read only a part of a long question. The search uses all of it.
         return replace(reading, question=question, searches=(question,))
     return reading
 
 
 def _with_breadth(reading: RulesReading, wants: asking.Wants) -> RulesReading:
-    """The reading with what the answer is to be made of; a list that is to be whole ends at the most rows there are."""
+    """Return the reading with `wants` set; a list that must be complete gets the maximum row limit."""
     aggregate = reading.aggregate
     if wants == "all" and aggregate is not None and aggregate["op"] == "list" and aggregate.get("limit") == MOST_LISTED:
         aggregate = {**aggregate, "limit": MAX_LIMIT}
@@ -117,7 +117,7 @@ def _with_breadth(reading: RulesReading, wants: asking.Wants) -> RulesReading:
 
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
-    """Small talk first, then what leans on the conversation, several questions, and one that stands for itself."""
+    """Try, in this order: small talk, a follow-up, several questions in one turn, a single question."""
     if smalltalk.is_small_talk(question) or smalltalk.is_text_work(question):
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
@@ -135,7 +135,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     parts = parts_of(question)
     if len(parts) > 1:
         separate = [_counted(finder(part), finder)[0] for part in parts]
-        # "show both counts" asks nothing of its own.
+        # "show both counts" is no question of its own.
         asking = [part for part in separate if part.pieces or topic_of(part) or calculations.find_calculation(part)]
         if len(asking) > 1:
             return _several(question, separate, found, context)
@@ -149,13 +149,13 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
 
 
 def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
-    """What no document says is not found by the documents that say something else: all are searched."""
+    """Drop excluding filters: "who has not ..." is not answered by documents with other values; search all of them."""
     kept = tuple(piece for piece in found.pieces if not excludes(piece.filter))
     return _single(question, replace(found, pieces=kept), None, context)
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
-    """The reading without constraints that nothing fits: the question is searched for whole, and nothing calculated."""
+    """Drop constraints that match no document: the whole question is searched, and nothing is calculated."""
     reason = "no document has such a value"
     return replace(
         made,
@@ -170,9 +170,9 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
 
 
 def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
-    """What was found, with the calculation that it asks for.
+    """Return the findings and the calculation that the question asks for.
 
-    "the most documents about security": no text is searched, so a value that a text would be about constrains.
+    A calculation searches no text, so a topic that is a value is a constraint: "the most documents about security".
     """
     calculation = calculations.find_calculation(found)
     text = found.sentence.text
@@ -182,26 +182,26 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     if leaves_out(counted):
         return found, None
     again = calculations.find_calculation(counted)
-    # What is left as a topic is searched for, with what the question states and no more.
+    # A remaining topic must be searched for, with only the constraints that the question states outright.
     return (counted, again) if again is not None else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
-    """One question: calculated from metadata, or searched for within its constraints."""
+    """Read one question: calculate from metadata, or search within its constraints."""
     rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
     if left:
-        # A number that leaves out a condition would be a wrong answer: the documents may tell.
+        # A number that ignores a condition would be wrong. The documents may hold the answer.
         reason = "metadata says nothing of it, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
         reason = "taken for what a document is called: documents are counted"
         rejected = (*rejected, *(Rejected(what=word, reason=reason) for word in calculation.assumed))
-        # What was named and not used may be what a model would understand.
+        # A name that was not used may mean something to a model.
         complete = not rejected and not found.left and calculation.sure
         confidence = _confidence(calculation.pieces, 0.9)
         return _aggregated(question, calculation, context, confidence, rejected, complete=complete)
@@ -223,7 +223,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 
 
 def _meant(piece: Piece) -> Piece:
-    """A likely constraint of a calculation that says nothing else: what would it be said for?"""
+    """Raise a likely constraint of a calculation to sure, because it has no other purpose in the question."""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
 
 
@@ -250,12 +250,12 @@ def _aggregated(
 
 
 def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
-    """A follow-up: asked of the metadata when nothing but metadata is left, else searched with its context."""
+    """Read a follow-up: calculate from metadata if nothing else is left of it, else search with the earlier context."""
     found = carried.found
     about = carried.context if not carried.lists or topic_of(carried.before) else ""
     said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
     search = " ".join(filter(None, (said, about))) or carried.before.sentence.text
-    # The turn as it was said, and what makes it understood: a model that reads the prompt sees no more.
+    # Keep the turn as written and add the earlier question: a model that reads the prompt sees only this text.
     whole = f'{question} (said after: "{carried.before.sentence.text}")'
     calculation = _carried_calculation(carried)
     if calculation is not None and "sql" in context.cards:
@@ -276,16 +276,16 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
 
 
 def _carried_calculation(carried: followup.Carried) -> Calculation | None:
-    """What a follow-up asks of the metadata."""
+    """Return the calculation that a follow-up asks for, or None."""
     found, pieces = carried.found, carried.pieces
     named = {"id", *found.sentence.vocabulary.of_role("number")}
     asked = fields_shown(found, {piece.field for piece in pieces} & named)
     if len(pieces) == 1 and pieces[0].field in named and asked and not topic_of(found):
-        # "the latest one" has said which document; what is asked of it is the field.
+        # "the latest one" has selected a document; the follow-up asks for a field of it.
         return calculations.values_of(asked, pieces)
     calculation = calculations.find_calculation(found)
     if calculation is None and carried.again and not _says_more(carried):
-        # "what about 2022?" asks for the same calculation.
+        # "what about 2022?" repeats the calculation.
         calculation = calculations.find_calculation(carried.before)
     if calculation is not None and _is_of_one_thing(carried, calculation):
         return None
@@ -299,18 +299,18 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 
 
 def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> bool:
-    """Whether a number of one document is asked for, "how much did it cost?": a sum over many would be another one."""
+    """Return whether an amount of one document is asked for ("how much did it cost?"), so that a sum would be wrong."""
     is_amount = calculation.aggregate.get("op") not in ("count", "list")
     return is_amount and pointing.IT.search(carried.found.sentence.text) is not None
 
 
 def _says_more(carried: followup.Carried) -> bool:
-    """Whether a turn was not understood: the number before is no answer to "and the maximum?", "make it 3000"."""
+    """Return whether a part of the turn was not understood ("make it 3000"), so the earlier number is no answer."""
     return carried.pieces == carried.before.pieces or bool(calculations.read_calculation(carried.found).unread)
 
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
-    """Separate questions in one turn: a search for each; a filter only when every part is constrained."""
+    """Read separate questions in one turn: one search each, and a filter only if every part has one."""
     made = [calculations.find_calculation(part) for part in parts]
     together = calculations.merged(made)
     if together is not None and "sql" in context.cards:
@@ -348,13 +348,13 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
 
 
 def _for_all(whole: Found) -> tuple[Piece, ...]:
-    """What is said once, before all the questions: "For 3.14: what changed in A, and what is B?"."""
+    """Return the constraints stated once for all questions: "For 3.14: what changed in A, and what is B?"."""
     head = _HEAD.match(whole.sentence.text)
     return tuple(piece for piece in whole.pieces if piece.end <= head.end()) if head else ()
 
 
 def _within(calculation: Calculation) -> Json:
-    """A calculation that carries its own filter, for a turn whose other parts have none."""
+    """Return the aggregate with its own filter, for a turn whose other parts have no filter."""
     if not calculation.pieces:
         return calculation.aggregate
     filter = both([piece.filter for piece in calculation.pieces])
@@ -369,12 +369,12 @@ def _nothing(question: str) -> RulesReading:
 def _choices(
     context: Context, *, sql: str | None = None, documents: bool = True, exact: bool = False
 ) -> tuple[SourceChoice, ...]:
-    """The sources to ask.
+    """Return the sources to use.
 
     Args:
-        sql: why the metadata is asked; None when it is not.
-        documents: whether texts are searched beside the metadata.
-        exact: whether the question is an identifier, which is found by its letters.
+        sql: the reason to query the metadata; None to leave it out.
+        documents: whether to search texts as well as the metadata.
+        exact: whether the question is an identifier, which only a match of its letters finds.
     """
     chosen = []
     if sql is not None and "sql" in context.cards:
@@ -382,7 +382,7 @@ def _choices(
     if sql is None or documents:
         reason = "it names an identifier" if exact else "documents may answer it"
         names = usual(context.cards)
-        # Words that stand for themselves are found by the words; a vector knows nothing of them.
+        # Identifiers are found by full text; an embedding does not represent them.
         first = [name for name in names if name == "fulltext"] if exact else []
         chosen += [SourceChoice(name=name, confidence=0.9 if exact else 0.7, reason=reason) for name in first or names]
     return tuple(chosen)
@@ -393,7 +393,7 @@ def _confidence(pieces: Sequence[Piece], least: float) -> float:
 
 
 def _is_identifier(found: Found) -> bool:
-    """Whether a question is little more than names of code, errors or parts."""
+    """Return whether a question is little more than names of code, errors or parts."""
     text = found.sentence.text
     names = _IDENTIFIER.findall(text)
     if not names:

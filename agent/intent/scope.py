@@ -1,8 +1,8 @@
-"""Which collections a question is about, where it names none: what each of them holds beside what is asked.
+"""Choose the collections for a question that names none, by what each collection holds.
 
-The evidence is of words, of values and of meaning. A multinomial logistic regression weighs it;
-`evals/train_scope.py` makes its weights. The likeliest collections that are right with `_SURE` together are searched:
-one where the evidence is decisive, several where they tie, all where it says nothing.
+A multinomial logistic regression weighs evidence from words, values and meaning; `evals/train_scope.py` makes its
+weights. The likeliest collections with a total probability of `_SURE` are searched: one if the evidence is decisive,
+several if it is close, all if there is none.
 """
 
 import asyncio
@@ -34,19 +34,21 @@ from retrievers.text.languages import detect
 from retrievers.text.questions import question_terms
 
 _SURE = {"vector": 0.85, "fulltext": 0.95}
-"""Least probability together of the collections that are searched, by the source that says which passages are near: by
-words alone, and across languages, it is overestimated for collections that the weights were not learned from."""
+"""Minimum total probability of the chosen collections, by the source that found the nearest passages.
+
+Full text is overconfident for collections that the weights were not learned from.
+"""
 _NEAREST = 50
-"""Passages that are looked at for their collections."""
+"""Number of nearest passages whose collections count as evidence."""
 _FEW = 0.03
-"""Share of passages, or of documents with a value, below which a word says nothing."""
+"""Share of passages, or of documents with a value, below which a word is no evidence."""
 _MOST_VALUES = 2000
-"""Of a collection, shared among its fields."""
+"""Maximum values of a collection, shared among its fields."""
 _MOST_PROFILES = 256
 _TURNS = 2
-"""Earlier turns of the asker that a question may rest on."""
+"""Number of the asker's earlier turns that are read together with the question."""
 _SHARE = 0.2
-"""Of the request's time that the choice may take."""
+"""Share of the remaining time that the choice may take."""
 
 Numbers = NDArray[np.float64]
 
@@ -60,25 +62,28 @@ EVIDENCE = (
     "its passages are near",
     "its description is near in meaning",
 )
-"""What each column of `features` says."""
+"""The meaning of each evidence column."""
 WEIGHTS: Mapping[str, Sequence[float]] = {
     "vector": (0.4, 1.15, 4.2, 2.1, 16.2, 7.8),
     "fulltext": (0.0, 1.2, 4.4, 0.85, 0.17, 6.3),
 }
-"""Of the columns, by the source that says which passages are near: vectors may not know the question's language, and
-some of the collections may have others."""
+"""Weights of the columns, by the source that found the nearest passages.
+
+Full text is used if the embedder does not know the question's language, or if the collections differ in their embedder.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What collections of one name hold, as a question is compared with it.
+    """What the collections of one name hold, for comparison with a question.
 
     Attributes:
-        passages: how many there are.
-        values: share of the documents that have a value with a term, by term.
-        called, fields: terms of its name and of what its documents are called; of the names of its fields and of its
-            description.
-        card: it in a line, of which a vector is made.
+        numbers: the numbers of the collections.
+        passages: number of passages, at least 1.
+        values: for each term, the share of documents that have a value with it.
+        called: terms of the collection's name and of its words for documents.
+        fields: terms of its field names and its description.
+        card: a one-line description, which is embedded.
     """
 
     numbers: tuple[int, ...]
@@ -90,10 +95,10 @@ class Profile:
 
 
 class Evidence(NamedTuple):
-    """What speaks for each of the collections `names`: columns as of `EVIDENCE`, shape (collections, columns).
+    """Evidence for each of the collections `names`: columns as in `EVIDENCE`, shape (collections, columns).
 
     Attributes:
-        near: the source that said which passages are near.
+        near: the source that found the nearest passages.
     """
 
     names: Sequence[str]
@@ -103,7 +108,10 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The collections to search: `scope` holds these alone, and `collections` says why, the likeliest first."""
+    """The collections to search: `scope` is limited to them, `collections` gives the reasons, the likeliest first.
+
+    `collections` is empty if nothing was chosen.
+    """
 
     scope: Scope
     collections: tuple[SourceChoice, ...] = ()
@@ -114,7 +122,7 @@ class Chooser:
     """Chooses among the collections of a scope.
 
     Args:
-        sources: of documents, by name.
+        sources: retrievers of documents, by name.
     """
 
     catalogue: Catalogue
@@ -124,9 +132,10 @@ class Chooser:
     _cards: OrderedDict[str, Numbers] = field(default_factory=OrderedDict)
 
     async def choose(self, request: Request, scope: Scope, deadline: float) -> Choice:
-        """The collections that a request is about, the whole scope where it says or there is only one.
+        """Return the collections that a request is about.
 
-        What the database or the embedder does not tell in time is left out of the evidence.
+        The whole scope is returned if the request names a collection or asks for complete results, if only one
+        collection has passages, or if the evidence is not available in time.
 
         Args:
             deadline: end of the whole request, on the clock of `time.monotonic`.
@@ -141,7 +150,7 @@ class Chooser:
             return Choice(scope)
 
     async def evidence(self, request: Request, scope: Scope) -> Evidence:
-        """What speaks for each collection that holds something."""
+        """Return the evidence for each collection that has passages."""
         names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))
         turns = [turn.content for turn in request.history if turn.role == "user"][-_TURNS:]
         text = readable(" ".join((*turns, request.question)))
@@ -161,7 +170,10 @@ class Chooser:
         return Evidence(names, np.column_stack((named(terms, profiles, counts), near, likeness)), source)
 
     async def _near(self, asked: Query, names: Sequence[str], source: str) -> Numbers:
-        """The score of the best passage of each collection; of one that has none of the first, at most theirs."""
+        """Return the score of the best passage of each collection.
+
+        A collection without a hit gets the score of the last one if the search was cut off, else 0.
+        """
         hits: Sequence[Hit] = ()
         if source in self.sources:
             with suppress(Unavailable):
@@ -171,7 +183,7 @@ class Chooser:
         return np.array([best.get(name, lowest) for name in names])
 
     async def _likeness(self, asked: Query, profiles: Sequence[Profile]) -> Numbers:
-        """Cosine of the question to the card of each collection."""
+        """Return the cosine of the question and the card of each collection; zeros if the embedder is unavailable."""
         try:
             missing = [one.card for one in profiles if one.card not in self._cards]
             if missing:
@@ -185,7 +197,7 @@ class Chooser:
         return likeness
 
     async def _profile(self, scope: Scope, same: Sequence[Collection], held: Mapping[int, Held]) -> Profile:
-        """The profile of the collections of one name, kept as long as they do not change."""
+        """Return the profile of the collections of one name, cached until they change."""
         numbers = [number for one in same for number in (one.number, *(part for part, _ in one.parts))]
         known = [held[number] for number in numbers if number in held]
         versions = tuple((one.number, one.version) for one in known)
@@ -199,11 +211,11 @@ class Chooser:
 
 
 def profile_of(same: Sequence[Collection], held: Sequence[Held], called: str = "") -> Profile:
-    """The profile of collections of one name.
+    """Return the profile of collections of one name.
 
     Args:
-        held: what their fields hold.
-        called: what their documents are called by their ids.
+        held: the values of their fields.
+        called: the word for their documents, from their ids.
     """
     languages = Counter[str]()
     for collection in same:
@@ -239,11 +251,11 @@ def _terms(names: Sequence[str], language: str) -> frozenset[str]:
 
 
 def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mapping[int, Mapping[str, int]]) -> Numbers:
-    """The evidence of words; shape (collections, 4).
+    """Return the evidence of words, shape (collections, 4).
 
     Args:
-        terms: of the question, with their shares.
-        counts: in how many passages each term occurs, by the number of the collection.
+        terms: of the question, with their weights.
+        counts: number of passages with each term, by collection number.
     """
     rows = []
     for one in profiles:
@@ -259,12 +271,12 @@ def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mappi
 
 
 def decided(scope: Scope, evidence: Evidence) -> Choice:
-    """The likeliest collections that are right with `_SURE` together, each with the evidence that says most for it."""
+    """Return the likeliest collections with a total probability of `_SURE`, each with its strongest evidence."""
     weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
     logits = weighed.sum(axis=1)
     probabilities = np.exp(logits - logits.max())
     probabilities /= probabilities.sum()
-    # What is said for a collection is said beside the others.
+    # A reason sets a collection apart from the others.
     reasons = (weighed - weighed.mean(axis=0)).argmax(axis=1)
     chosen: list[SourceChoice] = []
     reached = 0.0

@@ -1,4 +1,4 @@
-"""A question with what was found in it: what stands at a place, and which parts of it name a topic."""
+"""A question with its mentions, dates and cues, for looking up what stands at a place and which parts name a topic."""
 
 import re
 from bisect import bisect_left
@@ -22,7 +22,7 @@ _ABOUT = frozenset(
 )
 ENDS = frozenset(",;:?!，；：？！。")
 """Marks that end a clause."""
-# Words that begin another condition: "about packaging [since 2020]".
+# Words that start another condition: "about packaging [since 2020]".
 _RESUMES = frozenset(
     """
     by from in since before after between excluding except without that which who whose were was during
@@ -34,24 +34,24 @@ _START = attrgetter("start")
 Made = TypeVar("Made")
 _SHORTEST_MISSPELT = 6
 _MISSPELT_CUTOFF = 90
-# A clause of Chinese, up to the next mark.
+# A Chinese clause up to the next mark.
 _CLAUSE_ZH = r"(?P<topic>[^，。；？！,;?!]*?)"
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A question with what was found in it, for looking around a place.
+    """A question with everything found in it, for looking around a place.
 
     Attributes:
         nouns: words for the collection's documents ("pep", "peps").
-        taken: characters [first, last) that dates and numbers were read from.
-        dated: it states a range of days.
+        taken: characters [first, last) of dates and numbers.
+        dated: True if the question states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
-        counted: documents are counted by what it names: a topic that is a value then constrains as well.
-        frequencies: share of the passages that hold a word, by the folded word; not all words are known.
-        denials: whether the name that begins at a place is denied; None where that cannot be told.
-        calculates: it has a word without which nothing is calculated.
-        negators: words of negation by the place behind each, see `agent.intent.negation`.
+        counted: True if documents are counted by the values named, so that a topic which is a value constrains too.
+        frequencies: share of the passages that contain a word, by the folded word; not all words are known.
+        denials: by first token, whether a mention is negated; None if that is unclear.
+        calculates: True if the question has a word that can start a calculation.
+        negators: words of negation, by the token after each, see `agent.intent.negation`.
     """
 
     text: str
@@ -67,8 +67,8 @@ class Sentence:
     denials: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
     calculates: bool = False
     negators: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
-    # What every sign asks for again and again. It depends on the words and the values named alone: `replace` takes it
-    # along, and must not be given others.
+    # Caches that depend only on the words and the mentions. `replace` keeps them, so it must not change words or
+    # mentions.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
     _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
@@ -76,7 +76,7 @@ class Sentence:
 
     def __post_init__(self) -> None:
         if self._cues:
-            return  # of the same words
+            return  # Taken over by `replace` from the same words.
         for one in reversed(self.mentions):
             self._covering.update(dict.fromkeys(range(one.first, one.last), one))
         for index in range(len(self.tokens)):
@@ -84,47 +84,47 @@ class Sentence:
                 self._cued.append((index, fields))
 
     def without(self, mentions: Collection[Mention]) -> "Sentence":
-        """The question as it reads where these names are unknown."""
+        """Return the question as if these names were unknown."""
         unknown = {one.first for one in mentions}
         others = [one for one in self.mentions if one.first not in unknown]
         return replace(self, mentions=others, _cues={}, _covering={}, _cued=[], _made={})
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """What is made of the words and the values named, by its name; made when it is first asked for."""
+        """Return the value cached under a name, made on first use from the words and mentions."""
         if name not in self._made:
             self._made[name] = make()
         made: Made = self._made[name]
         return made
 
     def token(self, index: int) -> Token | None:
-        """The token at a place, None outside the question."""
+        """Return the token at an index, None outside the question."""
         return self.tokens[index] if 0 <= index < len(self.tokens) else None
 
     def folded(self, index: int) -> str:
-        """The token at a place as it is compared, "" outside the question."""
+        """Return the folded token at an index, "" outside the question."""
         return self.tokens[index].folded if 0 <= index < len(self.tokens) else ""
 
     def index_from(self, character: int) -> int:
-        """The place of the first token that begins there or later; one past the last when there is none."""
+        """Return the index of the first token that starts at or after a character; `len(tokens)` if there is none."""
         return bisect_left(self.tokens, character, key=_START)
 
     def mention_at(self, index: int) -> Mention | None:
-        """The name of a value that covers a place."""
+        """Return the mention that covers a token."""
         return self._covering.get(index)
 
     @property
     def cued(self) -> Sequence[tuple[int, tuple[str, ...]]]:
-        """The places whose words point at fields, with those fields."""
+        """Token indices where cues start, with the fields of each."""
         return self._cued
 
     def cue_fields(self, index: int) -> tuple[str, ...]:
-        """Fields that the words from this place on point at."""
+        """Return the fields that the words from this token on point at."""
         return self.cue(index)[0]
 
     def cue(self, index: int) -> tuple[tuple[str, ...], int]:
-        """Fields that the words from this place on point at, and the place behind those words.
+        """Return the fields of the longest cue that starts at this token, and the index after it.
 
-        "approved by" points at reviewers, "team" at the field of teams; the longest cue counts.
+        "approved by" points at reviewers, "team" at the field of teams.
         """
         known = self._cues.get(index)
         if known is None:
@@ -141,7 +141,7 @@ class Sentence:
             token = self.tokens[place]
             if token.kind == "mark":
                 if token.text == "-" and place == index + 1 and cues:
-                    continue  # "co-authors" are coauthors
+                    continue  # "co-authors" is read as coauthors
                 break
             words.append(token.folded)
             fields = cues.get(("".join(words),), ()) if place > index else ()
@@ -151,7 +151,7 @@ class Sentence:
         return found
 
     def extent(self, mention: Mention, field: str) -> tuple[int, int]:
-        """The characters that state a value of a field: the value, and the field's name beside it."""
+        """Return the characters that state a value of a field: the value, and the field's name beside it."""
         start, end = mention.start, mention.end
         fields, behind = self.cue(mention.last)
         if field in fields:
@@ -163,7 +163,7 @@ class Sentence:
         return start, end
 
     def is_noun(self, index: int) -> bool:
-        """Whether a word for documents stands here: a general one, the collection's, or a kind of document."""
+        """Return whether a word for documents stands here: a general one, the collection's, or a kind of document."""
         if not 0 <= index < len(self.tokens):
             return False
         token = self.tokens[index]
@@ -174,7 +174,7 @@ class Sentence:
         return self.is_kind(index)
 
     def is_kind(self, index: int) -> bool:
-        """Whether a kind of document is named here."""
+        """Return whether a kind of document is named here."""
         mention = self.mention_at(index)
         return mention is not None and any(
             "kind" in concepts_of(one.field) and self.vocabulary.roles.get(one.field) == "label"
@@ -182,16 +182,16 @@ class Sentence:
         )
 
     def in_about(self, start: int) -> bool:
-        """Whether a place lies in what the documents are about.
+        """Return whether a character lies inside a topic.
 
-        A value that begins with the word itself ("On Hold") is not what it is about.
+        The first character does not count: a value that begins with the word itself ("On Hold") is no topic.
         """
         return any(first < start < last for first, last in self.about)
 
 
 @lru_cache(maxsize=4096)
 def _is_misspelt_noun(word: str) -> bool:
-    """ "porposal", "documants"."""
+    """Return whether a word is a misspelt word for documents: "porposal", "documants"."""
     if len(word) < _SHORTEST_MISSPELT or word in lexicon.STOP_WORDS:
         return False
     nouns = lexicon.DOCUMENT_NOUNS
@@ -199,12 +199,12 @@ def _is_misspelt_noun(word: str) -> bool:
 
 
 def about_regions(text: str, tokens: Sequence[Token], heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """The parts of a question that say what the documents are about: no constraint without a word for it.
+    """Return the topics of a question, as character ranges: "about packaging" in "drafts about packaging since 2020".
 
-    In "drafts about packaging since 2020" it is "about packaging".
+    A value inside a topic is a constraint only if a word says so.
 
     Args:
-        heads: nouns for documents beside the general ones: a Chinese topic ends before its noun.
+        heads: words for documents besides the general ones; a Chinese topic ends before such a word.
     """
     regions = []
     index = 0
@@ -226,14 +226,14 @@ def _ends_topic(token: Token, *, is_first: bool) -> bool:
 
 
 def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
-    """ "on 4 July" is a day, "on any draft" stands for "in": neither begins a topic."""
+    """Return whether "on" or "around" starts no topic: "on 4 July" is a day, "on any draft" means "in"."""
     if tokens[index].folded not in ("on", "around") or index + 1 == len(tokens):
         return False
     return tokens[index + 1].kind == "number" or tokens[index + 1].folded in ("any", "each", "every")
 
 
 def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
+    """Yield Chinese topics: 关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
     if not has_chinese(text):
         return
     nouns = "|".join(map(re.escape, sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *heads), key=len, reverse=True)))

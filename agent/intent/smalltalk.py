@@ -1,4 +1,4 @@
-"""Turns that ask for nothing to be looked up: every word of them is accounted for by the lists of `words/*.toml`."""
+"""Recognise turns that need no search: every word of them is in the lists of `words/*.toml`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from agent.intent.words import LANGUAGES, table
 _WORD = re.compile(r"[\u3400-\u9fff]|\d+(?:[.,]\d+)*|[^\W\d_\u3400-\u9fff]+(?:['’-][^\W\d_\u3400-\u9fff]+)*")
 _KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGNORECASE)
 _DATE = re.compile(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*")
-# A text that the turn brings along, after a colon or in quotes.
+# A text supplied by the turn, after a colon or in quotes.
 _GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
 _ANSWERS = re.compile(r"\b(?:explain|answer|reply|respond)\b|回答|回复", re.IGNORECASE)
 _YEAR_ZH = re.compile(r"(?<!\d)(?:19|20)\d\d\s*年")
@@ -26,7 +26,7 @@ Phrases = Mapping[str, tuple[tuple[str, ...], ...]]
 
 
 class _Said(NamedTuple):
-    """A word or a Chinese character of a turn, folded, and where it ends."""
+    """A word or Chinese character of a turn, folded, with its position."""
 
     text: str
     start: int
@@ -35,7 +35,7 @@ class _Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """The lists of all languages; phrases by their first word, the longest first."""
+    """The lists of all languages: phrases by first word, the longest first."""
 
     talk: Phrases
     play: Phrases
@@ -75,7 +75,7 @@ def _said(text: str) -> list[_Said]:
 
 
 def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
-    """Whether the words before each place, and behind the last one, are phrases of the lists one after the other."""
+    """Return, for each index and the end, whether the words before it are a sequence of phrases from the lists."""
     reached = [True] + [False] * len(words)
     for place in range(len(words)):
         if not reached[place]:
@@ -91,12 +91,15 @@ def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
 
 
 def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
-    """Whether a phrase of a list stands anywhere."""
+    """Return whether a phrase of a list occurs anywhere."""
     return any(any(_after(words[place : place + 4], phrases)[1:]) for place in range(len(words)))
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether nothing is to be looked up: every word of the turn belongs to a greeting, thanks, a sum or a wish."""
+    """Return whether a turn needs no search: a greeting, thanks, a sum, a wish, or no word at all ("???").
+
+    A blank turn does not count.
+    """
     plain = text.strip()
     words = _said(plain[: _LONGEST + 1])
     if not plain or len(plain) > _LONGEST or _DATE.fullmatch(plain):
@@ -110,7 +113,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def _is_play(words: Sequence[_Said], lists: _Lists) -> bool:
-    """ "tell me a joke", "write a haiku about rain"."""
+    """Return whether a turn asks for something made up: "tell me a joke", "write a haiku about rain"."""
     return any(
         reached and place > 1 and words[place].text in ("about", "on", "for")
         for place, reached in enumerate(_after(words, lists.play)[:-1])
@@ -118,19 +121,19 @@ def _is_play(words: Sequence[_Said], lists: _Lists) -> bool:
 
 
 def _is_wish(words: Sequence[_Said], lists: _Lists) -> bool:
-    """ "shorter, please", "translate your last answer", 以后用英文回答."""
+    """Return whether a turn is a wish about the answer: "shorter, please", 以后用英文回答."""
     return _after(words, lists.doing, lists.manner, lists.talk)[-1] and _holds(words, lists.doing)
 
 
 def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
-    """ "17 * 23", "how many km is 5 miles": numbers, signs and units, and nothing else."""
+    """Return whether a turn has only numbers, signs and units: "17 * 23", "how many km is 5 miles"."""
     numbers = [one for one in words if one.text[0].isdigit()]
     rest = [one for one in words if not one.text[0].isdigit()]
     if not _after(rest, lists.units, lists.sums)[-1]:
         return False
     if has_chinese(text):
         if len(numbers) == 1 and _YEAR_ZH.search(text):
-            return False  # 换成 2020 年的呢 asks the same of a year
+            return False  # 换成 2020 年的呢 asks the same about a year
         return _RECKONS_ZH.search(text) is not None and _NUMERAL.search(text) is not None
     units = sum(any(_after([one], lists.units)[1:]) for one in rest)
     operators = _OPERATOR.search(text) is not None or _holds(rest, lists.sums)
@@ -138,9 +141,9 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
 
 
 def is_text_work(text: str) -> bool:
-    """Whether a turn brings the text that something is to be done with: "fix the grammar: ...", 帮我润色这句话：....
+    """Return whether a turn supplies the text to work on: "fix the grammar: ...", 帮我润色这句话：....
 
-    Who names anything else beside it asks about that: 'summarise the report "Water quality in 2024"'.
+    A turn that names anything else is a question about it: 'summarise the report "Water quality in 2024"'.
     """
     given = _GIVEN.search(text)
     if given is None or given.start() > _LONGEST:
@@ -152,7 +155,7 @@ def is_text_work(text: str) -> bool:
 
 
 def without_greeting(text: str) -> str:
-    """A turn without the small talk that it begins with: "Hi! Who owns ledger-sync?" asks who owns it."""
+    """Return a turn without small talk at its beginning: "Who owns ledger-sync?" for "Hi! Who owns ledger-sync?"."""
     words = _said(text[:_LONGEST])
     reached = _after(words, _lists().talk)
     for place in range(len(words) - 1, 0, -1):
@@ -166,6 +169,6 @@ def without_greeting(text: str) -> str:
 
 
 def is_own(text: str) -> bool:
-    """Whether the asker speaks of what is theirs: "our", 我们."""
-    # "we're" says "we" as well.
+    """Return whether the asker speaks of their own: "our", 我们."""
+    # "we're" counts as "we".
     return _holds(_said(re.sub("['’]", " ", text)), _lists().own)

@@ -1,4 +1,4 @@
-"""A question as tokens, each with its place, and how well a word is a form of another."""
+"""Split a question into tokens with their positions, and measure how closely a word is a form of another."""
 
 import re
 from functools import lru_cache
@@ -20,21 +20,24 @@ _TOKEN = re.compile(
 _CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 
 MOST_CHARACTERS = 1_000
-"""Characters of a turn that rules read; the longest questions of known collections have 520."""
+"""Maximum characters of a turn that rules read; the longest questions of known data sets have 520."""
 
 CUT = 0.9
 LOOSE = 0.8
 _SHORTEST = 3
-"""Letters of a name's word that a word of a question may go on from: `obs`, obsolete."""
+"""Minimum letters of a name's word that a question's word may continue: `obs`, obsolete."""
 _ROOT = 5
-"""Letters that two forms of one word have in common: renew, renewal."""
+"""Number of first letters that two forms of a word share: renew, renewal."""
 _MISSPELT = 85
 _MOST_LEFT = 0.75
-"""Share of a word's consonants that a name without its vowels has at least."""
+"""Minimum share of a word's consonants that an abbreviation keeps."""
 
 
 class Token(NamedTuple):
-    """One token. `folded` is how it is compared, `stem` the English stem of it; marks keep both as they are."""
+    """A token at characters [start, end).
+
+    `folded` is compared, `stem` is its English stem; a mark keeps its text in both.
+    """
 
     text: str
     folded: str
@@ -49,7 +52,7 @@ class Token(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """The part of a turn that rules read: single blanks; of a long turn the beginning and the end."""
+    """Return the part of a turn that rules read, with single blanks; of a long turn its beginning and end."""
     if len(text) > 2 * MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
     text = " ".join(text.split())
@@ -60,7 +63,7 @@ def readable(text: str) -> str:
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a text, in order; "'s" is none."""
+    """Return the tokens of a text in order; "'s" is no token."""
     tokens = []
     for match in _TOKEN.finditer(_without_possessives(text)):
         kind = match.lastgroup or "mark"
@@ -75,18 +78,18 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _without_possessives(text: str) -> str:
-    """The text with "'s" and contractions' apostrophes blanked, so that places stay."""
+    """Replace each "'s" by blanks, so that positions stay."""
     return re.sub(r"['’]s\b", "  ", text)
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Folded tokens of a name or a value, marks left out: what a question's tokens are compared with."""
+    """Return the folded tokens of a name or value without marks, for comparison with a question's tokens."""
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)
 
 
 @lru_cache(maxsize=64)
 def chinese_words(text: str) -> dict[int, int]:
-    """The words of two and more Chinese characters of a text: where each begins, and where it ends."""
+    """Map the start of each Chinese word of two or more characters to its end."""
     if not has_chinese(text):
         return {}
     found = rjieba.tokenize(text, mode="default", hmm=True)
@@ -99,7 +102,7 @@ def has_chinese(text: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """The Snowball stem of an English word; anything else as it is."""
+    """Return the Snowball stem of an English word; any other word unchanged."""
     return _stemmer().stemWord(word) if word.isascii() and word.isalpha() else word
 
 
@@ -110,10 +113,10 @@ def _stemmer() -> Stemmer.Stemmer:
 
 @lru_cache(maxsize=65_536)
 def closeness(said: str, word: str) -> float:
-    """How well a word of a question is a form of a word of a name, in [0, 1]; 0 where it is another word.
+    """Return how closely a word of a question is a form of a word in a name, 0 to 1; 0 if it is another word.
 
-    1 for the word in any number or tense; `CUT` for what the name cuts short ("obsolete", `obs`); `LOOSE` for another
-    form of it ("renewal", `renew`), for what it leaves letters out of ("garden", `grdn`), and for a slip.
+    1 for the same word in any inflection; `CUT` if the name cuts it short ("obsolete", `obs`); `LOOSE` for another form
+    ("renewal", `renew`), for a name that leaves out letters ("garden", `grdn`), and for a misspelling.
     """
     if said == word or stem(said) == stem(word):
         return 1.0
@@ -129,18 +132,21 @@ def closeness(said: str, word: str) -> float:
 
 
 def leaves_out(said: str, word: str) -> bool:
-    """Whether a name is a word without its vowels and little else: `grdn` of garden, `prkg` of parking."""
+    """Return whether a name is a word with most vowels left out: `grdn` of garden, `prkg` of parking."""
     left = iter(said)
     return len(word) >= _MOST_LEFT * len(_skeleton(said)) and all(letter in left for letter in word)
 
 
 def _skeleton(word: str) -> str:
-    """The first letter and the consonants behind it."""
+    """Return the first letter and the consonants after it."""
     return word[:1] + "".join(letter for letter in word[1:] if letter not in "aeiouy")
 
 
 def code_closeness(said: str, code: str) -> float:
-    """How well a code stands for a word, see `closeness`: `hom` of home, `trv` of travel; `apt` of apartment less."""
+    """Return how well a code stands for a word, see `closeness`.
+
+    `CUT` for `hom` of home and `trv` of travel, `LOOSE` for `apt` of apartment.
+    """
     skeleton = _skeleton(said)
     if said == code or said[:1] != code[:1]:
         return 0.0

@@ -1,4 +1,4 @@
-"""What is left of a question when constraints, fields and the words of asking are taken away: its topic."""
+"""Find the topic of a question: the words left after removing constraints, fields and words of asking."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import table
 
-# Whatever is done the most is asked of who does it: "who has piled up the most".
+# The verb of a superlative belongs to the question, not to its topic: "who has piled up the most".
 _DEED = re.compile(
     r"\b\w+(?:\s+(?:up|out|in|on|off|of)){0,2}(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
     re.IGNORECASE,
@@ -26,14 +26,14 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 @cache
 def plain_of(language: str, kind: str) -> frozenset[str]:
-    """Words of a language that say nothing of what documents are about: anywhere, or where something is counted."""
+    """Return words that say nothing about content: `words` anywhere, other kinds where something is counted."""
     return frozenset(table("plain", language)[kind].split())
 
 
 def topic_of(found: Found) -> list[str]:
-    """The words that neither constrain, nor name fields or documents, nor ask: what documents would say.
+    """Return the words that documents would contain: not constraints, fields, words for documents or question words.
 
-    Of "how many accepted PEPs about packaging are there" that is "packaging".
+    For "how many accepted PEPs about packaging are there" that is "packaging".
     """
     sentence, taken = found.sentence, _taken(found)
     counts = wording.is_calculating(sentence.text)
@@ -53,34 +53,34 @@ def topic_of(found: Found) -> list[str]:
 
 
 def _taken(found: Found) -> list[tuple[int, int]]:
-    """The characters [first, last) of what constrains, and of what says how much or in which order."""
+    """Return the characters [first, last) of constraints, dates, and words of amount and order."""
     sentence = found.sentence
     taken = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
     taken += [(one.start, one.end) for one in found.dates]
-    # Of "more permits than Anders Holm" the second name is part of the constraint that stands at the first.
+    # In "more permits than Anders Holm" the constraint stands at the first name and covers the second as well.
     meant = {(one.field, value) for one in found.constraints for value in one.values}
     taken += [
         (one.start, one.end)
         for one in sentence.mentions
         if any((name.field, name.value) in meant for name in one.known)
     ]
-    # What is not made of these is told by the numbers in them.
+    # Calculations that were not made are recognised by their wording.
     for pattern in (_DEED, *_OF_NUMBERS):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
     return [*taken, *_explained(sentence)]
 
 
 def _is_topic(found: Found, index: int, *, counts: bool) -> bool:
-    """Whether a word is of what documents would say.
+    """Return whether a word is about the content of documents.
 
     Args:
-        counts: something is counted or compared, of which more words speak.
+        counts: whether something is counted or compared, so that more words belong to the question.
     """
     sentence, token = found.sentence, found.sentence.tokens[index]
     # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
     asks = counts and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
     if sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left):
-        return not asks  # "about typing" names a topic, although types are a field
+        return not asks  # "about typing" names a topic, although typing is a value
     is_plain = asks or token.folded in lexicon.STOP_WORDS or token.folded in plain_of("en", "words")
     if counts:
         is_plain |= token.folded in plain_of("en", "of_numbers") or token.stem in plain_of("en", "deeds")
@@ -88,7 +88,7 @@ def _is_topic(found: Found, index: int, *, counts: bool) -> bool:
 
 
 def _is_deed_of(sentence: Sentence, index: int) -> bool:
-    """Whether a verb says what somebody did: the documents that somebody has to do with are those of the person."""
+    """Return whether a verb after a person says what that person does in the role of the field."""
     maker = sentence.mention_at(index - 1)
     if maker is None or sentence.mention_at(index) is not None:
         return False
@@ -99,7 +99,7 @@ def _is_deed_of(sentence: Sentence, index: int) -> bool:
 
 
 def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:
-    """类型标注（Typing）: a Chinese word for the value that stands in brackets behind it."""
+    """Yield a Chinese word with the value in brackets that translates it: 类型标注（Typing）."""
     for mention in sentence.mentions:
         opened = _OPENED.search(sentence.text[: mention.start])
         if opened is not None and sentence.text[mention.end :].lstrip().startswith((")", "）")):
@@ -107,14 +107,14 @@ def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a text that carry meaning, by general lists alone."""
+    """Return the content words of a text, judged by general word lists only."""
     words = (word for word in _LETTERS.findall(text.casefold()) if not has_chinese(word))
     kept = [word for word in words if word not in lexicon.STOP_WORDS and word not in lexicon.DOCUMENT_NOUNS]
     return kept + _chinese_words(text)
 
 
 def _chinese_words(text: str, more: Iterable[str] = ()) -> list[str]:
-    """What is left of a text's Chinese without words for documents, plain words and those given."""
+    """Return what is left of a text's Chinese without words for documents, plain words and the given words."""
     if not has_chinese(text):
         return []
     rest = _NO_CHINESE.sub("，", text)

@@ -1,8 +1,8 @@
-"""Whether a question is for the documents or for the world outside of them.
+"""Decide whether a question is for the documents or for the world outside them.
 
-The world is asked only when nobody's "our" is said, no value of the catalogue is stated, the documents hold hardly
-any of the question's words, and a learned judgement (`judge`) of its wording, and of how much of it the catalogue and
-the documents know, is sure. The weights are made by `evals/train_turn.py`.
+The web is asked only if the question says nothing like "our", states no value of the catalogue, has hardly a word that
+the documents contain, and a classifier (`judge`) is sure. The classifier uses the wording and how much of it the
+catalogue and the documents know; `evals/train_turn.py` makes its weights.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ import rjieba
 
 from agent.intent import lexicon, smalltalk
 from agent.intent.reading import LIKELY
+from agent.intent.sources import cheapest_world
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
-from agent.sources import cheapest_world
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope
@@ -40,59 +40,58 @@ if TYPE_CHECKING:
     from agent.intent.rules import RulesReading
 
 SURE = 0.8
-"""Probability from which on a question is put to the world: of questions to collections that were left out of the
-training 1 % reach it."""
+"""Minimum probability at which a question is sent to the web; 1 % of the questions to held-out collections reach it."""
 _TALKS = 4.5
-"""Logit from which on a turn is said to the assistant and asks nothing."""
+"""Minimum logit at which a turn is addressed to the assistant and asks nothing."""
 _MOST_KNOWN = 0.7
-"""Share of a question's words, weighed, from which on the documents know what it is about."""
+"""Minimum weighted share of known words at which the documents know the subject of a question."""
 _MOST_NAMED = 0.25
-"""Share of a question's letters that name values of the catalogue, from which on it is about these."""
+"""Minimum share of a question's letters in named values at which it is about these values."""
 _COMMONEST = 9
 _MOST_TOLD = 3.0
-"""Weight of known words from which on more of them tell no more."""
+"""Maximum total weight of known words; more of them add no evidence."""
 _FARTHEST = 4.0
-"""Logit beyond which the wording tells no more."""
+"""Maximum absolute logit of the wording."""
 _LIKE, _NEARER = 0.6, 0.1
-"""Cosine of a question to an example of a source that is meant, and how much less to those of all others."""
+"""Minimum cosine of a question to an example of a source, and its minimum lead over all other sources."""
 _LONGEST_QUESTION = 300
 _MOST_NAMES = 12
 _OF_NAMES = 0.3
-"""Scale of the signs of names beside a vector of length 1."""
+"""Scale of the name signs relative to an embedding of length 1."""
 
 _PIECES = re.compile(r"[a-z]+(?:['’-][a-z]+)*|\d+|[\u4e00-\u9fff]")
 _MONTHS = "|".join((*calendar.day_name, *calendar.month_name[1:]))
 _LATIN = re.compile(r"[A-Za-z][A-Za-z'-]+")
-# A word by itself asks for what the documents say of it: "ERR_CONN_4711".
+# A word alone asks what the documents say about it: "ERR_CONN_4711".
 _CODE_ALONE = re.compile(r"\W*[\w.:/-]+\W*", re.ASCII)
-# Of several codes the one: "SEV1s".
+# A plural names the code itself: "SEV1s".
 _JOINED = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s))?)s?")
 _CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 _CODE = re.compile(r"[A-Za-z]+-?\d")
 _CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
 _EMPTY = _CALENDAR | STOP_WORDS["en"] | lexicon.STOP_WORDS | plain_of("en", "words")
 _EMPTY_ZH = plain_of("zh", "words")
-# Pronouns, adverbs, conjunctions, numbers, times and other words of grammar, as rjieba tags them.
+# rjieba tags of pronouns, adverbs, conjunctions, numerals, times and other grammatical words.
 _EMPTY_KINDS_ZH = frozenset("rdcmtupyfq")
-# Documents are asked for: "which reports name the capital of Mongolia?".
+# The question asks for documents: "which reports name the capital of Mongolia?".
 _ASKED = frozenset("which what many all any".split())
 _NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
 
 
 class TermCounts(Protocol):
-    """The part of a catalogue that tells how often words occur."""
+    """The part of a catalogue that counts terms."""
 
     async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
-        """In how many passages each term occurs, by the number of its collection."""
+        """Return the number of passages that contain each term, by collection number."""
         ...
 
 
 class Mentioned(NamedTuple):
-    """What of the catalogue a question mentions, each in [0, 1].
+    """How much of a question names parts of the catalogue, each in [0, 1].
 
     Attributes:
-        values, fields: share of its letters that name them.
-        noun: whether a noun is one for the documents.
+        values, fields: share of the letters that name values, or fields.
+        noun: 1 if the question has a word for the documents, else 0.
     """
 
     values: float
@@ -101,7 +100,7 @@ class Mentioned(NamedTuple):
 
 
 def mentioned(found: "Found") -> Mentioned | None:
-    """What a question mentions of the catalogue; None where it is for the documents by what it states."""
+    """Return how much of a question names parts of the catalogue; None if it is certainly for the documents."""
     sentence = found.sentence
     if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
         return None
@@ -128,7 +127,7 @@ def mentioned(found: "Found") -> Mentioned | None:
 
 
 def _means_something(name: str) -> bool:
-    """Whether a name is more than a function word or a single Chinese character: 是 is "yes", and "is" as well."""
+    """Return whether a name is more than a function word or a single Chinese character: 是 is both "yes" and "is"."""
     return len(name) > 1 and name.casefold() not in STOP_WORDS["en"]
 
 
@@ -140,12 +139,13 @@ async def judge(
     embedder: Embedder,
     language: str,
 ) -> "RulesReading":
-    """The reading, put to the world when it is surely nothing for the documents; these are searched all the same.
+    """Return the reading, sent to the web if surely not for the documents, which are searched as well.
+
+    A question like a source's examples goes to that source; small talk goes nowhere.
 
     Args:
-        catalogue: says how often terms occur, see `Catalogue.term_counts`.
-        embedder: of the service; a source outside is also chosen when the question is like its examples.
-        language: the question's.
+        catalogue: counts terms, see `Catalogue.term_counts`.
+        embedder: the service's; compares the question with examples.
     """
     example = _example_of(reading.question, cards)
     if example is not None:
@@ -165,7 +165,7 @@ async def judge(
     if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
     if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < SURE:
-        return reading  # whatever its wording says
+        return reading  # No wording could make it sure.
     try:
         whole = await meaning(reading.question, embedder)
         vector = await meaning(text, embedder) if text != reading.question else whole
@@ -188,12 +188,13 @@ def _probability(wording: float, told: "Told", catalogue: Mentioned) -> float:
 
 
 class Told(NamedTuple):
-    """What the documents know of a question's words, each weighed by how unusual it is.
+    """What the documents know of a question's words, each weighted by how unusual it is.
 
     Attributes:
-        foreign: a question in Chinese to documents that are hardly so: its words are looked up by their glosses.
-        stranger: a name that no document holds.
-        only_code: nothing is said but names with digits: what else would be asked for?
+        known, unknown: weight of the words that occur in the documents, and of the others.
+        foreign: True for Chinese with mostly other documents, so that words are looked up by glosses.
+        stranger: True if a name occurs in no document.
+        only_code: True if all words are names with digits; then the documents are meant.
     """
 
     known: float
@@ -208,7 +209,7 @@ class Told(NamedTuple):
 
 
 async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
-    """Look a question's words up in the documents, those of a Chinese one by their English glosses as well."""
+    """Look up a question's words in the documents; Chinese words also by their English glosses."""
     await glosses.known_words()
     names, others = subjects(text)
     english = {word: each for _, word, each in glosses.glossed_words(text)} if has_chinese(text) else {}
@@ -236,18 +237,14 @@ async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
 
 
 def _unusualness(word: str, english: Sequence[str]) -> float:
-    """From 1, for a word that is no everyday one, down to 0; of Chinese by its commonest gloss."""
+    """Return 1 for a word that is not in everyday use, down to 0; a Chinese word counts by its most common gloss."""
     common = ordinary()
     words = english if has_chinese(word) else word.casefold().split()[:1]
     return 1 - max((common.get(stem(one), 0) for one in words), default=0) / _COMMONEST
 
 
 def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
-    """What the judgement weighs, shape (8,).
-
-    Args:
-        wording: logit of `by_wording` for the world.
-    """
+    """Return the inputs of the classifier, shape (8,); `wording` is the logit of `by_wording` for the world."""
     return np.array(
         [
             max(min(wording, _FARTHEST), -_FARTHEST),
@@ -261,10 +258,10 @@ def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
 
 
 def subjects(text: str) -> tuple[list[str], list[str]]:
-    """The names in a question, and its other words of weight.
+    """Return the names in a question, and its other content words, at most 12 of each.
 
-    A name is written with a capital inside a sentence, with a digit or a hyphen, in Latin among Chinese, or is one by
-    the Chinese dictionary; side by side capitals are one name: "Stack Overflow".
+    A name has a capital inside a sentence, a digit or a hyphen, is in Latin letters among Chinese, or is a name in the
+    Chinese dictionary. Adjacent capitalised words are one name: "Stack Overflow".
     """
     names: dict[str, None] = dict.fromkeys(match[1] for match in _JOINED.finditer(text))
     others: dict[str, None] = {}
@@ -285,9 +282,9 @@ def subjects(text: str) -> tuple[list[str], list[str]]:
 
 
 async def meaning(text: str, embedder: Embedder) -> Vectors:
-    """What the weights are for, shape (389,): the vector of a question by the packaged model, and signs of names.
+    """Return the vector that the wording weights apply to, shape (389,): the question's embedding and the name signs.
 
-    Chinese is embedded by its glosses.
+    The packaged model makes the embedding; Chinese is embedded by its glosses.
     """
     await glosses.known_words()
     model = embedder if embedder.name == "minilm" else _packaged()
@@ -296,12 +293,12 @@ async def meaning(text: str, embedder: Embedder) -> Vectors:
 
 
 def in_english(text: str) -> str:
-    """The question, Chinese by its glosses."""
+    """Return the question with Chinese replaced by its glosses."""
     return (glosses.in_english(text) or text) if has_chinese(text) else text
 
 
 def signs_of_names(text: str) -> Vectors:
-    """Whether a question has a name that the world knows, two of them, another name, none, and a code: "INC-22"."""
+    """Return five signs, each 0 or 1: a well-known name, two of them, another name, no name, a code ("INC-22")."""
     known = glosses.words().names
     words = [word.removesuffix("'s") for word in _LATIN.findall(text)]
     held = sum(word.casefold() in known for word in words)
@@ -319,7 +316,7 @@ def _packaged() -> Embedder:
 
 
 def features(text: str) -> frozenset[str]:
-    """Words, pairs of words and the first word; of Chinese also runs of three characters and kinds of words."""
+    """Return words, pairs of words and the first word; for Chinese also runs of three characters and word classes."""
     pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
     found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces)), *(f"^{piece}" for piece in pieces[:1])}
     if has_chinese(text):
@@ -330,10 +327,10 @@ def features(text: str) -> frozenset[str]:
 
 
 def by_wording(kind: str, text: str, vector: Vectors) -> float:
-    """Logit of the probability that a turn is of a kind, by its wording alone.
+    """Return the logit of the probability that a turn is of a kind, by its wording alone.
 
     Args:
-        kind: "world", a question for the world; "talk", said to the assistant.
+        kind: "world", a question about the world; "talk", addressed to the assistant.
         vector: see `meaning`.
     """
     learned = _learned()[kind, "zh" if has_chinese(text) else "en"]
@@ -341,7 +338,7 @@ def by_wording(kind: str, text: str, vector: Vectors) -> float:
 
 
 def _of_words(text: str, learned: "_Weights") -> float:
-    """The weights of the words that are known; of many each counts less."""
+    """Return the sum of the weights of known features, divided by the square root of their number."""
     known = [learned.words[one] for one in features(text) if one in learned.words]
     return math.fsum(known) / math.sqrt(max(len(known), 1))
 
@@ -351,7 +348,7 @@ def _logistic(logit: float) -> float:
 
 
 class _Weights(NamedTuple):
-    """Of one language: by feature, by dimension of the vector, and the bias."""
+    """Weights for one language: by feature, by dimension of the vector, and the bias."""
 
     words: Mapping[str, float]
     vector: Vectors
@@ -366,7 +363,7 @@ def _stored() -> Mapping[str, Any]:
 
 @cache
 def _learned() -> dict[tuple[str, str], _Weights]:
-    """The weights by the kind and the language."""
+    """Return the weights by kind and language."""
     return {
         (kind, language): _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
         for kind in ("world", "talk")
@@ -376,12 +373,12 @@ def _learned() -> dict[tuple[str, str], _Weights]:
 
 @cache
 def _learned_of_all() -> Vectors:
-    """The weights of `signs`, the bias last."""
+    """Return the weights of `signs`, the bias last."""
     return np.array(_stored()["signs"])
 
 
 def _example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
-    """The one named source of which the question is an example, word for word."""
+    """Return the only named source that has the question, word for word, among its examples; else None."""
     said = words_of(question)
     names = [name for name, card in cards.items() if card.named and any(words_of(one) == said for one in card.examples)]
     return SourceChoice(name=names[0], confidence=1.0, reason="it is one of its examples") if len(names) == 1 else None
@@ -390,7 +387,7 @@ def _example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None
 async def _like_examples(
     reading: "RulesReading", cards: Mapping[str, Card], embedder: Embedder, language: str
 ) -> SourceChoice | None:
-    """A source that is outside or named, whose examples or description the question is like, and like no other's."""
+    """Return the outside or named source whose examples or description the question clearly resembles most, or None."""
     told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
     told = {name: texts for name, texts in told.items() if texts}
     may_be = [name for name in told if cards[name].kind == "outside" or cards[name].named]
@@ -408,6 +405,6 @@ async def _like_examples(
 
 
 async def _likeness(question: str, texts: Sequence[str], embedder: Embedder) -> float:
-    """Cosine of the question and the nearest of the texts."""
+    """Return the cosine of the question and the nearest of the texts."""
     asked, *told = await asyncio.gather(*map(embedder.embed_query, (question, *texts)))
     return max(float(np.dot(asked, one)) for one in told)

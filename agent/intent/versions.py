@@ -20,18 +20,18 @@ _BEHIND: tuple[tuple[str, Compare], ...] = (
     (rf"(?:or|and)\s+(?:{_FALLING}|below|before)\b|(?:及|或|和)(?:以下|更低|更早|以前|之前)", operator.le),
     ("以下|以前|之前", operator.lt),
 )
-"""What compares the version that is named before it."""
+"""Comparing words after a version."""
 _BEFORE: tuple[tuple[str, Compare], ...] = (
     (rf"\b(?:after|(?:{_RISING})\s+than|above|beyond)|高于|晚于|新于", operator.gt),
     (rf"\b(?:before|(?:{_FALLING})\s+than|below|prior\s+to)|低于|早于", operator.lt),
 )
-"""And behind it, with one word between: "before Python 3.9"."""
+"""Comparing words before a version, with at most one word between: "before Python 3.9"."""
 _REACH = 40
-"""Characters before a version."""
+"""Maximum characters before a version in which comparing words stand."""
 
 
 def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
-    """The constraints, those on versions with every version that is meant."""
+    """Expand the constraints on versions to every version of the stated range."""
     ranged = []
     for one in constraints:
         is_version = sentence.vocabulary.roles[one.field] == "version" and not one.negated
@@ -44,7 +44,7 @@ def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> lis
 
 
 def version_numbers(value: str) -> tuple[int, ...]:
-    """What versions are ordered by: 3.10 comes after 3.9."""
+    """Return the sort key of a version: 3.10 comes after 3.9."""
     return tuple(int(number) for number in re.findall(r"\d+", value))
 
 

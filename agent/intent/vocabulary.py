@@ -1,6 +1,6 @@
-"""The words by which a question can name what a collection holds: values, other names of them, fields.
+"""The words by which a question can name what a collection holds: values, their other names, and fields.
 
-Built once per state of the field catalogue; a question is then only looked up in it.
+It is built once for each state of the field catalogue; a question only looks words up in it.
 """
 
 import re
@@ -22,12 +22,12 @@ from retrievers.text.glosses import chinese_of, senses_of
 Held = TypeVar("Held")
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 LANGUAGE = "language"
-"""The field that ingestion adds: the language that was detected."""
+"""The field added by ingestion: the detected language."""
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
 _FEW = 2
-"""Chinese words of one reading that may all be meant."""
+"""Maximum Chinese words with the same Pinyin that may all be meant."""
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
 _FUZZY_CUTOFF = 89
@@ -36,17 +36,17 @@ _LEAST_FUZZY_CHARACTERS = 6
 _NAME_OF_PERSON = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME_OF_PERSON = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
 _INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
-"""An initial before a surname: "K. Ho"."""
+"""Initials before a surname: "K. Ho"."""
 _LONGEST_CHINESE, _FEW_NAMES = 3, 2
 _NAMES, _SIGNED = 0.7, 0.3
-"""Shares of a field's values that look like names of people, and that are written as nothing else is."""
+"""Minimum shares of a field's values that look like names of people, and that can be nothing else."""
 _MANY = 6
-"""Values from which on their looks alone tell people, whatever the field is called."""
+"""Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
 
 
 class Same(Generic[Held]):
-    """A key that is equal to one of the same object alone: two databases may hold catalogues with equal numbers."""
+    """A cache key that compares objects by identity: two databases may hold equal catalogues."""
 
     def __init__(self, held: Held) -> None:
         self.held = held
@@ -63,18 +63,18 @@ class Vocabulary:
     """Names of values and fields, by their tokens.
 
     Attributes:
-        roles: what kind of thing each field holds.
-        names: values by the tokens of a name of theirs.
-        stems: values of labels and tags by the stems of their names.
-        cues: words that point at a field.
-        longest: most tokens of a name.
+        roles: what kind of value each field holds.
+        names: values by the tokens of a name.
+        stems: values of labels and tags by the stems of a name.
+        cues: words that point at fields.
+        longest: tokens of the longest name.
         kinds: Chinese names of kinds of documents.
-        fields_in_english: fields by the stem of an English word of their name.
-        english: labels and tags of one to three English words by `english_key`, for a dictionary to reach them.
+        fields_in_english: fields by the stem of an English word in their name.
+        english: labels and tags of one to three English words by `english_key`, for lookups by dictionary.
         concepts: what each field is about, see `concepts_of`.
-        plainness: share of each field's values that are made of ordinary words alone.
+        plainness: share of each field's values that consist of ordinary words only.
         spellings: by field, see `catalogue.spellings_of`.
-        codes: values of labels that are short for a word, folded: `trv`, `apt`.
+        codes: folded label values that abbreviate a word: `trv`, `apt`.
     """
 
     catalogue: FieldCatalogue
@@ -94,19 +94,19 @@ class Vocabulary:
     _labels: _Fuzzy = field(default=((), ()))
 
     def of_role(self, *roles: Role) -> tuple[str, ...]:
-        """The fields of these roles, those of most documents first."""
+        """Return the fields with these roles, the most frequent first."""
         found = [name for name, role in self.roles.items() if role in roles]
         return tuple(sorted(found, key=lambda name: (-self.catalogue.fields[name].documents, name)))
 
     def comparisons(self, words: Sequence[str], *, person: bool) -> int:
-        """How many names `similar` compares with a misspelt one."""
+        """Return how many names `similar` compares with the words; 0 if it compares none."""
         text = " ".join(words)
         if len(text) < _LEAST_FUZZY_CHARACTERS or has_chinese(text):
             return 0
         return len((self._people if person else self._labels)[0])
 
     def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
-        """The one name that a misspelt one must mean: close enough, and clearly closer than any other."""
+        """Return the values that misspelt words must mean: of a name that is close and clearly the closest."""
         text = " ".join(words)
         choices, known = self._people if person else self._labels
         if not self.comparisons(words, person=person):
@@ -120,7 +120,7 @@ class Vocabulary:
 
 
 def role_of(values: FieldValues) -> Role:
-    """What a field holds, judged by its name and values."""
+    """Return what a field holds, judged by its name and values."""
     one = values.field
     if one.name == LANGUAGE or _holds_languages(values):
         return "language"
@@ -148,7 +148,7 @@ def role_of(values: FieldValues) -> Role:
 
 
 def looks_like_name(text: str) -> bool:
-    """Whether a text may be the name of a person, by how it is written."""
+    """Return whether a text may be the name of a person, by how it is written."""
     if _CHINESE_NAME_OF_PERSON.fullmatch(text):
         return "·" in text or text[0] in table("link", "zh")["surnames"]
     if is_surname_first(text):
@@ -159,7 +159,7 @@ def looks_like_name(text: str) -> bool:
 
 
 def are_people(name: str, texts: Sequence[str]) -> bool:
-    """Whether a field whose name tells nothing holds people: by many names, by titles and initials, by who acts."""
+    """Return whether a field with an uninformative name holds people: by names, titles, initials or a role noun."""
     if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
         return False
     signed = sum(map(_is_signed, texts))
@@ -167,7 +167,7 @@ def are_people(name: str, texts: Sequence[str]) -> bool:
 
 
 def _is_signed(text: str) -> bool:
-    """Whether a name is written as those of people alone are: with a title, an initial, or a Chinese surname."""
+    """Return whether a name is written as only a person's is: with a title, an initial, or a Chinese surname."""
     words = words_of(text)
     is_chinese = _CHINESE_NAME_OF_PERSON.fullmatch(text) is not None and len(text) <= _LONGEST_CHINESE
     return (
@@ -176,21 +176,21 @@ def _is_signed(text: str) -> bool:
 
 
 def _says_who_acts(name: str) -> bool:
-    """ "surveyor", "leadAttorney", 独奏家."""
+    """Return whether a field's name ends in a noun for a person who acts: "surveyor", "leadAttorney", 独奏家."""
     words = lexicon.name_words(name)
     agents = (*table("link", "en")["agents"].split(), *table("link", "zh")["agents"].split())
     return bool(words) and words[-1].endswith(agents)
 
 
 def _holds_languages(values: FieldValues) -> bool:
-    """Whether a field of a collection's own holds codes of languages."""
+    """Return whether a field holds language codes only."""
     is_of_all = values.distinct > 1 and all(value in lexicon.LANGUAGES for value in values.values)
     return bool(values.values) and is_of_all and "place" not in concepts_of(values.field.name)
 
 
 @lru_cache(maxsize=4096)
 def concepts_of(name: str) -> frozenset[str]:
-    """The general concepts that a field's name belongs to."""
+    """Return the general concepts that a field's name belongs to."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
     chinese = {*in_chinese(name), *filter(has_chinese, own)}
@@ -203,13 +203,13 @@ def concepts_of(name: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def in_chinese(name: str) -> tuple[str, ...]:
-    """Chinese words that the words of a field's name spell in Latin letters: zhuangtai is 状态."""
+    """Return the Chinese words that a field's name spells in Pinyin: 状态 for zhuangtai."""
     spelt = [word for word in lexicon.name_words(name) if _PINYIN.fullmatch(word) and stem(word) not in ordinary()]
     return tuple(chinese for word in spelt for chinese in chinese_of(word))
 
 
 def build(catalogue: FieldCatalogue) -> Vocabulary:
-    """The vocabulary of a field catalogue; kept for the next question."""
+    """Return the vocabulary of a field catalogue, cached."""
     return _built(Same(catalogue))
 
 
@@ -222,11 +222,11 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
     cues = _cues(catalogue)
-    # Whoever keeps a language of their own means that, not the one that was detected.
+    # A collection with a language field of its own means that field, not the detected language.
     unnamed = {LANGUAGE} if _has_language(catalogue, roles) else set()
     known = {name: one for name, one in catalogue.fields.items() if name not in unnamed}
     named = {name: one for name, one in known.items() if _is_named(roles[name], one, catalogue.documents)}
-    # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
+    # The first name added for a value wins: as written, then aliases, then general words.
     for name, values in named.items():
         value_names.add_own_names(name, roles[name], values, names, stems, own)
     for name, values in known.items():
@@ -263,13 +263,13 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
 
 
 def _has_language(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> bool:
-    """Whether a collection has a field of languages of its own."""
+    """Return whether a collection has a language field of its own with more than one value."""
     own = {name for name, role in roles.items() if role == "language" or "language" in concepts_of(name)}
     return any(catalogue.fields[name].distinct > 1 for name in own - {LANGUAGE})
 
 
 def _of_people(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> list[str]:
-    """Fields whose values are those of a field of people: the participants among whom the owner is."""
+    """Return fields that share most values with a field of people, such as participants and owners."""
     held = [set(catalogue.fields[name].values) for name, role in roles.items() if role == "person"]
     others = {name: set(catalogue.fields[name].values) for name, role in roles.items() if role in ("tag", "label")}
     return [
@@ -286,10 +286,10 @@ def _plainness(values: FieldValues) -> float:
 
 
 def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
-    """Whether questions name values of a field: a label that every document carries tells nothing apart.
+    """Return whether questions name values of a field; a label that is the same in all documents tells nothing apart.
 
     Args:
-        documents: how many there are.
+        documents: number of documents in the collection.
     """
     same = role == "label" and values.distinct < 2 and values.documents >= documents
     is_truth = value_names.truth_of(values) is not None
@@ -298,7 +298,7 @@ def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
 
 
 def _add_general_names(name: str, role: Role, values: FieldValues, names: Names, fields: set[tuple[str, ...]]) -> None:
-    """Names by general words: translations, names of languages."""
+    """Add names from general words: translations, and names of languages."""
     if role in ("label", "tag"):
         for value, documents in values.values.items():
             if role == "tag" and words_of(value) in fields:
@@ -312,7 +312,7 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
 
 
 def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) -> _Fuzzy:
-    """Names long enough that a slip in them can be told, with what they mean; of `people` the surnames alone."""
+    """Return names long enough to recognise a misspelling, with their values; for `people` only surnames."""
     found = []
     for words, known in names.items():
         text = " ".join(words)
@@ -325,7 +325,7 @@ def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) 
 
 
 def _translations(value: str) -> Iterable[tuple[str, ...]]:
-    """Other names of an English value, by general words: Chinese ones, and English ones of the same meaning."""
+    """Return other names of an English value from general words: Chinese ones, and English synonyms."""
     words = " ".join(words_of(value))
     found = lexicon.bilingual().get(words) or _by_stem().get(" ".join(stem(word) for word in words.split()), ())
     of_place = lexicon.places().get(words, ()) if value[:1].isupper() else ()  # "turkey" is a bird
@@ -334,7 +334,7 @@ def _translations(value: str) -> Iterable[tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def _by_stem() -> dict[str, tuple[str, ...]]:
-    """The other names of `lexicon.bilingual` by the stems of the English phrase."""
+    """Return the other names of `lexicon.bilingual`, by the stems of the English phrase."""
     found: dict[str, tuple[str, ...]] = {}
     for phrase, chinese in lexicon.bilingual().items():
         key = " ".join(stem(word) for word in words_of(phrase))
@@ -352,7 +352,7 @@ def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
 
 
 def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterable[str]:
-    """What an abbreviated name stands for, and what all values of the field are called: teams, of `team-search`."""
+    """Yield what an abbreviated field name stands for, and the word that its values share: "team" of `team-search`."""
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
@@ -380,7 +380,7 @@ _AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
 
 
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Words that point at a field: those of its name, and general ones for what it is about."""
+    """Return the words that point at a field: those of its name, and general words for its concepts."""
     cues: dict[tuple[str, ...], list[str]] = {}
     for name in catalogue.fields:
         words = [word for word in lexicon.name_words(name) if len(word) > 1]
@@ -393,7 +393,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
         for cue in dict.fromkeys(own):
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:
-        # Whoever is the inspector has inspected; where the verb is a field's own already, as in "created", it stays.
+        # "inspected" points at the inspector, unless the verb already is a cue: "created".
         for deed in (_AGENT.sub("ed", word) for word in lexicon.name_words(name)):
             if deed.endswith("ed") and (deed,) not in cues and (stem(deed),) not in cues:
                 cues[deed,] = [name]

@@ -1,4 +1,4 @@
-"""The wordings by which a question asks for a calculation."""
+"""Wordings that ask for a calculation."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ def _pattern(*alternatives: str) -> re.Pattern[str]:
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
-# What is calculated.
+# Operations.
 YES_OR_NO = _pattern(r"^\W*(?:did|do|does|has|have|had|is|are|was|were)\b", r"[吗么]\W*$|是否|是不是|有没有")
 HOW_MANY = _pattern(
     r"\bhow\s+many\b",
@@ -47,7 +47,7 @@ AVERAGE = _pattern(r"\b(?:average|mean|avg)\b", r"平均")
 MEDIAN = _pattern(r"\bmedian\b", r"中位数")
 SUM = _pattern(r"\b(?:total|sum|combined|altogether)\b", r"总(?!结|部|体|监|经理)|合计|共计")
 
-# Groups, and what they are compared with.
+# Groups and comparisons.
 ORDERED = _pattern(
     r"\b(?:most|largest|highest|biggest)(?:\s+(?:frequent|common|numerous|used))?\s+(?:first|to\s+(?:least|fewest|lowest|smallest))\b|"
     r"\b(?:descending|(?P<rising>ascending))\b",
@@ -68,14 +68,14 @@ MOST = _pattern(
     rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第[二三四五]多|前{CHINESE_COUNT}名|排名|排第[二三四五]|排?前{CHINESE_COUNT}的",
 )
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest|rarest)\b", r"最少|最不常|最罕见")
-# At the beginning, where it is what is to be done.
+# Only at the beginning, where it is the request.
 NAMING = _pattern(r"^\W*(?:(?:please|(?:can|could|would)\s+you)\s+)*(?:name|enumerate)\b(?!\s+(?:of|is)\b)")
 MERELY = _pattern(r"(?<=\d)\s+alone\b")  # "in 2021 alone"
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b|\bseparately\b", r"分别|各")
 
-# The ends of an order.
+# Superlatives and ends of an order.
 _SPAN = (
     rf"(?:{COUNT}\s+)?(?:years?|months?|weeks?|quarters?|days?|decades?|time|spring|summer|autumn|fall|winter|"
     r"jan\w*|feb\w*|mar(?:ch)?|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\w+day)\b"
@@ -101,7 +101,7 @@ NTH = _pattern(
     r"第(?P<nth_zh>[二三四五])(?:多|名)|排第(?P<nth_zh2>[二三四五])",
 )
 
-# How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
+# Number of documents in a group: "authors with at least 30 reports", 写过 9 篇以上的人.
 AT_LEAST = _pattern(
     rf"\b(?:at\s+least|no[t]?\s+(?:fewer|less)\s+than|(?P<more>(?<!no )(?<!not )more\s+than|over))\s+(?P<n>{EXACT})\b",
     rf"(?:至少|不少于|(?P<more_zh>(?<!不)超过|多于|不止))有?\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
@@ -117,9 +117,9 @@ EXACTLY = _pattern(
     rf"\b(?:exactly|only|just|precisely)\s+(?:a\s+single|(?P<n>{EXACT}))\b|\ba\s+single\b",
     rf"(?:(?:只|仅仅?|恰好|刚好|正好)[\u4e00-\u9fff]{{0,3}}?(?:过|了|有)?|过)\s*(?P<n_zh>(?<!\d)\d{{1,3}}|{CHINESE_COUNT})(?=\s*[个篇份项])",
 )
-"""Of what there is so much, and no more: "only one report", 只写过一个."""
+"""An exact number: "only one report", 只写过一个."""
 
-# What must not be left out, and what is no question about how many there are, whatever else it says.
+# Words that must not be ignored, and questions that are no calculation whatever else they say.
 NO_CALCULATION = _pattern(
     r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b|\s+do(?:es)?\s+the\s+numbers?\s+of\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
     r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
@@ -137,12 +137,12 @@ _CALCULATING = (
 
 
 def is_calculating(text: str) -> bool:
-    """Whether a text holds any of the words without which nothing is calculated."""
+    """Return whether a text has a word that can start a calculation."""
     return any(pattern.search(text) for pattern in _CALCULATING)
 
 
 def is_written_as_name(text: str, tokens: Sequence[Token]) -> bool:
-    """Whether one word that mostly says nothing is written as a name: "IT", "the US", "the us"."""
+    """Return whether a filler word is written as a name: "IT", "the US", "the us"."""
     said = tokens[0].text
     shouted = len(said) > 1 and said.isupper() and not text.isupper()
     return len(tokens) == 1 and (shouted or (said == "us" and text[: tokens[0].start].casefold().endswith("the ")))

@@ -1,1 +1,1 @@
-"""What the service does, seen from outside: metrics, health, spans and logs."""
+"""Observe takes traces and the state of the service and returns metrics, health, spans and log lines."""

@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import sys
-import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,19 +13,19 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TextIO
 
+from retrievers.core.log_filter import Sparing
 from retrievers.core.secrets import HIDDEN, without_credentials
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
+    from agent.records.trace import Trace
     from agent.settings import Settings
-    from agent.trace import Trace
     from retrievers.core.errors import Unavailable
 
 _LONGEST_MESSAGE = 4000
 # A value this short is no secret, and would be found in words that are none.
 _SHORTEST_SECRET = 6
 _MOST_CALLS = 8
-_SPARING_S = 10.0
 # Whatever the settings hold: an Authorization header, a key of ours.
 _CREDENTIALS = r"(?<=\bBearer )\S+|(?<=\bsbx_)\w+"
 # Control characters, and those that turn the direction of writing.
@@ -62,7 +61,7 @@ def about() -> About | None:
 
 
 class Naming:
-    """Gives the log lines of a request the id of its trace; an observer, see `agent.observe.observer`."""
+    """Gives the log lines of a request the id of its trace; an observer, see `agent.records.observer`."""
 
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""
@@ -73,7 +72,7 @@ class Naming:
         """A question without an answer has no trace."""
 
 
-class _Lines(logging.Formatter):
+class _LineFormatter(logging.Formatter):
     """What both forms share. `extra={"fields": {...}}` adds fields to a line."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -103,7 +102,7 @@ class _Lines(logging.Formatter):
         return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))
 
 
-class JsonLines(_Lines):
+class JsonLines(_LineFormatter):
     """One JSON object per line: time, level, logger, message, request_id, trace_id, tenant and further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -111,7 +110,7 @@ class JsonLines(_Lines):
         return json.dumps(self.fields(record), ensure_ascii=False)
 
 
-class TextLines(_Lines):
+class TextLines(_LineFormatter):
     """Time, level, logger and message, then the other fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -119,22 +118,6 @@ class TextLines(_Lines):
         fields = self.fields(record)
         head = " ".join(str(fields.pop(key)) for key in ("time", "level", "logger", "message"))
         return " ".join([head, *(f"{key}={value}" for key, value in fields.items())])
-
-
-class Sparing(logging.Filter):
-    """Passes each kind of message, whatever its values, once in `_SPARING_S`: some faults repeat while they last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._due_s: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """See `logging.Filter.filter`."""
-        now_s = time.monotonic()
-        if now_s < self._due_s.get(record.msg, now_s):
-            return False
-        self._due_s[record.msg] = now_s + _SPARING_S
-        return True
 
 
 _SPARING = Sparing()

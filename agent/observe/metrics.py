@@ -15,9 +15,9 @@ from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from agent.app import Service
     from agent.observe.health import Health
-    from agent.trace import Trace
+    from agent.records.trace import Trace
+    from agent.service.service import Service
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -25,7 +25,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """By name; what else a caller makes up is counted together."""
 
 
-class Gate(Protocol):
+class GateCounts(Protocol):
     """Lets in so many requests at once, see `agent.serve.http.admission`."""
 
     @property
@@ -36,14 +36,14 @@ class Gate(Protocol):
 
 
 class Metrics:
-    """The figures of one service since it started; an observer of its questions, see `agent.observe.observer`.
+    """The figures of one service since it started; an observer of its questions, see `agent.records.observer`.
 
     Args:
         health: what it says of each part is shown as well.
         gates: what requests wait for, by name.
     """
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Standing(service, health, gates))
@@ -178,7 +178,7 @@ def kind_of(request: Request) -> str:
 class _Standing(Collector):
     """What stands somewhere already, read when somebody looks."""
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
 
     def collect(self) -> Iterable[Metric]:

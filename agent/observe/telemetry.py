@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from agent.observe.metrics import METHODS, kind_of
 
 if TYPE_CHECKING:
-    from agent.trace import Trace
+    from agent.records.trace import Trace
     from retrievers.core.errors import Unavailable
 
 _MOST_DOCUMENTS = 20
@@ -29,7 +29,7 @@ _CLOSE_S = 3.0
 
 
 class Tracing:
-    """Makes spans of requests and questions; an observer, see `agent.observe.observer`.
+    """Makes spans of requests and questions; an observer, see `agent.records.observer`.
 
     Args:
         exporter: where spans go; over OTLP and HTTP when None, to the address in the environment.

@@ -1,1 +1,1 @@
-"""The doors: the command line."""
+"""Serve takes a command, an HTTP request or an MCP call and returns the service's result in that form."""

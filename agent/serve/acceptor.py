@@ -7,7 +7,7 @@ import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
-from agent.observe.logs import Sparing
+from retrievers.core.log_filter import Sparing
 
 if TYPE_CHECKING:
     from agent.serve.server import Server

@@ -15,7 +15,7 @@ from agent.types import Answer, Message
 from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
 
 _LARGEST_HISTORY = 8 << 20
 _TURNS = TypeAdapter(list[Message])

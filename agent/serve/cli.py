@@ -21,7 +21,7 @@ from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
 
 DONE, FAILED, BAD_INPUT, UNAVAILABLE = 0, 1, 2, 3
 _INTERRUPTED = 130
@@ -181,7 +181,7 @@ def sync(
     """Have a collection follow a source: what is new is added, what has changed replaced, what is gone deleted."""
     from agent.serve import syncing
 
-    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
+    asked = syncing.SyncArguments(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
     syncing.check_arguments(asked)
     return _with_service(lambda service: syncing.run(service, asked, as_json=as_json))
 
@@ -676,8 +676,8 @@ def worker(
 @app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
-    from agent.opening import database_addresses
     from agent.serve import output
+    from agent.service.opening import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres import migrate as migrating
 
@@ -719,7 +719,7 @@ def _principals(said: list[str] | None) -> tuple[str, ...]:
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:
     """Run one action with the service open around it."""
-    from agent.opening import open_service
+    from agent.service.opening import open_service
 
     async def run() -> Returned:
         async with open_service() as service:

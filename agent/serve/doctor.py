@@ -9,16 +9,16 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from agent import prompt_fields, rank_features
-from agent.fusion import Fused
-from agent.llm import no_answer
+from agent.llm.model import no_answer
 from agent.observe.health import LEAST_FREE_BYTES, free_bytes
-from agent.opening import database_addresses
-from agent.rank_features import RankFeature
-from agent.rerank import shown
-from agent.rerank.base import Reranker, check_scores
+from agent.options import prompt_fields, rank_features
+from agent.options.rank_features import RankFeature
+from agent.options.rerankers import shown
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import Reranker, check_scores
 from agent.serve import doctor_serve, doctor_sources
 from agent.serve.check import Check
+from agent.service.opening import database_addresses
 from agent.settings import Settings, load_settings, unknown_variables
 from retrievers import registry
 from retrievers.core.errors import RetrievalError, Unavailable
@@ -147,7 +147,7 @@ async def _embedder(settings: Settings) -> Check:
 
 
 async def _model(settings: Settings) -> Check:
-    from agent.llm import ModelFailed, open_model
+    from agent.llm.model import ModelFailed, open_model
 
     if not settings.llm:
         mend = "to have questions read by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
@@ -181,8 +181,8 @@ def _mend_model(reason: str, settings: Settings) -> str:
 
 async def _reranker(settings: Settings) -> Check:
     """What orders the hits at last, tried on two passages; a model is not asked, the check of it says enough."""
-    from agent.llm import open_model
-    from agent.rerank import open_reranker
+    from agent.llm.model import open_model
+    from agent.retrieval.rerank import open_reranker
 
     name = shown(settings.reranker)
     if name == "none":

@@ -7,8 +7,8 @@ import socket
 
 import psycopg
 
-from agent.opening import database_addresses
 from agent.serve.check import Check
+from agent.service.opening import database_addresses
 from agent.settings import Settings, spans_are_wanted
 from retrievers.core.errors import RetrievalError
 from retrievers.core.extras import install_command

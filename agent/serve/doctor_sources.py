@@ -4,9 +4,9 @@ import asyncio
 
 import psycopg
 
-from agent.named import NamedSource
-from agent.opening import database_addresses
+from agent.options.named_sources import NamedSource
 from agent.serve.check import Check
+from agent.service.opening import database_addresses
 from agent.settings import Settings
 from retrievers import named
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing

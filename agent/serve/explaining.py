@@ -9,15 +9,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agent import rank_features
+from agent.options import rank_features
+from agent.records.trace import REPLAYABLE
 from agent.serve import output
 from agent.serve.output import plain
-from agent.trace import REPLAYABLE
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import in_words
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
 
 Json = dict[str, Any]
@@ -108,7 +108,7 @@ def _title(trace_id: str, question: str, changes: Mapping[str, str]) -> str:
 
 def show_trace(trace: Json, console: Console | None = None) -> None:
     """The whole record, section by section; what is empty is left out."""
-    page = _Page(console)
+    page = _Sections(console)
     page.facts(_head(trace))
     page.section("Understood", page.grid(_understood(trace)))
     page.section("Filters", _chips(trace))
@@ -132,7 +132,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
 
 def show_difference(found: Json, console: Console | None = None, *, title: str = "") -> None:
     """What a second run gave differently."""
-    page = _Page(console)
+    page = _Sections(console)
     page.facts([("replay of", title)] if title else [])
     page.section("Settings", page.grid(_pairs(found["settings"])))
     page.section("Understood differently", page.grid(_pairs(found["intent"])))
@@ -144,7 +144,7 @@ def show_difference(found: Json, console: Console | None = None, *, title: str =
     page.section("Same hits in the same order" if found["same"] else "Hits", _moves(found["hits"]))
 
 
-class _Page:
+class _Sections:
     """Sections one below the other; nothing in a text is taken for markup."""
 
     def __init__(self, console: Console | None) -> None:

@@ -14,7 +14,7 @@ from retrievers.core.types import EVERYTHING, Viewer
 from retrievers.postgres.keys import BadKey
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from agent.settings import Settings
 
 Auth = Literal["off", "keys"]

@@ -9,7 +9,7 @@ from agent.serve import output
 from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
     from retrievers.ingest.jobs import Job
 

@@ -91,7 +91,7 @@ def revoke(
 
 def _with_keys(action: Callable[["Keys"], Awaitable[int]]) -> int:
     """Run one action with the database open around it; no model or embedder is loaded."""
-    from agent.opening import database_addresses
+    from agent.service.opening import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres.database import Database
     from retrievers.postgres.keys import Keys

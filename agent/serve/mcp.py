@@ -16,9 +16,9 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
+from agent.service.service import Service
 from agent.types import Shape
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable, listing
 from retrievers.core.types import Viewer

@@ -9,7 +9,7 @@ from agent.serve.jobscommand import shown, until_over
 from retrievers.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
     from retrievers.ingest.jobs import Job
 
@@ -29,7 +29,7 @@ async def make_anew(
     else:
         job = await service.reembed(collection, embedder, tenant=viewer)
     if wait:
-        job = await until_over(service, job, viewer, _Meter().show)
+        job = await until_over(service, job, viewer, _RebuildProgress().show)
     shown(job, as_json=as_json)
     if not wait:
         output.note(
@@ -41,7 +41,7 @@ async def make_anew(
     return int(job.status == "failed")
 
 
-class _Meter:
+class _RebuildProgress:
     """A line on standard error now and then."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from agent.serve.output import plain
 from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from agent.app import Service
-    from agent.records import Exchange
+    from agent.chat.exchanges import Exchange
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
 
 

@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.observe import logs
-from agent.opening import open_service
 from agent.serve.acceptor import Acceptor
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
@@ -28,6 +27,7 @@ from agent.serve.identity import check_exposure, identifier
 from agent.serve.lingering import Lingering
 from agent.serve.listening import end_handshakes
 from agent.serve.shedding import Shedding
+from agent.service.opening import open_service
 from agent.settings import load_settings, spans_are_wanted
 from retrievers.core import heap
 from retrievers.core.extras import install_command

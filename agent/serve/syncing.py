@@ -13,9 +13,9 @@ from retrievers.ingest.run import Failure, Report
 from retrievers.sync.sources import open_source
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.sync.mirror import Mirror, Mirrored
-    from retrievers.sync.plan import Plan
+    from retrievers.sync.plan import SyncPlan
     from retrievers.sync.schedule import Followed
 
 _LINE_EVERY_S = 10.0
@@ -23,7 +23,7 @@ _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SyncArguments:
     """What was said on the command line; None where nothing was.
 
     Attributes:
@@ -41,15 +41,15 @@ class Asked:
     forget: str | None = None
 
 
-def check_arguments(asked: Asked) -> None:
+def check_arguments(asked: SyncArguments) -> None:
     """Raises:
     BadRequest: what was said excludes each other.
     """
-    if asked.forget is not None and asked != Asked(None, None, asked.tenant, forget=asked.forget):
+    if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
         raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
-async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
+async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
     """Sync and say what was done; 0 when every document was stored, 2 when one was bad, 1 when too many would go."""
     if asked.forget is not None:
         gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
@@ -67,7 +67,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
         _show_plan(mirror, plan, as_json=as_json)
         return 1 if plan.refused else 2 if plan.failed else 0
     started = time.monotonic()
-    id, report = await service.sync(mirror, force=asked.force, progress=_Lines())
+    id, report = await service.sync(mirror, force=asked.force, progress=_SyncProgress())
     for note in report.notes:
         output.note(note)
     _show_failures(report.failed)
@@ -80,7 +80,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
     return 2 if report.failed else 0
 
 
-def _mirror(service: "Service", asked: Asked, source: str) -> "Mirror":
+def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
     options = {"table": asked.table, "query": asked.query, "updated_at": asked.updated_at}
     known = service.settings.sync.get(source)
     if known is None:
@@ -99,7 +99,7 @@ def _named(settings: Settings) -> str:
     return f", or one that the settings name: {names}" if names else ""
 
 
-class _Lines:
+class _SyncProgress:
     """Progress: a line every ten seconds."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ def _show_failures(failed: Sequence[Failure]) -> None:
         output.note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
 
 
-def _show_plan(mirror: "Mirror", plan: "Plan", *, as_json: bool) -> None:
+def _show_plan(mirror: "Mirror", plan: "SyncPlan", *, as_json: bool) -> None:
     if as_json:
         output.write_json(
             {"source": mirror.source.shown, "collection": mirror.collection, "dry_run": True, **asdict(plan)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from agent.metering import Metering
+    from agent.service.metering import Metering
     from agent.settings import Settings
 
 app = typer.Typer(help="Tenants: their settings, what they may ask, and what they have used today.")
@@ -45,7 +45,7 @@ def set_tenant(
 ) -> int:
     """Set settings of a tenant: they hold from the next request on, in every process."""
 
-    from agent.tenancy import read_changes
+    from agent.service.tenancy import read_changes
 
     changes = read_changes(pairs)
 
@@ -64,7 +64,7 @@ def set_tenant(
 
 
 async def _shown(metering: "Metering", settings: "Settings", tenant: str) -> dict[str, Any]:
-    from agent.tenancy import known_sources, shown
+    from agent.service.tenancy import known_sources, shown
 
     return shown(tenant, await metering.state(tenant), settings, known_sources(settings))
 
@@ -83,8 +83,8 @@ def _line(found: dict[str, Any]) -> str:
 
 def _with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]]) -> int:
     """Run one action with the database open around it; no model or embedder is loaded."""
-    from agent.metering import Metering
-    from agent.opening import database_addresses
+    from agent.service.metering import Metering
+    from agent.service.opening import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres.database import Database
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from agent.context import Context
 from agent.errors import readable
-from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.highlight import Highlighter
-from agent.rank_features import FORM
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import FORM
+from agent.retrieval.highlight import Highlighter
 from agent.serve.deadline import left_s
 from agent.types import (
     MAX_COMPLETE,
     MAX_TOP_K,
     Advisors,
+    Context,
     Conversation,
     Metadata,
     PerDocument,
@@ -34,7 +34,7 @@ from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_text, prompt_value
 
 if TYPE_CHECKING:
-    from agent.app import Service
+    from agent.service.service import Service
     from retrievers.core.types import Viewer
 
 MOST_DESCRIBED = 20
@@ -181,7 +181,7 @@ class CollectionField(Shape):
     aliases: dict[str, tuple[str, ...]]
 
 
-class CollectionSummary(Shape):
+class DescribedCollection(Shape):
     """A collection. Beyond the largest `MOST_DESCRIBED`, its resource alone has what is None."""
 
     name: str
@@ -191,10 +191,10 @@ class CollectionSummary(Shape):
     fields: tuple[CollectionField, ...] | None = None
 
 
-class Collections(Shape):
+class DescribedCollections(Shape):
     """Every collection that the caller may search, the largest first."""
 
-    collections: tuple[CollectionSummary, ...]
+    collections: tuple[DescribedCollection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,9 @@ async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
     return dict(documents.most_common())
 
 
-async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> Collections:
+async def _describe(
+    service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float
+) -> DescribedCollections:
     found: list[dict[str, Any]] = []
     for name, documents in (await sizes(service, viewer)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
@@ -315,7 +317,7 @@ async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, A
                 known = await service.describe(name, tenant=viewer)
                 summary |= {key: known[key] for key in ("description", "languages", "fields")}
         found.append(summary)
-    return Collections.model_validate({"collections": found})
+    return DescribedCollections.model_validate({"collections": found})
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -343,7 +345,7 @@ TOOLS: Mapping[str, Tool] = {
         description="Tells which document collections there are, how large each is, and the metadata fields that a "
         "filter may name, with their types, ranges and commonest values. Use it before writing a filter.",
         arguments=NoArguments,
-        output=Collections,
+        output=DescribedCollections,
         answer=_describe,
         searches=False,
     ),

@@ -7,7 +7,7 @@ import signal
 import socket
 
 from agent.observe import logs
-from agent.opening import open_service
+from agent.service.opening import open_service
 from agent.settings import load_settings
 
 _SAID_EVERY_S = 60.0

@@ -1,4 +1,4 @@
-"""A knowledge base kept by a cloud provider, searched through its API: CLOUD=PROVIDER:NAME.
+"""A knowledge base at a cloud provider, searched through its API: CLOUD=PROVIDER:NAME.
 
 bailian:pipeline/NAME            DashScope's retrieval pipeline; CLOUD_API_KEY is the DashScope key
 bailian:WORKSPACE/INDEX_ID       Bailian's Retrieve API; CLOUD_API_KEY is ACCESS_KEY_ID:ACCESS_KEY_SECRET
@@ -22,20 +22,20 @@ CARD = Card(
     name="cloud",
     good_for="documents of a knowledge base kept elsewhere, which the collections here do not hold",
     kind="outside",
-    # Without a subject: a question about one of theirs must not be taken for a question to the cloud.
+    # No example has a subject: a question about a subject must not be taken for a question to the cloud.
     examples=("Search the cloud knowledge base.", "What does the cloud knowledge base say?", "在云端知识库里查一下"),
 )
 
 
 def build(resources: Resources) -> "Cloud | None":
-    """The knowledge base of the settings CLOUD, CLOUD_API_KEY and CLOUD_BASE_URL; None without the first.
+    """Build the knowledge base from CLOUD, CLOUD_API_KEY and CLOUD_BASE_URL; None if CLOUD is not set.
 
     Raises:
-        BadRequest: CLOUD is of no known form, or lacks its key or address.
+        BadRequest: CLOUD has no known form, or its key or address is missing.
     """
     if not (resources.options.get("cloud") or "").strip():
         return None
-    # The HTTP client takes 0.1 s to import: only for those who have a knowledge base elsewhere.
+    # Imported late: the HTTP client takes 0.1 s to import, and only a knowledge base needs it.
     from retrievers.cloud.retriever import open_cloud
 
     return open_cloud(resources.options)

@@ -14,7 +14,7 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 
 
 def query_string(params: Mapping[str, str]) -> str:
-    """The parameters in the order and spelling that are signed, which must also be those that are sent."""
+    """Encode parameters in the order and spelling that are signed. Send exactly this string."""
     return "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in sorted(params.items()))
 
 
@@ -31,14 +31,14 @@ def signed_headers(
     date: str,
     nonce: str,
 ) -> dict[str, str]:
-    """The headers of a signed request.
+    """Return the headers of a signed request.
 
     Args:
-        host: as the `Host` header will say it, with the port where that is not the usual one.
+        host: as in the `Host` header, with a non-default port.
         path: quoted, as it is sent.
-        query: of `query_string`.
-        date: in UTC, "2023-10-26T10:22:32Z"; the service takes it for 15 minutes.
-        nonce: never used before; a request that is sent again needs another.
+        query: result of `query_string`.
+        date: in UTC, "2023-10-26T10:22:32Z"; valid for 15 minutes.
+        nonce: unique; a retried request needs a new one.
     """
     headers = {
         "host": host,

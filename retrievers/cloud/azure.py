@@ -1,7 +1,7 @@
 """A knowledge base of Azure AI Search, by agentic retrieval: `azure:KB_NAME` or `azure:https://HOST/KB_NAME`.
 
-With the name of its knowledge source behind that, `azure:KB_NAME/SOURCE_NAME`, records come with their fields,
-and filters can be applied.
+If its knowledge source is named as well, `azure:KB_NAME/SOURCE_NAME`, records come with their fields, so that filters
+can be applied.
 """
 
 import json
@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 from retrievers.cloud.base import (
     SOURCE,
     Access,
-    Provider,
-    Search,
+    CloudProvider,
+    CloudQuery,
     link_of,
     mapping,
     name_of,
@@ -22,9 +22,9 @@ from retrievers.cloud.base import (
     passage_of,
     web_address,
 )
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.http.found import Found, cleaned, number, part, records
+from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = (
     "azure:KB_NAME",
@@ -37,14 +37,14 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class KnowledgeBase(Provider):
+class AzureKnowledgeBase(CloudProvider):
     access: Access
     url: str
     source: str | None
     most: int = 100
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. How many there are is the knowledge base's own setting."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`. The number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
             mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
@@ -73,12 +73,12 @@ class KnowledgeBase(Provider):
             raise Unavailable(SOURCE, "its answer has no references")
         passages = _passages(answer)
         found = [_found(one, passages) for one in records(answer["references"])]
-        # What comes without its fields cannot be held against a filter.
+        # A record without fields cannot be checked against a filter.
         return [one for one in found if one.metadata or not search.checked]
 
     @staticmethod
-    def spell(condition: Condition) -> str | None:
-        """A condition in OData; text is searched, not compared, inside values."""
+    def spell(condition: FieldComparison) -> str | None:
+        """Return a condition in OData, which cannot search for text inside values."""
         key, op, value = condition.key, condition.op, condition.value
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
             return None
@@ -94,22 +94,22 @@ class KnowledgeBase(Provider):
 
 
 def _passages(answer: Any) -> dict[str, Any]:
-    """The extracted passages by the id of their reference: JSON inside a text."""
+    """Return the extracted passages by the id of their reference. They are JSON inside a text."""
     passages: dict[str, Any] = {}
     for message in records(part(answer, "response")):
         for content in records(message.get("content")):
             try:
                 extracted = json.loads(content["text"])
             except (KeyError, TypeError, ValueError, RecursionError):
-                continue  # an answer in words, of a knowledge base that is set to give one
+                continue  # a written answer, if the knowledge base is configured to give one
             passages |= {str(one.get("ref_id")): one for one in records(extracted)}
     return passages
 
 
-def _found(reference: Any, passages: dict[str, Any]) -> Found:
+def _found(reference: Any, passages: dict[str, Any]) -> ProviderHit:
     stored = mapping(reference.get("sourceData"))
     passage = mapping(passages.get(str(reference.get("id"))))
-    return Found(
+    return ProviderHit(
         text=cleaned(passage.get("content")) or passage_of(stored),
         title=name_of(passage.get("title"), stored.get("title"), reference.get("title")) or "",
         url=link_of(stored),
@@ -125,11 +125,11 @@ def _literal(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
-def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
-    """The knowledge base of that name.
+def knowledge_base(rest: str, access: Access) -> AzureKnowledgeBase:
+    """Build the knowledge base with this name.
 
     Raises:
-        ValueError: the setting, its key or its address cannot be.
+        ValueError: the setting, its key or its address is invalid.
     """
     access.needed_key()
     base_url = access.base_url
@@ -141,4 +141,4 @@ def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
     count = 2 if "/" in rest else 1
     name, source = [*names(rest, count), None][:2]
     escaped = quote(str(name).replace("'", "''"), safe="")
-    return KnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)
+    return AzureKnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)

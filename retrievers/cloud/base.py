@@ -1,4 +1,4 @@
-"""What the providers of knowledge bases share: how they are reached, asked and read."""
+"""Shared by knowledge base providers: access, searches, and reading of answers."""
 
 import json
 from abc import ABC, abstractmethod
@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.filters import FieldComparison
 from retrievers.http.client import Client
-from retrievers.http.found import Found, address, cleaned, number
+from retrievers.http.found import ProviderHit, address, cleaned, number
 from retrievers.ingest.clean import one_line
 
 SOURCE = "cloud"
@@ -22,13 +22,13 @@ _LINK_KEYS = ("url", "source_url", "link", "uri", "source", "path")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a provider is reached.
+    """Access to a provider.
 
     Attributes:
-        key: CLOUD_API_KEY; None where the provider's own library is to look for credentials.
-        base_url: CLOUD_BASE_URL without a slash at its end; None for the provider's own.
+        key: CLOUD_API_KEY; None if the provider's own library looks for credentials.
+        base_url: CLOUD_BASE_URL without a trailing slash; None for the provider's own.
         timeout_s: for one search.
-        http: for requests; its owner closes it.
+        http: client for requests; its owner closes it.
     """
 
     key: str | None = field(repr=False)
@@ -37,7 +37,7 @@ class Access:
     http: Client
 
     def needed_key(self) -> str:
-        """The key.
+        """Return the key.
 
         Raises:
             ValueError: there is none.
@@ -47,10 +47,10 @@ class Access:
         return self.key
 
     def key_pair(self) -> tuple[str, str]:
-        """The two halves of a key of the form ID:SECRET.
+        """Return the two halves of a key of the form ID:SECRET.
 
         Raises:
-            ValueError: it has no such form.
+            ValueError: it has another form.
         """
         id, _, secret = self.needed_key().partition(":")
         if not id or not secret:
@@ -59,13 +59,13 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """One question to a provider.
+class CloudQuery:
+    """One search at a provider.
 
     Attributes:
-        limit: most hits wanted, 1 to the provider's `most`.
-        filter: in the provider's own language, made by its `spell` and `join`; None to apply none.
-        checked: the answers will be held against a filter, of which that may be a part.
+        limit: maximum number of hits, 1 to the provider's `most`.
+        filter: in the provider's language, made by its `spell` and `join`; None for no filter.
+        checked: results will be checked against the full filter, of which `filter` may be a part.
     """
 
     text: str
@@ -74,45 +74,48 @@ class Search:
     checked: bool = False
 
 
-class Provider(ABC):
+class CloudProvider(ABC):
     """One knowledge base at a provider.
 
     Attributes:
-        most: most hits of one search.
+        most: maximum number of hits of one search.
     """
 
     most: int
 
     @abstractmethod
-    async def find(self, search: Search) -> list[Found]:
-        """What it found, with the metadata as it is stored there.
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """Return the results, with metadata as stored at the provider.
 
         Raises:
-            Refused: it answered with an error; the status is that of HTTP which says the same.
+            Refused: the provider answered with an error. The status is HTTP's, or the equivalent of the provider's
+                error code.
             Unavailable: it did not answer.
-            BadRequest: what it answers cannot be held against a filter.
+            BadRequest: its results cannot be checked against a filter.
         """
 
     @staticmethod
-    def spell(condition: Condition) -> Any:
-        """A condition in the provider's language; None where that does not have it."""
+    def spell(condition: FieldComparison) -> Any:
+        """Return a condition in the provider's language; None if the language cannot express it."""
         return None
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[Any]) -> Any:
-        """Two or more filters as one that is not narrower; None where there is none such."""
+        """Join two or more filters into one that is not narrower than their conjunction or disjunction; None if
+        impossible.
+        """
         return None
 
     async def aclose(self) -> None:
-        """Let go of what it holds beside the HTTP client of its `Access`."""
+        """Release resources other than the HTTP client of its `Access`."""
         return
 
 
 def names(rest: str, count: int) -> list[str]:
-    """The parts of a setting between slashes.
+    """Split a setting at slashes.
 
     Raises:
-        ValueError: there are more or fewer of them, or one is empty.
+        ValueError: it has another number of parts, or an empty part.
     """
     parts = rest.split("/")
     if len(parts) != count or not all(part.strip() for part in parts):
@@ -121,10 +124,10 @@ def names(rest: str, count: int) -> list[str]:
 
 
 def web_address(url: str) -> str:
-    """An address that requests can be sent to, without a slash at its end.
+    """Return a valid request address without a trailing slash.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a web address, or contains a password or a query.
     """
     try:
         parts = urlsplit(url)
@@ -138,12 +141,12 @@ def web_address(url: str) -> str:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The object; an empty one for anything else."""
+    """Return the object; an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def name_of(*values: object) -> str | None:
-    """The first that can name something."""
+    """Return the first value that can be a name, as text; None if there is none."""
     for value in values:
         if isinstance(value, str) and value.strip():
             return value
@@ -153,12 +156,12 @@ def name_of(*values: object) -> str | None:
 
 
 def link_of(metadata: Mapping[str, Any]) -> str | None:
-    """The web address that metadata names."""
+    """Return the first web address in the usual metadata keys; None if there is none."""
     return next((link for key in _LINK_KEYS if (link := address(metadata.get(key)))), None)
 
 
 def passage_of(stored: Mapping[str, Any]) -> str:
-    """The text of a record whose fields are the knowledge base's own: its content, or else all it says."""
+    """Return the text of a record with custom fields: its content field, or else all of its fields."""
     for key in _TEXT_KEYS:
         if text := cleaned(stored.get(key)):
             return text
@@ -168,7 +171,7 @@ def passage_of(stored: Mapping[str, Any]) -> str:
 
 
 def bounded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that can be shown, stored and sent: cleaned, without nulls, and no more of it than one can read."""
+    """Return metadata that can be shown, stored and sent: cleaned, without nulls, limited in size."""
     kept: dict[str, Any] = {}
     left = _MOST_METADATA
     for key, value in islice(metadata.items(), _MOST_KEYS):

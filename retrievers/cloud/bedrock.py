@@ -1,6 +1,6 @@
 """A knowledge base of Amazon Bedrock: `bedrock:REGION/KB_ID`, through boto3.
 
-CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY; without it boto3 looks where AWS keeps credentials.
+CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY. Without it, boto3 looks for AWS credentials in the usual places.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from threading import Lock, local
 from typing import Any, Literal
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, mapping, name_of, names, passage_of
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused, Send
-from retrievers.http.found import Found, cleaned, number, part, records
+from retrievers.http.client import ProviderRefusal, Send
+from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = ("bedrock:REGION/KB_ID",)
 _THREADS = 8
@@ -35,12 +35,12 @@ _LONGEST_KEY = 100
 
 
 @dataclass(slots=True)
-class KnowledgeBase(Provider):
+class BedrockKnowledgeBase(CloudProvider):
     access: Access
     region: str
     id: str
     most: int = 100
-    # Threads of its own: those that wait for a slow answer must not be missing elsewhere.
+    # Threads of its own, so that slow answers do not block the common threads.
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_THREADS, "bedrock"), init=False, repr=False
     )
@@ -48,8 +48,8 @@ class KnowledgeBase(Provider):
     _client: Any = field(default=None, init=False, repr=False)
     _sending: local = field(default_factory=local, init=False, repr=False)
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`."""
         settings: dict[str, Any] = {"numberOfResults": search.limit}
         if search.filter is not None:
             settings["filter"] = search.filter
@@ -57,12 +57,12 @@ class KnowledgeBase(Provider):
         send = self.access.http.sender(self.access.timeout_s)
         answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
         if not isinstance(part(answer, "retrievalResults"), list):
-            # The library takes what it cannot read for an empty answer.
+            # The library turns an answer that it cannot read into an empty one.
             raise Unavailable(SOURCE, "its answer has no results")
         return [_found(one) for one in records(answer["retrievalResults"])]
 
     async def aclose(self) -> None:
-        """Let go of the threads. One that still waits for an answer ends by its timeout."""
+        """Release the threads. A thread that still waits for an answer ends by its timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()
@@ -83,13 +83,13 @@ class KnowledgeBase(Provider):
         except errors.ClientError as error:
             raise _refused(error.response) from None
         except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError):
-            raise Refused(SOURCE, "there are no AWS credentials", 401) from None
+            raise ProviderRefusal(SOURCE, "there are no AWS credentials", 401) from None
         except errors.ParamValidationError as error:
-            raise Refused(SOURCE, str(error), 400) from None
+            raise ProviderRefusal(SOURCE, str(error), 400) from None
         except Unavailable:
             raise
-        except Exception as error:  # the library and its parsers raise types of their own
-            # Its text may hold the address.
+        except Exception as error:  # the library and its parsers raise exception types of their own
+            # The message may contain the address.
             raise Unavailable(SOURCE, f"the connection failed ({type(error).__name__})") from None
 
     def _opened(self, boto3: Any) -> Any:
@@ -99,9 +99,9 @@ class KnowledgeBase(Provider):
             return self._client
 
     def _sent(self, request: Any, **_: Any) -> Any:
-        """The answer to a signed request. What a handler of `before-send` returns, the library reads as its own.
+        """Send a signed request. The library uses the return value of a `before-send` handler as the answer.
 
-        Its own client would read for as long as a byte comes, in a thread that nobody can end.
+        The library's own client would read as long as bytes arrive, in a thread that cannot be cancelled.
         """
         awsrequest = importlib.import_module("botocore.awsrequest")
         answer = self._sending.send(request.method, request.url, dict(request.headers), request.body)
@@ -120,7 +120,7 @@ class KnowledgeBase(Provider):
         return client
 
     @staticmethod
-    def spell(condition: Condition) -> dict[str, Any] | None:
+    def spell(condition: FieldComparison) -> dict[str, Any] | None:
         if len(condition.key) > _LONGEST_KEY:
             return None
         value = list(condition.value) if condition.op == "in" else condition.value
@@ -133,7 +133,7 @@ class KnowledgeBase(Provider):
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A body as botocore reads it."""
+    """A body in the form that botocore reads."""
 
     body: bytes
 
@@ -141,21 +141,21 @@ class _Raw:
         yield self.body
 
 
-def _refused(response: Any) -> Refused:
+def _refused(response: Any) -> ProviderRefusal:
     status = part(response, "ResponseMetadata", "HTTPStatusCode")
     code, said = part(response, "Error", "Code"), part(response, "Error", "Message")
     wait_s = part(response, "ResponseMetadata", "HTTPHeaders", "retry-after")
     seconds = float(wait_s) if isinstance(wait_s, str) and wait_s.isdecimal() else None
-    return Refused(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
+    return ProviderRefusal(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
 
 
-def _found(result: Any) -> Found:
+def _found(result: Any) -> ProviderHit:
     metadata, content, location = (mapping(result.get(key)) for key in ("metadata", "content", "location"))
     row = {str(one.get("columnName")): one.get("columnValue") for one in records(content.get("row"))}
-    # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten more of that kind.
+    # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten similar types.
     place = next((mapping(one) for one in location.values() if isinstance(one, dict)), mapping(None))
     where = name_of(place.get("url"), place.get("uri"), place.get("id"))
-    return Found(
+    return ProviderHit(
         text=cleaned(content.get("text")) or passage_of(row),
         title=name_of(metadata.get("title")) or (where or "").rstrip("/").rpartition("/")[2],
         url=where,
@@ -165,13 +165,13 @@ def _found(result: Any) -> Found:
     )
 
 
-def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
-    """The knowledge base of that id.
+def knowledge_base(rest: str, access: Access) -> BedrockKnowledgeBase:
+    """Build the knowledge base with this id.
 
     Raises:
-        ValueError: the setting or its key cannot be.
+        ValueError: the setting or its key is invalid.
     """
     region, id = names(rest, 2)
     if access.key:
         access.key_pair()
-    return KnowledgeBase(access, region, id)
+    return BedrockKnowledgeBase(access, region, id)

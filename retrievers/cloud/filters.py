@@ -1,9 +1,9 @@
-"""Filters at a provider: what it can apply of one beforehand, and the check of all of it on what it answers.
+"""Filters at a provider: send the part that it can apply, and check the whole filter on its results.
 
-The check decides. What is sent only saves answers that would not pass it, so it must never be narrower than
-the filter. Three things are therefore never sent: negations and `exists`, since providers differ on documents
-that lack the field, and they leave out little; dates, which are stored as text, numbers or seconds; and the
-keys that name the document itself.
+The check decides. The part that is sent only saves results that would fail the check, so it must never be narrower than
+the filter. Three kinds of conditions are therefore never sent: negations and `exists`, since providers differ on
+documents that lack the field, and these conditions exclude little; dates, which are stored as text, numbers or seconds;
+and conditions on the keys that identify the document itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,16 +13,17 @@ from typing import Any, Literal
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
 from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
-from retrievers.http.found import Found, cleaned, part
+from retrievers.http.found import ProviderHit, cleaned, part
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A comparison that a provider may know.
+class FieldComparison:
+    """A comparison that a provider may support.
 
     Attributes:
-        op: `has` on a list that must hold the value; the others on a single value. The order is that of numbers.
-        value: a tuple for `in`, of one type.
+        op: `has` for a list that must contain the value; the others for a single value. Order comparisons are on
+            numbers.
+        value: a tuple for `in`, with members of one type.
     """
 
     op: Literal["eq", "gt", "gte", "lt", "lte", "in", "contains", "prefix", "has"]
@@ -33,16 +34,16 @@ class Condition:
 def sendable(
     wanted: Filter | None,
     fields: Mapping[str, Field],
-    spell: Callable[[Condition], Any],
+    spell: Callable[[FieldComparison], Any],
     join: Callable[[Literal["and", "or"], list[Any]], Any],
 ) -> Any:
-    """As much of a filter as a provider can apply; None when that is nothing.
+    """Return the part of a filter that a provider can apply; None if there is none.
 
     Args:
-        fields: those that the filter names.
+        fields: the fields that the filter names.
         spell, join: of the provider, see `Provider`.
     Returns:
-        A filter that every document passes which satisfies the one wanted.
+        A filter that every document satisfies which satisfies `wanted`.
     """
     match wanted:
         case And(parts):
@@ -67,25 +68,25 @@ def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal
     return join(how, known)
 
 
-def _condition(wanted: Compare, field: Field) -> Condition | None:
-    """The comparison as providers understand it; None for what they do not, or not alike."""
+def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
+    """Convert a comparison to a condition that providers interpret alike; None if they do not."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None
     if field.type == "list":
-        return Condition("has", key, value) if op in ("eq", "contains") else None
+        return FieldComparison("has", key, value) if op in ("eq", "contains") else None
     if op == "eq" or (op == "in" and field.item != "boolean"):
-        return Condition(op, key, value)
+        return FieldComparison(op, key, value)
     if op in ("gt", "gte", "lt", "lte") and field.item == "number":
-        return Condition(op, key, value)
-    return Condition(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
+        return FieldComparison(op, key, value)
+    return FieldComparison(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
 
 
-def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool:
-    """Whether an answer satisfies a filter by the metadata that came with it.
+def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
+    """Return whether a result's metadata satisfies a filter.
 
-    An answer that cannot be judged is left out: with a value that is not of its field's type, or without what every
-    document has, such as a language.
+    False for a result that cannot be checked: a value does not have its field's type, or a field that every document
+    has, such as the language, is missing.
     """
     keys = keys_of(wanted)
     own = {"id": found.id, "title": cleaned(found.title) or None}
@@ -100,7 +101,7 @@ def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool
 
 
 def _stored(metadata: Mapping[str, Any], key: str, otherwise: Scalar | None) -> Any:
-    """The value of a key, which may be a path of keys between dots."""
+    """Return the value of a key, or of a path of keys joined by dots."""
     stored = metadata.get(key)
     if stored is None and "." in key:
         stored = part(metadata, *key.split("."))

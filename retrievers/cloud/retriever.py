@@ -1,4 +1,4 @@
-"""The retriever over one knowledge base of any provider, and how it comes from the settings."""
+"""The retriever over one knowledge base of any provider, built from the settings."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -7,12 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, bounded, web_address
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, bounded, web_address
 from retrievers.cloud.filters import satisfies, sendable
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.client import Client, Refused
-from retrievers.http.found import Found, address, cleaned, hits_of
+from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.found import ProviderHit, address, cleaned, hits_of
 from retrievers.ingest.clean import one_line
 from retrievers.postgres.catalogue import filterable
 
@@ -33,10 +33,10 @@ class Cloud:
     """The retriever over one knowledge base.
 
     Args:
-        secrets: what no error may repeat.
+        secrets: strings that no error may contain.
     """
 
-    provider: Provider
+    provider: CloudProvider
     http: Client
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
@@ -46,23 +46,23 @@ class Cloud:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by the provider's score, whatever that is; see `Retriever.search`.
+        """Return hits by the provider's score, whatever its scale; see `Retriever.search`.
 
         Raises:
-            Unavailable: the provider cannot be asked now, or not with this key or name.
-            BadRequest: it does not take the filter, or answers nothing the filter could be held against.
+            Unavailable: the provider cannot be reached now, or not with this key or name.
+            BadRequest: the provider refuses the filter, or its results cannot be checked against it.
         """
         text = cleaned(query.text)
         if not text:
             return []
         fields = filterable(query.scope) if query.filter else {}
         sent = sendable(query.filter, fields, self.provider.spell, self.provider.join)
-        # Of what it finds, some may have to be left out.
+        # With a filter, some results may be dropped, so ask for as many as possible.
         limit = self.provider.most if query.filter else min(query.limit, self.provider.most)
         try:
-            found = await self.provider.find(Search(text, limit, sent, checked=query.filter is not None))
-        except Refused as error:
-            # Without its cause: that may repeat a key.
+            found = await self.provider.find(CloudQuery(text, limit, sent, checked=query.filter is not None))
+        except ProviderRefusal as error:
+            # Raised without its cause, which may contain a key.
             raise self._meant(error, filtered=sent is not None) from None
         except Unavailable as error:
             raise Unavailable(SOURCE, self._clean(error.reason), retry_after_s=error.retry_after_s) from None
@@ -75,8 +75,8 @@ class Cloud:
         await self.provider.aclose()
         await self.http.aclose()
 
-    def _meant(self, error: Refused, *, filtered: bool) -> RetrievalError:
-        """What an error answer means to whoever reads it."""
+    def _meant(self, error: ProviderRefusal, *, filtered: bool) -> RetrievalError:
+        """Convert the provider's error to one that tells the user what to do."""
         reason = self._clean(error.reason)
         if error.status in (400, 422) and filtered:
             return BadRequest(f"{SOURCE} does not take the filter: {reason}", where="filter")
@@ -86,7 +86,7 @@ class Cloud:
             reason = f"there is no such knowledge base, correct CLOUD or CLOUD_BASE_URL ({reason})"
         if error.status == 429:
             reason = f"its limit is reached ({reason})"
-        return Refused(SOURCE, reason, error.status, retry_after_s=error.retry_after_s)
+        return ProviderRefusal(SOURCE, reason, error.status, retry_after_s=error.retry_after_s)
 
     def _clean(self, reason: str) -> str:
         for secret in self.secrets:
@@ -95,7 +95,7 @@ class Cloud:
 
 
 def open_cloud(options: Mapping[str, Any]) -> Cloud:
-    """The knowledge base of the settings, of which CLOUD is set; see `retrievers.cloud.build`."""
+    """Build the knowledge base. CLOUD must be set; see `retrievers.cloud.build`."""
     name, _, rest = options["cloud"].strip().partition(":")
     provider = _PROVIDERS.get(name)
     if provider is None:
@@ -106,14 +106,14 @@ def open_cloud(options: Mapping[str, Any]) -> Cloud:
     try:
         base_url = web_address(stated) if stated else None
         access = Access(key, base_url, float(options.get("source_timeout_s", 3.0)), http)
-        knowledge_base: Callable[[str, Access], Provider] = provider.knowledge_base
+        knowledge_base: Callable[[str, Access], CloudProvider] = provider.knowledge_base
         return Cloud(knowledge_base(rest, access), http, _secrets(key))
     except ValueError as error:
         raise _unusable(f"{name} cannot be used: {error}", provider.FORMS) from None
 
 
-def _presentable(found: Found) -> Found:
-    """With bounded metadata, and with a name that its place among the answers has no part in."""
+def _presentable(found: ProviderHit) -> ProviderHit:
+    """Limit the metadata, and give the result an id that does not depend on its position."""
     text = cleaned(found.text)
     id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
     return replace(found, text=text, id=id, metadata=bounded(found.metadata))
@@ -124,7 +124,7 @@ def _unusable(reason: str, forms: tuple[str, ...]) -> BadRequest:
 
 
 def _secrets(key: str | None) -> tuple[str, ...]:
-    """The key, and the half of it that is secret; the longer one first, so that nothing of it is left."""
+    """Return the key and its secret half, longer one first, so that masking leaves no part of it."""
     if not key:
         return ()
     secret = key.partition(":")[2]

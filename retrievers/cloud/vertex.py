@@ -1,6 +1,6 @@
 """A data store of Vertex AI Search: `vertex:PROJECT/LOCATION/STORE`.
 
-CLOUD_API_KEY is a bearer token; without it google-auth looks where Google keeps credentials.
+CLOUD_API_KEY is a bearer token. Without it, google-auth looks for Google's credentials in the usual places.
 """
 
 import asyncio
@@ -12,31 +12,41 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import (
+    SOURCE,
+    Access,
+    CloudProvider,
+    CloudQuery,
+    link_of,
+    mapping,
+    name_of,
+    names,
+    passage_of,
+)
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused, Send
-from retrievers.http.found import Found, address, cleaned, part, records
+from retrievers.http.client import ProviderRefusal, Send
+from retrievers.http.found import ProviderHit, address, cleaned, part, records
 
 FORMS = ("vertex:PROJECT/LOCATION/STORE",)
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _SEGMENTS = 3
-"""Most passages of one document."""
+"""Maximum number of passages of one document."""
 
 
 @dataclass(slots=True)
-class DataStore(Provider):
+class DataStore(CloudProvider):
     access: Access
     url: str
     most: int = 100
     _credentials: Any = field(default=None, init=False, repr=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. It gives no scores: the order is its own."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`. Results have no scores; their order is the provider's."""
         body: dict[str, Any] = {
             "query": search.text,
             "pageSize": search.limit,
@@ -51,7 +61,7 @@ class DataStore(Provider):
         answer = await self.access.http.json(
             "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
         )
-        # Without hits the list is left out.
+        # An answer without hits has no list.
         if not isinstance(answer, dict):
             raise Unavailable(SOURCE, "its answer is of no known form")
         return [one for result in records(answer.get("results")) for one in _found(mapping(result.get("document")))]
@@ -84,12 +94,12 @@ class DataStore(Provider):
         except errors.TransportError as error:
             raise Unavailable(SOURCE, f"there is no token: {error}") from None
         except errors.GoogleAuthError as error:
-            raise Refused(
+            raise ProviderRefusal(
                 SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
             ) from None
 
     @staticmethod
-    def spell(condition: Condition) -> str | None:
+    def spell(condition: FieldComparison) -> str | None:
         key, op, value = condition.key, condition.op, condition.value
         values = value if op == "in" else (value,)
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
@@ -109,15 +119,15 @@ class DataStore(Provider):
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """An answer as google-auth reads it."""
+    """An answer in the form that google-auth reads."""
 
     status: int
     headers: Mapping[str, str]
     data: bytes
 
 
-def _found(document: Any) -> list[Found]:
-    """The passages of one document; a record of a structured store is one by itself."""
+def _found(document: Any) -> list[ProviderHit]:
+    """Return the passages of one document. A record of a structured store is one passage."""
     stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
     segments = [cleaned(one.get("content")) for one in records(derived.get("extractive_segments"))]
     shown = [one for one in records(derived.get("snippets")) if one.get("snippet_status") == "SUCCESS"]
@@ -127,14 +137,14 @@ def _found(document: Any) -> list[Found]:
     url = address(link) or link_of(stored)
     title = name_of(derived.get("title"), stored.get("title")) or ""
     id = name_of(document.get("id"), link)
-    return [Found(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
+    return [ProviderHit(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
 
 
 def knowledge_base(rest: str, access: Access) -> DataStore:
-    """The data store of that name.
+    """Build the data store with this name.
 
     Raises:
-        ValueError: the setting cannot be.
+        ValueError: the setting is invalid.
     """
     project, location, store = (quote(one, safe="") for one in names(rest, 3))
     host = "discoveryengine.googleapis.com"

@@ -1,1 +1,1 @@
-"""What every retriever shares: types, errors and the filter grammar. Nothing here knows a database."""
+"""Types, errors and the filter grammar that all retrievers share. Nothing in this package knows a database."""

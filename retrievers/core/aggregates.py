@@ -1,14 +1,15 @@
-"""Questions over metadata that documents themselves do not answer: counts, sums, extremes, groups.
+"""Aggregates over document metadata: counts, sums, extremes, groups. Reads them from JSON and checks them.
 
     {"op": "count|list|sum|avg|median|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
      "at_most": N|null, "over": "avg|median|min|max"|null}
 
-An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month`, `year_month`, `year_quarter` or `number` of one:
-`len(authors)`, `year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` and
-`year_quarter` texts such as "2024-05" and "2024-Q2", `number` the first number of a text: 1164.25 of "EUR 1,164.25".
-The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
+An EXPRESSION is a field or a function of a field: `len`, `year`, `half`, `quarter`, `month`, `year_month`,
+`year_quarter` or `number`, for example `len(authors)` or `year(created)`. `half`, `quarter` and `month` range from 1 to
+2, 4 and 12 and ignore the year. `year_month` and `year_quarter` are texts such as "2024-05" and "2024-Q2". `number` is
+the first number in a text: 1164.25 for "EUR 1,164.25". The FILTER may also compare the length of a list as a number:
+{"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re
@@ -47,7 +48,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A field, or a function of one: `len` of any (0 when absent), `number` of texts, the others of dates."""
+    """A field or a function of a field: `len` of any field (0 if absent), `number` of a text, the others of a date."""
 
     field: str
     function: Function | None = None
@@ -58,21 +59,23 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One calculation over the documents a filter leaves.
+    """One calculation over the documents that satisfy a filter.
 
     Attributes:
-        op: `count` documents; `list` them; `sum`, `avg`, `median`, `min`, `max` of `of`; `share` of them, in percent,
-            that satisfy `where`; `difference` between two groups, the first minus the second, in count or in the sum of
-            `of`; with an `order` the larger minus the smaller.
-        of: what is summed, averaged or compared; for `count` the field whose distinct values are counted; for
-            `list` what documents are ordered by.
-        group_by: one row per value; a document counts for every member of a list field.
-        order, limit: by the calculated value of groups, or by `of` for `list`.
-        between: for `difference` the two values of `group_by`; otherwise the only groups wanted.
-        show: for `list`: what is shown beside the id.
-        ties: with `limit`: also those equal to the last one.
-        at_least, at_most: only groups of so many documents; of a `count` of values those that so many documents have.
-        over: one value of all groups instead of theirs: the average count of the years that there are.
+        op: `count` counts documents. `list` lists them. `sum`, `avg`, `median`, `min` and `max` aggregate `of`. `share`
+            is the percentage of documents that satisfy `where`. `difference` subtracts the second of two groups from
+            the first, in document count or in the sum of `of`; with an `order` it subtracts the smaller from the
+            larger.
+        of: expression to sum, average or compare. For `count`: the field whose distinct values are counted. For `list`:
+            the sort key of the documents.
+        group_by: one row per value. A document counts once for every member of a list field.
+        order, limit: sort direction and maximum number of rows, by the value of each group, or by `of` for `list`.
+        between: for `difference` the two values of `group_by`; otherwise the only groups to return.
+        show: for `list`: expressions to return beside the document id.
+        ties: with `limit`: also return the rows whose value equals that of the last row.
+        at_least, at_most: keep only groups with that many documents. For a `count` of values: count only values that
+            that many documents have.
+        over: aggregate the values of all groups into one, for example the average number of documents per year.
     """
 
     op: Op
@@ -91,10 +94,10 @@ class Aggregate:
 
 
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
-    """An expression over existing fields.
+    """Read an expression such as `year(created)` over existing fields.
 
     Raises:
-        BadRequest: an unknown field or function, or one that does not fit the field's type.
+        BadRequest: the field or function is unknown, or the function does not fit the field's type.
     """
     if not isinstance(text, str):
         raise BadRequest(f"{where}: an expression is text, such as year(created)", where=where)
@@ -120,16 +123,17 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
 
 
 def _lengths(fields: Mapping[str, Field]) -> dict[str, Field]:
-    """The lengths of the lists as fields of their own."""
+    """Return a number field `len(NAME)` for every list field."""
     names = (f"len({name})" for name, field in fields.items() if field.type == "list")
     return {name: Field(name, "number", "number") for name in names}
 
 
 def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
-    """The aggregate written as JSON values, checked against the fields.
+    """Read an aggregate from JSON values and check it against the fields.
 
     Raises:
-        BadRequest: it cannot be; the message says where and what would do.
+        BadRequest: the aggregate is malformed or does not fit the fields. The message names the key and the valid
+            values.
     """
     if not isinstance(data, Mapping):
         raise BadRequest("aggregate: an object is expected", where="aggregate")
@@ -190,7 +194,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
 
 
 def _check(made: Aggregate, fields: Mapping[str, Field]) -> None:
-    """Raises BadRequest where the parts of an aggregate do not go together."""
+    """Raise BadRequest if the keys of an aggregate contradict each other or a required key is missing."""
     op, of, over = made.op, made.of, made.over
     if op in ("sum", "avg", "median", "min", "max") and of is None:
         raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
@@ -224,7 +228,7 @@ def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
 
 
 def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
-    """The aggregate as JSON values; what `parse_aggregate` reads back."""
+    """Return the aggregate as JSON values that `parse_aggregate` reads back."""
     return {
         "op": aggregate.op,
         "of": None if aggregate.of is None else str(aggregate.of),

@@ -1,4 +1,4 @@
-"""Errors raised on purpose, split by what the caller does next."""
+"""Errors that are raised on purpose. The class tells the caller what to do next."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -7,9 +7,9 @@ from retrievers.core.secrets import without_credentials
 
 
 class RetrievalError(Exception):
-    """Base of every error a retriever or the store raises on purpose.
+    """Base of every error that a retriever or the store raises on purpose.
 
-    Its text is shown to callers, logged and kept with jobs: credentials of an address that it quotes are none of it.
+    The message is shown to callers, logged and stored with jobs, so credentials in quoted addresses are masked.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -17,7 +17,7 @@ class RetrievalError(Exception):
 
 
 class Unavailable(RetrievalError):
-    """A dependency is down, slow, too old or out of quota: try the fallback, or mend it."""
+    """A dependency is down, slow, outdated or out of quota. Use the fallback, or repair the dependency."""
 
     def __init__(self, source: str, reason: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{source} is unavailable: {reason}")
@@ -25,15 +25,15 @@ class Unavailable(RetrievalError):
 
 
 class TooCostly(Unavailable):
-    """This one query needs more than the source gives to any: that says nothing of the source."""
+    """This query needs more resources than the source grants any query. The source itself is healthy."""
 
 
 class BadRequest(RetrievalError):
-    """The caller asked for something that cannot be: tell them, do not retry.
+    """The request cannot be fulfilled. Tell the caller, do not retry.
 
     Attributes:
-        where: the part of the request at fault, as a dotted path ("filter.filters.0.key").
-        valid: what would have been accepted there, when that is a short list.
+        where: the invalid part of the request, as a dotted path ("filter.filters.0.key").
+        valid: the accepted values, if the list is short.
     """
 
     def __init__(self, message: str, *, where: str = "", valid: Iterable[str] = ()) -> None:
@@ -46,26 +46,26 @@ class BadFilter(BadRequest):
 
 
 class NotFound(BadRequest):
-    """Nothing of that name or id is visible to the tenant, whether or not another has it."""
+    """The tenant can see nothing of this name or id, even if another tenant owns it."""
 
 
 class UnknownCollection(NotFound):
-    """No collection of that name is visible to the tenant."""
+    """The tenant can see no collection of this name."""
 
 
 class BadDocument(BadRequest):
-    """One document cannot be stored; the others are not affected."""
+    """One document cannot be stored. Other documents are not affected."""
 
 
 class EmbedderMismatch(BadRequest):
-    """The collection was built with another embedder: vectors of two models never share an index."""
+    """The collection was built with another embedder. Vectors of two models never share an index."""
 
 
 class QuotaUsedUp(RetrievalError):
-    """The tenant has used what it may use in a day: come back when the day has ended.
+    """The tenant has used up its daily quota. Retry when the day has ended.
 
     Attributes:
-        ends_at: when that is.
+        ends_at: end of the day.
     """
 
     def __init__(self, message: str, ends_at: datetime) -> None:
@@ -74,12 +74,12 @@ class QuotaUsedUp(RetrievalError):
 
     @property
     def retry_after_s(self) -> float:
-        """Seconds until the day ends."""
+        """Seconds until the day ends, at least 0."""
         return max((self.ends_at - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def listing(names: Iterable[str], most: int = 12) -> str:
-    """Names for an error message: sorted, quoted, cut after `most`."""
+    """List names for an error message: sorted, quoted, at most `most` of them and the number of the rest."""
     ordered = sorted(set(names))
     shown = ", ".join(f'"{name}"' for name in ordered[:most])
     return (shown or "none") + (f" and {len(ordered) - most} more" if len(ordered) > most else "")

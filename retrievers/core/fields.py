@@ -1,8 +1,8 @@
-"""Metadata fields: their types, and the one normal form in which values are stored and compared.
+"""Metadata fields: their types, and the normal form in which field values are stored and compared.
 
-A document's metadata is kept as given for display; beside it stands this normal form, in which
-filters work: dates as ISO strings in UTC (a midnight as the bare date, so that plain string order is
-time order), nested objects flattened to dotted keys, nulls and empty strings left out.
+A document's metadata is kept as given for display. Filters use the normal form beside it: dates are ISO strings in UTC
+(midnight as the bare date, so that string order is time order), nested objects are flattened to dotted keys, nulls and
+empty strings are left out.
 """
 
 import math
@@ -24,7 +24,7 @@ MAX_KEYS = 256
 MAX_KEY_CHARACTERS = 128
 MAX_DEPTH = 5
 RESERVED: Mapping[str, ScalarType] = {"id": "string", "title": "string", "language": "string", "public": "boolean"}
-"""Keys every document answers to in a filter, unless its own metadata uses the name."""
+"""Keys that can be filtered by in every collection, unless a document's own metadata uses the name."""
 
 _LOOKS_LIKE_DATE = re.compile(r"\d{4,}-\d{1,2}-\d{1,2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.+))?", re.ASCII)
@@ -37,10 +37,10 @@ class Field:
 
     Attributes:
         item: type of the values; for a list, of its members.
-        separator: a list written as one string is split here ("2.6, 3.0" at ","), None for real lists.
-        declared: named in a schema file, not inferred.
-        aliases: other names of values, as a schema file gives them: value to names.
-        unit: of a number, as a schema file declares it ("kb"); None where nothing is declared.
+        separator: where to split a list that is written as one string ("2.6, 3.0" at ","); None for real lists.
+        declared: True if a schema file names the field, False if it was inferred.
+        aliases: other names of values from a schema file: value to names.
+        unit: unit of a number from a schema file ("kb"); None if none is declared.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Field:
     unit: str | None = None
 
     def holds_like(self, other: "Field") -> bool:
-        """Whether both store values alike: the rest of a field may change while there are documents."""
+        """Return whether both fields store values alike. Everything else can change while there are documents."""
         return (self.type, self.item, self.separator) == (other.type, other.item, other.separator)
 
 
 def parse_date(text: str) -> str:
-    """The normal form of an ISO 8601 date or date-time.
+    """Return the normal form of an ISO 8601 date or date-time.
 
     Returns:
-        "2025-07-01", or "2025-07-01T08:30:00" (UTC) when there is a time of day. A time without an
-        offset is taken as UTC.
+        "2025-07-01", or "2025-07-01T08:30:00" (UTC) if there is a time of day. A time without an offset is taken as
+        UTC.
     Raises:
         ValueError: not a date between years 1 and 9999.
     """
@@ -84,13 +84,13 @@ def parse_date(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The beginning of a text for a message: one line, printable, at most 40 characters."""
+    """Shorten a text for a message: one line of at most 40 printable characters."""
     line = "".join(character if character.isprintable() else " " for character in text[:41])
     return line if len(line) <= 40 else line[:39] + "…"
 
 
 def kind_of(value: object) -> ScalarType | None:
-    """The type a single JSON value seems to be of; None for what is no scalar."""
+    """Guess the type of a single JSON value. None for a value that is not a scalar."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -101,10 +101,11 @@ def kind_of(value: object) -> ScalarType | None:
 
 
 def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested objects as dotted keys; nulls, empty strings and empty lists left out; dates as strings.
+    """Flatten nested objects to dotted keys, turn dates into strings, drop nulls, empty strings and empty lists.
 
     Raises:
-        BadDocument: too many, too long or empty keys, objects nested too deeply, a value no JSON scalar.
+        BadDocument: too many keys, a key too long or empty, objects nested too deeply, or a value that is not a JSON
+            scalar.
     """
     flat: dict[str, Any] = {}
 
@@ -114,7 +115,7 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
                 raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
             for key, inner in value.items():
                 path = f"{prefix}.{key}" if depth else str(key)
-                # What holds nothing is left out below, whatever its key.
+                # An empty value is dropped below, so its key may be empty too.
                 visit(path, inner, depth + 1, named=named and bool(str(key).strip()))
             return
         if len(prefix) > MAX_KEY_CHARACTERS:
@@ -142,7 +143,7 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trimmed(value: Any) -> Any:
-    """A date as text, and text without white space around it; None when nothing is left."""
+    """Turn a date into text and strip white space. None if nothing is left."""
     if isinstance(value, date):
         value = value.isoformat()
     return value.strip() or None if isinstance(value, str) else value
@@ -164,7 +165,7 @@ def _check_scalar(key: str, value: Any) -> None:
 
 
 def is_finite(number: float) -> bool:
-    """Whether a number has a finite double near it."""
+    """Return whether the number can be represented as a finite double."""
     try:
         return math.isfinite(float(number))
     except OverflowError:
@@ -172,10 +173,10 @@ def is_finite(number: float) -> bool:
 
 
 def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
-    """Types of the fields seen in a sample of flattened metadata.
+    """Infer field types from a sample of flattened metadata.
 
-    A field is a date when every value looks like one: a value that then is none is the document's
-    fault, not the field's. Mixed kinds are strings.
+    A field is a date if every value in the sample looks like a date. If a later value does not, its document is
+    invalid; the field keeps its type. A field with mixed types is a string.
     """
     kinds: dict[str, set[ScalarType]] = {}
     lists: set[str] = set()
@@ -199,7 +200,10 @@ def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
 
 
 def _list_separator(texts: list[str]) -> str | None:
-    """The separator of lists written as text, when most parts also stand alone as whole values."""
+    """Return "," or ";" if the texts are lists written as text, else None.
+
+    At least two texts must contain the separator, and at least 60 % of their parts must also occur as whole values.
+    """
     alone = set(texts)
     for separator in (",", ";"):
         written = [text for text in texts if separator in text]
@@ -212,7 +216,7 @@ def _list_separator(texts: list[str]) -> str | None:
 
 
 def normalise(flat: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
-    """A document's flattened metadata in the form that filters work on.
+    """Return a document's flattened metadata in normal form.
 
     Raises:
         BadDocument: a value does not fit its field's type.
@@ -239,7 +243,7 @@ def _split(value: Any, separator: str | None) -> list[Any]:
 
 
 def _fit(field: Field, value: Any) -> Scalar:
-    """One value as its field's type."""
+    """Convert one value to its field's type."""
     if field.item == "date":
         try:
             return parse_date(value if isinstance(value, str) else str(value))
@@ -265,7 +269,7 @@ def _fit(field: Field, value: Any) -> Scalar:
 
 
 def _parse_number(text: str) -> int | float | None:
-    """The number in a text, written as JSON or Python would, without underscores or other scripts' digits."""
+    """Parse a number in JSON or Python notation. None for underscores, digits of other scripts, or no finite number."""
     found = _NUMBER.fullmatch(text.strip())
     if not found or not math.isfinite(float(text)):
         return None
@@ -273,7 +277,7 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
-    """Fields as the database keeps them."""
+    """Return the fields as JSON values, as the database stores them."""
     return {name: _to_stored(field) for name, field in fields.items()}
 
 
@@ -293,7 +297,7 @@ def _to_stored(field: Field) -> dict[str, Any]:
 
 
 def from_catalogue(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
-    """Fields as `to_catalogue` wrote them."""
+    """Read fields that `to_catalogue` wrote."""
     return {name: _from_stored(name, spec) for name, spec in catalogue.items()}
 
 

@@ -1,10 +1,10 @@
 """The filter grammar (OpenAI's vector-store filters, extended): read, check, match, compile.
 
-A filter has one meaning in two engines. `matches` is that meaning in Python; `to_jsonpath` compiles it
-to one PostgreSQL jsonpath, bound as a single parameter (`fields @@ %(filter)s`), so no value ever
-becomes part of a statement. Both work on the normal form of `retrievers.core.fields`, in which a field
-holds a list of values, possibly empty: a comparison holds when any of the values satisfies it, and
-`ne`, `nin` and `not` are exact opposites, so nothing is ever unknown.
+A filter has the same meaning in two engines: `matches` evaluates it in Python, `to_jsonpath` compiles it to a
+PostgreSQL jsonpath. The jsonpath is bound as one parameter (`fields @@ %(filter)s`), so no value becomes part of a
+statement. Both work on the normal form of `retrievers.core.fields`, where a field holds a list of values, possibly
+empty. A comparison is true if any of the values satisfies it. `ne`, `nin` and `not` are exact negations, so a result is
+never unknown.
 """
 
 import json
@@ -26,7 +26,7 @@ MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
 MAX_CHARACTERS = 200_000
-"""Of all values of an expression together."""
+"""Maximum number of characters of all values of a filter together."""
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _ORDER: Mapping[str, str] = {"eq": "==", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -66,16 +66,16 @@ Filter = Compare | And | Or | Not
 
 
 def parse(data: object, fields: Mapping[str, Field]) -> Filter:
-    """Read and check a filter expression.
+    """Read a filter from JSON and check it.
 
     Args:
-        data: the expression as decoded JSON.
+        data: the filter as decoded JSON.
         fields: the fields it may name.
     Returns:
         The filter, with dates in normal form.
     Raises:
-        BadFilter: malformed, too large, or naming a key, operator or value the fields do not have;
-            the message lists what is valid.
+        BadFilter: the filter is malformed or too large, or names an unknown key, operator or value. The message lists
+            the valid ones.
     """
     nodes = characters = 0
 
@@ -194,7 +194,7 @@ def _named(value: object) -> str:
 
 
 def to_json(wanted: Filter) -> dict[str, Any]:
-    """The expression in the grammar of `parse`."""
+    """Return the filter as JSON that `parse` reads back."""
     match wanted:
         case And(parts):
             return {"type": "and", "filters": [to_json(part) for part in parts]}
@@ -213,7 +213,7 @@ _IN_WORDS = {
 
 
 def in_words(expression: Mapping[str, Any]) -> str:
-    """A filter expression as a person reads it: `team = red and created >= 2024-01-01`. On one line."""
+    """Describe a filter expression on one line for people: `team = red and created >= 2024-01-01`."""
     kind = expression.get("type")
     if kind in ("and", "or"):
         inner = [in_words(part) for part in expression["filters"]]
@@ -231,7 +231,7 @@ def in_words(expression: Mapping[str, Any]) -> str:
 
 
 def keys_of(wanted: Filter) -> set[str]:
-    """Every field the filter names."""
+    """Return the names of all fields in the filter."""
     match wanted:
         case And(parts) | Or(parts):
             return set().union(*(keys_of(part) for part in parts))
@@ -242,7 +242,7 @@ def keys_of(wanted: Filter) -> set[str]:
 
 
 def matches(wanted: Filter, values: Values) -> bool:
-    """Whether a document with these normalised field values satisfies the filter."""
+    """Return whether a document with these normalised field values satisfies the filter."""
     match wanted:
         case And(parts):
             return all(matches(part, values) for part in parts)
@@ -276,12 +276,12 @@ def _same(one: Scalar, other: Scalar) -> bool:
 
 
 def _exact(value: Scalar) -> Any:
-    # 1e23 is 10^23 as JSON and in PostgreSQL; the nearest double is not.
+    # 1e23 is exactly 10^23 in JSON and in PostgreSQL, but the nearest double is not.
     return Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
 
 
 def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
-    # Text is compared by code point and never with a number, as PostgreSQL's jsonpath does.
+    # Text is compared by code point and never with a number, as in PostgreSQL's jsonpath.
     if isinstance(item, bool) or isinstance(value, bool) or isinstance(item, str) != isinstance(value, str):
         return False
     left, right = _exact(item), _exact(value)
@@ -293,10 +293,10 @@ def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
 
 
 def to_jsonpath(wanted: Filter) -> str:
-    """The filter as a jsonpath predicate over the document's normalised fields.
+    """Compile the filter to a jsonpath predicate over a document's normalised fields.
 
-    Every leaf is an `exists(...)`, which is true or false and never unknown, so the three-valued
-    logic of SQL cannot leak into `not`.
+    Every leaf is an `exists(...)`, which is true or false but never unknown, so SQL's three-valued logic cannot leak
+    into `not`.
     """
     match wanted:
         case And(parts):
@@ -322,7 +322,7 @@ def _field_jsonpath(op: Operator, path: str, value: Scalar | tuple[Scalar, ...])
         member = f"exists({path}[*] ? (@ == {_literal(value)}))"
         if not isinstance(value, str):
             return f"({member})"
-        # Members of a list are compared whole, a single text is searched.
+        # `contains` compares list members as a whole, but searches inside a single text.
         inside = f'exists({path} ? (@ like_regex {_quoted(value)} flag "q"))' if value else f"exists({path})"
         return f'(({path}.type() == "string" && {inside}) || ({path}.type() == "array" && {member}))'
     if op == "prefix":

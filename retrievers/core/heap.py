@@ -1,4 +1,4 @@
-"""How much freed memory a long-lived process keeps. Only the GNU C library can be told; elsewhere these do nothing."""
+"""Limit how much freed memory a long-lived process keeps. Works with the GNU C library only; elsewhere does nothing."""
 
 import ctypes
 from contextlib import suppress
@@ -11,18 +11,18 @@ _ARENAS = 2
 
 
 def return_freed_memory() -> None:
-    """Return large blocks to the system once they are freed, from now on.
+    """From now on, return large blocks to the system when they are freed.
 
-    By default the library raises the size from which a block is mapped on its own to that of the largest block freed
-    so far, up to 32 MiB, and gives every thread a heap of its own. A server that reads uploads of megabytes in
-    several threads then keeps a hundred megabytes of holes between small blocks.
+    By default the library raises the size from which a block gets its own mapping to the size of the largest block
+    freed so far, up to 32 MiB, and gives every thread its own heap. A server that reads uploads of megabytes in several
+    threads then keeps a hundred megabytes of holes between small blocks.
     """
     for parameter, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, _LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
         _call("mallopt", parameter, value)
 
 
 def trim() -> None:
-    """Return the free pages of every heap now."""
+    """Return the free pages of all heaps to the system now."""
     _call("malloc_trim", 0)
 
 

@@ -1,4 +1,4 @@
-"""Names of who reads: tenants, and their principals, which are users and groups such as "user:7" and "group:legal"."""
+"""Names of tenants and of their principals, which are users and groups such as "user:7" and "group:legal"."""
 
 import re
 from collections.abc import Iterable
@@ -8,25 +8,27 @@ from retrievers.core.types import EVERYTHING
 
 MAX_TENANT_CHARACTERS = 128
 MOST_PRINCIPALS = 500
-# In lists and headers they stand between commas; in a signed scope, on lines.
+# Lists and headers separate principals by commas, a signed scope by newlines.
 _PRINCIPAL = re.compile(r"[^\s,;*]{1,128}")
 
 
 def check_tenant(tenant: str) -> None:
-    """Raises:
-    BadRequest: no tenant has this name.
+    """Check the name of a tenant.
+
+    Raises:
+        BadRequest: it is empty, longer than 128 characters or not printable.
     """
     if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
         raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
 
 
 def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[str, ...]:
-    """The principals sorted, each once.
+    """Return the principals sorted and without duplicates.
 
     Args:
-        everything: whether "*" may stand in their place.
+        everything: accept "*" in place of principals.
     Raises:
-        BadRequest: there are too many, or one cannot be; what was said is not repeated.
+        BadRequest: there are too many, or one is invalid. The message does not repeat the input.
     """
     principals = tuple(sorted(set(said)))
     if everything and principals == EVERYTHING:

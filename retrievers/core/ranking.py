@@ -1,4 +1,4 @@
-"""Rankings: what has a score and an identity, best first."""
+"""Sort scored items, and blend the scores of several measures into one ranking."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter
@@ -8,16 +8,16 @@ from retrievers.core.types import ChunkId
 
 
 class Scored(Protocol):
-    """Something of a ranking."""
+    """An item of a ranking."""
 
     @property
     def id(self) -> ChunkId:
-        """Its identity, which breaks ties."""
+        """Identity of the item. It breaks ties."""
         ...
 
     @property
     def score(self) -> float:
-        """Its place: the higher the better."""
+        """Score of the item, higher is better."""
         ...
 
 
@@ -26,27 +26,28 @@ Key = TypeVar("Key", bound=Hashable)
 
 _SCORE = attrgetter("score")
 
-# Makes a named tuple at half the cost of calling its class; a question makes some 400. Nothing is checked: every field
-# must be given.
+# Creates a named tuple at half the cost of calling its class; a question creates some 400. It checks nothing, so every
+# field must be given.
 new_tuple = tuple.__new__
 
 
 def best_first(items: Iterable[Item]) -> list[Item]:
-    """The items by their scores, ties by id."""
+    """Sort by score, highest first, ties by id."""
     ordered = sorted(items, key=_SCORE, reverse=True)
     if len({item.score for item in ordered}) < len(ordered):
-        ordered.sort(key=lambda item: (-item.score, item.id))  # only where there are ties: it takes five times as long
+        # only if there are ties: this sort takes five times as long
+        ordered.sort(key=lambda item: (-item.score, item.id))
     return ordered
 
 
 def blended(measured: Mapping[str, Mapping[Key, float]], weights: Mapping[str, float]) -> list[tuple[Key, float]]:
-    """What several measures found, by the weighted sum of its scores, each brought to [0, 1] (min-max).
+    """Add the weighted scores of several measures, each scaled to [0, 1] (min-max).
 
     Args:
-        measured: scores by measure; a measure that found nothing leaves its weight to the others.
-        weights: share of each measure.
+        measured: scores by measure. The weight of a measure without scores is distributed among the others.
+        weights: weight of each measure.
     Returns:
-        Every key with its score, the highest first, ties by key.
+        Every key with its score, highest first, ties by key.
     """
     total = sum(weights[measure] for measure, found in measured.items() if found)
     scores: dict[Any, float] = {}

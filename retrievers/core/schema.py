@@ -1,4 +1,4 @@
-"""What a schema declares of a collection: its fields, the words for one of its documents, and what it holds."""
+"""The schema of a collection: its declared fields, the words for one of its documents, and its description."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
@@ -7,10 +7,10 @@ from retrievers.core.errors import BadDocument, listing
 from retrievers.core.fields import MAX_KEY_CHARACTERS, Field, FieldType, ScalarType, shown
 
 MAX_ALIASES = 1000
-"""Most other names of one field's values together."""
+"""Maximum number of aliases of one field, over all of its values."""
 MAX_ALIAS_CHARACTERS = 100
 MAX_RECORDS = 40
-"""Most words for a document."""
+"""Maximum number of words for a document."""
 MAX_RECORD_CHARACTERS = 60
 MAX_UNIT_CHARACTERS = 20
 MAX_DESCRIPTION_CHARACTERS = 1000
@@ -23,8 +23,8 @@ class Schema(dict[str, Field]):
     """The declared fields by name.
 
     Attributes:
-        records: what a document of the collection is called ("upload", "uploads", "上传"); None where nothing is said.
-        description: what the collection holds, "" to have a draft made; None where nothing is said.
+        records: words for a document of the collection ("upload", "uploads", "上传"); None if none are declared.
+        description: what the collection holds; "" to have a draft written; None if none is declared.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Schema(dict[str, Field]):
 
 
 def read_schema(data: object) -> Schema:
-    """The schema in the JSON value of a file or a request.
+    """Read a schema from the JSON value of a file or a request.
 
     Args:
         data: `{"fields": {"published": "date", "size": {"type": "number", "unit": "kb"}, "tags": {"type": "list",
-            "item": "string", "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}},
-            "records": ["upload", "uploads"], "description": "What customers sent in"}`; any key may be left out.
+            "item": "string", "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}}, "records":
+            ["upload", "uploads"], "description": "What customers sent in"}`; any key may be left out.
     Raises:
-        BadDocument: not of that form.
+        BadDocument: the value has another form.
     """
     if not isinstance(data, Mapping) or not data.keys() & {"fields", "records", "description"}:
         raise BadDocument(_FORM)
@@ -59,10 +59,10 @@ def read_schema(data: object) -> Schema:
 
 
 def read_description(given: object) -> str:
-    """The description of a collection, on one line.
+    """Return the description of a collection as one line.
 
     Raises:
-        BadDocument: it is no text, too long, or holds what cannot be printed.
+        BadDocument: it is not text, too long, or contains characters that cannot be printed.
     """
     text = " ".join(given.split()) if isinstance(given, str) else None
     if text is None or not text.isprintable() or len(text) > MAX_DESCRIPTION_CHARACTERS:
@@ -71,8 +71,10 @@ def read_description(given: object) -> str:
 
 
 def _read_records(given: object) -> tuple[str, ...]:
-    """Raises:
-    BadDocument: they are no list of words, too many or too long.
+    """Return the words for a document, without duplicates.
+
+    Raises:
+        BadDocument: not a list of words, too many or too long.
     """
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
         raise BadDocument('schema: records must be a list of words for a document, such as ["upload", "uploads"]')
@@ -118,8 +120,10 @@ def _read_field(name: str, given: object) -> Field:
 
 
 def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
-    """Raises:
-    BadDocument: it is no short text, or of what is no number.
+    """Return the unit of a number field, None if none is given.
+
+    Raises:
+        BadDocument: the unit is not a short text, or the field is not a number.
     """
     if given is None:
         return None
@@ -131,10 +135,10 @@ def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
 
 
 def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
-    """Value to its other names. A value that no document has is fine: documents may come later.
+    """Return the aliases of each value. No document needs to have the value yet.
 
     Raises:
-        BadDocument: not of that form, too many or too long, or one name for two values.
+        BadDocument: the aliases have another form, are too many or too long, or one alias stands for two values.
     """
     where = f'schema field "{field}": aliases'
     if not isinstance(given, Mapping):
@@ -142,7 +146,7 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
     if given and item not in ("string", "boolean"):
         raise BadDocument(f"{where} are for text and true/false, and this is a {item}")
     aliases: dict[str, tuple[str, ...]] = {}
-    # Who uses a name, and what it stands for.
+    # Maps each name in use to the value it stands for.
     meant = {_alias_key(str(value)): str(value) for value in given}
     for value, names in given.items():
         if item == "boolean" and value not in ("true", "false"):

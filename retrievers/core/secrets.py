@@ -1,4 +1,4 @@
-"""Credentials in texts: in addresses (user, password, keys among the parameters) and in connection strings."""
+"""Find and mask credentials in texts: in addresses (user, password, keys in parameters) and in connection strings."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ HIDDEN = "***"
 _WORDS = (
     "key|token|secret|password|passwd|passphrase|pwd|pass|signature|sig|auth|authorization|credentials?|jwt|bearer|code"
 )
-# Parameters such as ?key=, &access_token= and &X-Amz-Signature=, and none such as ?keyword= and ?author=.
+# Matches parameters such as ?key=, &access_token= and &X-Amz-Signature=, but not ?keyword= or ?author=.
 _PARAMETER = (
     rf"[?&;](?:[\w.-]*[-_.])?(?:api|access|secret|private|auth|account|client|user|ssl|subscription)?(?:{_WORDS})="
 )
@@ -19,14 +19,14 @@ _CREDENTIALS = re.compile(
 
 
 def without_credentials(text: str) -> str:
-    """The text with `***` in place of the credentials in its addresses."""
+    """Replace the credentials in a text's addresses by `***`."""
     return _CREDENTIALS.sub(lambda found: f"{found['before'] or found['name']}{HIDDEN}", text)
 
 
 def credentials_in(text: str) -> Iterator[str]:
-    """Passwords and keys in a text's addresses, as they are written and as they are meant.
+    """Yield the passwords and keys in a text's addresses, both as written and percent-decoded.
 
-    A user without a password is none, but where it stands for a key: in an address of the web.
+    A user name without a password counts only in a web address, where it may be an API key.
     """
     for found in _CREDENTIALS.finditer(text):
         user, _, password = (found["user"] or "").partition(":")

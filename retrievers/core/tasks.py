@@ -1,4 +1,4 @@
-"""Work that may come to no end: bounded, or left to itself."""
+"""Wait for asynchronous work with a timeout, or cancel it without waiting for its end."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,14 +10,14 @@ _left: set[asyncio.Future[Any]] = set()
 
 
 async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
-    """What the work returns, if it does so in time.
+    """Return the result of the work if it ends in time.
 
-    Work that is late, or whose caller leaves, is cancelled and not waited for: to end a query on a server
-    that does not answer takes the driver seconds.
+    If it is late, or the caller is cancelled, the work is cancelled and not waited for: a driver takes seconds to
+    cancel a query on a server that does not answer.
 
     Raises:
-        TimeoutError: it was late.
-        ConnectionAbortedError: it ended itself by a cancellation that nobody asked for.
+        TimeoutError: the work did not end in time.
+        ConnectionAbortedError: the work ended with a cancellation that nobody requested.
     """
     task = asyncio.ensure_future(work)
     in_time = False
@@ -29,15 +29,15 @@ async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     if not in_time:
         raise TimeoutError
     if task.cancelled():
-        # As it is, it would pass for a cancellation of the whole request.
+        # A plain CancelledError would look like a cancellation of the whole request.
         raise ConnectionAbortedError
     return task.result()
 
 
 def leave(task: asyncio.Future[Any]) -> None:
-    """Cancel a task whose result nobody will look at, without waiting for its end."""
+    """Cancel a task whose result is no longer needed, without waiting for its end."""
     task.cancel()
-    # The event loop holds tasks weakly.
+    # The event loop holds tasks only by weak references.
     _left.add(task)
     task.add_done_callback(_forget)
 
@@ -45,4 +45,4 @@ def leave(task: asyncio.Future[Any]) -> None:
 def _forget(task: asyncio.Future[Any]) -> None:
     _left.discard(task)
     if not task.cancelled():
-        task.exception()  # has been seen: it is too late to matter
+        task.exception()  # marks the exception as retrieved, so asyncio does not log it

@@ -14,14 +14,14 @@ PLATFORM = "0"
 
 
 EVERYTHING = ("*",)
-"""In place of principals: reads what has readers, whoever they are."""
+"""In place of principals: may read documents with any readers."""
 
 
 class Viewer(NamedTuple):
-    """On whose behalf something is read.
+    """The tenant and principals on whose behalf something is read.
 
     Attributes:
-        principals: users and groups of the tenant, sorted; without any, only what has no readers is seen.
+        principals: users and groups of the tenant, sorted. Empty: only documents without readers are visible.
     """
 
     tenant: str
@@ -29,25 +29,27 @@ class Viewer(NamedTuple):
 
     @classmethod
     def of(cls, who: "str | Viewer") -> "Viewer":
-        """A tenant by its name alone is without principals."""
+        """Return a viewer without principals for a tenant's name. Returns a viewer unchanged."""
         return cls(who) if isinstance(who, str) else who
 
     def sees_all_of(self, principals: Iterable[str]) -> bool:
-        """Whether everything that these principals see is seen."""
+        """Return whether this viewer sees everything that these principals see."""
         return self.principals == EVERYTHING or set(principals) <= set(self.principals)
 
     def erases(self, principals: tuple[str, ...]) -> bool:
-        """Whether what was asked as these principals may be erased, as the database has it (`signalbox.erases`)."""
+        """Return whether records made by these principals may be erased. Same rule as `signalbox.erases` in the
+        database.
+        """
         return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), EVERYTHING))
 
 
 def whole(tenant: str) -> Viewer:
-    """Who sees everything of a tenant: the operator, and ingestion."""
+    """Return a viewer that sees all documents of a tenant: the operator, and ingestion."""
     return Viewer(tenant, EVERYTHING)
 
 
 class ChunkId(NamedTuple):
-    """Identity of a chunk. Its order breaks ties between equal scores, so it holds no serial number."""
+    """Identity of a chunk. Its order breaks ties between equal scores, so it contains no serial number."""
 
     tenant: str
     collection: str
@@ -66,12 +68,11 @@ class Chunk:
     """Identity and text of one passage.
 
     Attributes:
-        start, end: the passage's place in its document's text, in characters, half-open.
+        start, end: position of the passage in its document's text, in characters, half-open.
         heading: titles of the sections around it, outermost first, joined by " > ".
         gap: the white space between it and the document's next passage.
-        metadata: the document's own, as it was given.
-        important, questions: the document's key terms and the questions it answers; only rerankers by words have
-            them read.
+        metadata: the document's metadata, as given.
+        important, questions: the document's key terms and the questions it answers. Loaded only for rerankers by words.
     """
 
     id: ChunkId
@@ -88,8 +89,8 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows that a source calculated, and the statement they came from."""
+class ResultTable:
+    """Rows that a source calculated, and the SQL statement that produced them."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -97,37 +98,37 @@ class Table:
 
 
 class Hit(NamedTuple):
-    """A chunk in one ranking, with that ranking's score.
+    """A chunk in one ranking, with its score in that ranking.
 
-    `chunk` is None until its text is read: searches in PostgreSQL return identities, and only the few
-    that survive fusion are read. Scores of different sources are not comparable. `table` is what the
-    source calculated, on the first of its hits. `parts` is what the score is made of, where a source
-    measures as others do: by the name of the source whose scores each can be compared with.
+    `chunk` is None until its text is loaded: PostgreSQL searches return identities, and only the few hits that survive
+    fusion are loaded. Scores of different sources are not comparable. `table` holds the rows that a source calculated,
+    on its first hit only. `parts` splits the score into components on the scales of other sources: source name to
+    score.
     """
 
     id: ChunkId
     score: float
     source: str
     chunk: Chunk | None = None
-    table: Table | None = None
+    table: ResultTable | None = None
     parts: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One collection as a search needs it.
+    """A collection as a search needs it.
 
     Attributes:
         number: its short number inside the database, also the prefix of its lexemes.
-        embedder: name of the embedder its vectors were made with, None while it holds none.
-        embedder_number: number of that embedder's index, None while it holds none.
-        mean_length: BM25's average chunk length in use, in words.
-        languages: how many documents were analysed as each language.
-        documents, chunks: what is stored, expired ones included.
-        version: raised by every change of the collection, but of its parts.
-        parts: number and version of those that are seen of its parts: the documents with the same readers each.
+        embedder: name of the embedder of its vectors, None if it has no vectors.
+        embedder_number: number of that embedder's index, None if it has no vectors.
+        mean_length: the average chunk length that BM25 uses, in words.
+        languages: number of documents analysed as each language.
+        documents, chunks: number of stored documents and chunks, including expired ones.
+        version: increases with every change of the collection, except changes inside its parts.
+        parts: number and version of each visible part. A part is the documents with the same readers.
         records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
-        description: what it holds, as somebody has said it; "" where nobody has.
+        description: a description of its content written by a person; "" if there is none.
     """
 
     number: int
@@ -149,17 +150,17 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """What a metadata field holds in a scope: the ground that filters read from a question stand on.
+    """Values of a metadata field in a scope. Filters read from a question are checked against them.
 
     Attributes:
-        values: text of each value, as it is filtered by, with the number of documents: all of them up to
-            1,000, beyond that the commonest. Empty for numbers and dates.
-        distinct: how many values there are.
-        documents: how many documents have the field.
-        low, high: the range of a number or a date (ISO 8601), None otherwise or when there is none.
-        aliases: other names of values, given in a schema file: alias to value.
-        spellings: values that differ in case, accents or punctuation alone, by what `text.folding.fold` makes
-            of them; only where there is more than one.
+        values: text of each value, as used in filters, with its number of documents. All values up to 1,000, beyond
+            that the most common. Empty for numbers and dates.
+        distinct: number of distinct values.
+        documents: number of documents that have the field.
+        low, high: range of a number or date (ISO 8601). None for other types and if there are no values.
+        aliases: other names of values from a schema file: alias to value.
+        spellings: values that differ only in case, accents or punctuation, by their form after `text.folding.fold`.
+            Only forms with more than one spelling.
     """
 
     field: Field
@@ -174,11 +175,11 @@ class FieldValues:
 
 @dataclass(frozen=True, slots=True)
 class FieldCatalogue:
-    """The fields of a scope with what they hold.
+    """The fields of a scope with their values.
 
     Attributes:
-        key: changes whenever the content does: what was derived from an older one is stale.
-        documents: how many documents the scope holds.
+        key: changes with the content. Anything derived from a catalogue with another key is stale.
+        documents: number of documents in the scope.
         records: words for a document that every collection of the scope declares.
     """
 
@@ -190,13 +191,14 @@ class FieldCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one request may read: the tenant, and the collections already resolved for it.
+    """What one request may read: the tenant, and the collections resolved for it.
 
     Attributes:
-        collections: of the database.
-        beside: what sources hold themselves, each as a collection whose number means nothing.
-        principals: as of `Viewer`.
-        changed: how often readers of the tenant's documents had changed when the collections were read.
+        collections: collections in the database.
+        beside: documents that sources hold themselves, as one collection per source. Its number has no meaning.
+        principals: as in `Viewer`.
+        changed: counter of changes to the readers of the tenant's documents, as of the time the collections were
+            loaded.
     """
 
     tenant: str
@@ -212,17 +214,17 @@ class Scope:
 
     @property
     def all(self) -> tuple[Collection, ...]:
-        """Everything that is searched."""
+        """All collections that are searched."""
         return (*self.collections, *self.beside)
 
     def only(self, names: Iterable[str]) -> "Scope":
-        """The scope with the collections of these names alone; what sources hold themselves stays."""
+        """Return the scope with only the named collections of the database. `beside` is kept."""
         wanted = frozenset(names)
         kept = tuple(one for one in self.collections if one.name in wanted)
         return self if len(kept) == len(self.collections) else dataclasses.replace(self, collections=kept)
 
     def allows(self, chunk: ChunkId) -> bool:
-        """Whether the chunk belongs to the tenant or to the platform. The database has checked before."""
+        """Return whether the chunk belongs to the tenant or the platform. A second check after the database's own."""
         return chunk.tenant in (self.tenant, PLATFORM)
 
 
@@ -232,10 +234,10 @@ class Query:
 
     Attributes:
         language: ISO 639-1 code of the text.
-        limit: most hits wanted.
-        gloss: the text in English, word by word, when it is Chinese and the documents hardly are; else empty.
-        aggregate: what a source over metadata is to calculate within the filter.
-        statement: SQL for such a source, written by a model or a person, and not trusted.
+        limit: maximum number of hits.
+        gloss: a word-by-word English translation of a Chinese text, if few of the documents are Chinese; else empty.
+        aggregate: calculation for a source over metadata, within the filter.
+        statement: SQL for such a source, written by a model or a person. Not trusted.
     """
 
     text: str
@@ -250,19 +252,19 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the router knows of a source.
+    """What the router knows about a source.
 
     Attributes:
-        good_for: in a line, also shown to a model that chooses.
-        kind: what it searches: the documents' texts, their metadata by calculation, or something outside.
-        examples: questions it is the right source for.
-        named: whether it is a `[sources.NAME]` of the settings.
-        part: whether it searches a part of what other sources search: then it is asked only where it was chosen.
-        world: whether it is for questions about the world.
-        top_k: most hits of one search; None for as many as are asked for.
-        min_relevance: its hits with a lower relevance are left out, 0 to 1.
-        timeout_s: for one search; the settings' when None.
-        cost: of one search, in US dollars.
+        good_for: a one-line description, also shown to a model that chooses sources.
+        kind: what it searches: the text of documents, their metadata (by calculation), or something outside.
+        examples: questions that it is the right source for.
+        named: True for a `[sources.NAME]` of the settings.
+        part: True if it searches a subset of what other sources search. It is then used only if it was chosen.
+        world: True if it answers questions about the world.
+        top_k: maximum number of hits of one search; None for the number requested.
+        min_relevance: hits with a lower relevance are dropped, 0 to 1.
+        timeout_s: time limit of one search, in seconds; None for the setting's.
+        cost: cost of one search, in US dollars.
     """
 
     name: str
@@ -279,71 +281,74 @@ class Card:
 
     @property
     def is_metered(self) -> bool:
-        """Whether its searches are counted, since they may be paid for."""
+        """Whether its searches count against the search limit, since they may cost money."""
         return self.kind == "outside" or self.cost > 0
 
 
 class Retriever(Protocol):
-    """Anything that can search. One module per retriever; its name is its name in the configuration."""
+    """A source that can be searched. One module per retriever; the module's name is its name in the configuration."""
 
     @property
     def card(self) -> Card:
-        """The router's view of this source."""
+        """The router's description of this source."""
         ...
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits for the query, best first, at most `query.limit`, ties by chunk id.
+        """Return hits for the query, best first, at most `query.limit`, ties by chunk id.
 
         Raises:
             Unavailable: the source cannot answer now.
-            BadRequest: it can never answer this query.
+            BadRequest: the source can never answer this query.
         """
         ...
 
 
 @runtime_checkable
 class Divided(Protocol):
-    """A retriever whose scope is served by several things, each of which may fail by itself."""
+    """A retriever that searches several parts, each of which can fail on its own."""
 
     def parts(self, scope: Scope) -> Mapping[str, Scope]:
-        """What of the scope each of them serves, by the name of its breaker; scores of different parts compare."""
+        """Split the scope into the part that each backend serves, by the name of its circuit breaker.
+
+        Scores of different parts are comparable.
+        """
         ...
 
 
 @runtime_checkable
 class Holder(Protocol):
-    """A retriever with documents of its own, beside the collections of the database."""
+    """A retriever that holds documents of its own, outside the database."""
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """What it holds, as `Scope.beside` says it; the collection's name is the source's.
+        """Return its documents as a collection for `Scope.beside`, named after the source.
 
         Args:
-            fresh: wait a moment for what has changed; otherwise as last read.
+            fresh: wait a moment for recent changes to be read. Otherwise return the state last read.
         """
         ...
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
-        """The chunks of those identities; what it does not hold, or the filter does not allow, is left out."""
+        """Return the chunks with these ids. Chunks that it does not hold or that the filter excludes are left out."""
         ...
 
     def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
-        """The first passage of every document that the filter allows, in the order of the ids."""
+        """Return the first passage of every document that satisfies the filter, in order of id."""
         ...
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A holder that says how common words are in its documents."""
+    """A holder that knows how common terms are in its documents."""
 
     def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
-        """In how many of its passages each term occurs; absent terms are left out."""
+        """Return the number of its passages that contain each term. Absent terms are left out."""
         ...
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """A retriever with something to let go of when the service ends."""
+    """A retriever with resources to release when the service stops."""
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Release its resources."""
         ...

@@ -1,4 +1,4 @@
-"""Embedders: text to unit vectors. `open_embedder` builds the one a setting names."""
+"""Embedders turn text into unit vectors. `open_embedder` builds the embedder that a setting names."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -13,12 +13,12 @@ Vectors = NDArray[np.float32]
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of length 1, so that inner product is cosine.
+    """Turns texts into vectors of length 1, so that the inner product is the cosine.
 
     Attributes:
-        name: as in the settings; a collection remembers it and refuses another.
-        languages: the languages it knows, None when it knows many or it is not said.
-        recent: the questions that are not embedded again.
+        name: as in the settings. A collection stores it and refuses vectors of another embedder.
+        languages: languages that the model knows; None if it knows many, or if they are not known.
+        recent: cache of the vectors of recent questions.
     """
 
     name: str
@@ -26,11 +26,11 @@ class Embedder(Protocol):
     recent: "QueryCache"
 
     async def dimension(self) -> int:
-        """Length of the vectors, read from the model."""
+        """Return the length of the vectors, read from the model."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of passages, shape (len(texts), dimension), rows in the order of `texts`.
+        """Return the vectors of passages, shape (len(texts), dimension), in the order of `texts`.
 
         Raises:
             Unavailable: the model cannot be loaded or reached.
@@ -38,7 +38,7 @@ class Embedder(Protocol):
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """Vector of one question, shape (dimension,); recent questions are remembered.
+        """Return the vector of one question, shape (dimension,). Recent questions are cached.
 
         Raises:
             Unavailable: the model cannot be loaded or reached.
@@ -46,5 +46,5 @@ class Embedder(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and threads."""
+        """Release connections and threads."""
         ...

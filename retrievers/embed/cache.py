@@ -1,4 +1,4 @@
-"""The vectors of recent questions."""
+"""A cache of the vectors of recent questions."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -7,12 +7,12 @@ from retrievers.embed import Vectors
 
 
 class QueryCache:
-    """Vectors by question; when it is full, the one not asked for the longest leaves. Safe across threads.
+    """An LRU cache of vectors by question. Thread-safe.
 
     Args:
-        capacity: most questions kept, > 0.
+        capacity: maximum number of questions, > 0.
     Attributes:
-        found, missed: how often a question was asked for that was kept, and one that was not.
+        found, missed: number of cache hits and cache misses.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -23,7 +23,7 @@ class QueryCache:
         self.missed = 0
 
     def get(self, text: str) -> Vectors | None:
-        """The vector of the question, or None."""
+        """Return the vector of the question, or None."""
         with self._lock:
             vector = self._vectors.get(text)
             if vector is None:
@@ -34,7 +34,7 @@ class QueryCache:
             return vector
 
     def put(self, text: str, vector: Vectors) -> None:
-        """Remember the vector; it becomes read-only, because all who ask share it."""
+        """Cache the vector. It becomes read-only, because all callers share it."""
         vector.setflags(write=False)
         with self._lock:
             self._vectors[text] = vector

@@ -113,7 +113,7 @@ def write_tokenizer(folder: Path, out: Path) -> Path:
 
 
 def write_settings(out: Path) -> None:
-    """Write the largest number of tokens where sentence-transformers, and loaders that follow it, look for it."""
+    """Write the maximum number of tokens to the file where sentence-transformers and compatible loaders look for it."""
     content = json.dumps({"max_seq_length": MAX_TOKENS, "do_lower_case": False}, indent=2)
     (out / "sentence_bert_config.json").write_text(content + "\n", encoding="utf-8")
 
@@ -394,7 +394,7 @@ def reference_vectors(weights: Path, tokenizer_path: Path, texts: tuple[str, ...
 
 
 def check(float_model: bytes, int8_model: bytes, weights: Path, tokenizer_path: Path) -> bool:
-    """Compare both models with the reference, alone and in a padded batch; print the figures and judge them."""
+    """Compare both models with the reference, alone and in a padded batch. Print figures; return whether all pass."""
     np = _module("numpy")
     reference = reference_vectors(weights, tokenizer_path, CHECK_TEXTS)
     together = make_batch(tokenizer_path, CHECK_TEXTS)

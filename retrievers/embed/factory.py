@@ -1,4 +1,4 @@
-"""The embedder that a setting names, and those that collections may have beside it."""
+"""Build the embedder that a setting names, and the embedders of other collections."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +18,15 @@ def open_embedders(
     keys: Mapping[str, str] | None = None,
     cores: int | None = None,
 ) -> Embedders:
-    """The service's embedder, with every other that a collection may hold vectors of.
+    """Build the service's embedder and a factory for all other embedders that collections may use.
 
-    Nothing is sent where the settings do not say so: another embedder runs here, is named with its address or key, or
-    is of the service's own provider, whose address and key it then has.
+    Texts are only sent where the settings allow it: another embedder must run in this process, be listed in `others`,
+    or belong to the provider of the service's embedder, in which case it gets the same address and key.
 
     Args:
-        name, base_url, api_key, cores: as of `open_embedder`, for the service's own.
-        others: addresses by name.
-        keys: keys by name.
+        name, base_url, api_key, cores: of the service's embedder, as in `open_embedder`.
+        others: allowed embedders with their addresses, by name.
+        keys: API keys by name.
     """
     addresses, keys = others or {}, keys or {}
 
@@ -51,8 +51,10 @@ def open_embedders(
 
 
 def check_name(name: str) -> None:
-    """Raises:
-    BadRequest: no embedder can have that name.
+    """Check the name of an embedder.
+
+    Raises:
+        BadRequest: no embedder can have this name.
     """
     kind, _, rest = name.partition(":")
     if kind == "onnx" and rest:
@@ -67,7 +69,8 @@ def check_name(name: str) -> None:
 
 
 def parse_pairs(text: str) -> dict[str, str | None]:
-    """Names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1"; None where one has no value.
+    """Parse names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1". None for a name without a
+    value.
 
     Raises:
         ValueError: a name is missing or given twice.
@@ -84,14 +87,14 @@ def parse_pairs(text: str) -> dict[str, str | None]:
 def open_embedder(
     name: str, *, base_url: str | None = None, api_key: str | None = None, cores: int | None = None
 ) -> Embedder:
-    """Build an embedder; nothing is loaded before it is used.
+    """Build an embedder. Its model is loaded at the first use.
 
     Args:
-        name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at
-            `base_url`) or another litellm embedding string.
-        cores: how many a model that runs here may keep busy; all of them when None.
+        name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at `base_url`) or
+            another litellm embedding string.
+        cores: maximum number of cores for a model that runs in this process; None for all.
     Raises:
-        BadRequest: no embedder can have that name.
+        BadRequest: no embedder can have this name.
     """
     check_name(name)
     kind, _, rest = name.partition(":")

@@ -1,4 +1,4 @@
-"""A text model as an ONNX folder: its tokenizer, and runs of its graph on the processor."""
+"""A text model as an ONNX folder: tokenizes texts and runs the graph on the CPU."""
 
 import json
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ _LONGEST_TOKENS = 512
 
 
 class Graph:
-    """`model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder; safe to share between threads.
+    """The files `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder. Thread-safe.
 
-    Every run is single-threaded: runs side by side keep the cores busy, and no run waits for another's threads.
+    Every run is single-threaded: parallel runs keep the cores busy, and no run waits for another's threads.
 
     Attributes:
         outputs: names of the graph's outputs.
     Raises:
         FileNotFoundError: a file is missing.
-        Exception: of the runtime or the tokenizer, for files that they cannot read.
+        Exception: of the runtime or the tokenizer, if they cannot read a file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,15 +46,17 @@ class Graph:
         self.outputs = [value.name for value in self._session.get_outputs()]
 
     def tokenize(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Any]:
-        """The tokens of each text, or of each pair of texts, cut to the model's length; of a pair the longer text."""
+        """Tokenize texts or pairs of texts, cut to the model's length. The longer text of a pair is cut."""
         return list(self._tokenizer.encode_batch(texts))
 
     def run(self, batch: Sequence[Any], output: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """One output of a batch of tokenized texts, first axis in their order; and which tokens are not padding."""
+        """Run the graph on tokenized texts. Return one output, first axis in their order, and the mask of non-padding
+        tokens.
+        """
         return self._run(batch, output)
 
     def give_back(self, output: str) -> None:
-        """Give back the memory of earlier batches, hundreds of megabytes that the runtime keeps for the next ones."""
+        """Release the hundreds of megabytes that the runtime keeps for later batches."""
         self._run(self.tokenize(["a"]), output, self._giving_back)
         heap.trim()
 
@@ -73,10 +75,10 @@ class Graph:
 
 
 def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int]]:
-    """Positions of tokenized texts in batches of similar length, longest first, so that little is padded.
+    """Group tokenized texts of similar length into batches, longest first, to minimise padding. Return their positions.
 
     Args:
-        most_tokens: of one batch, padding included; a text alone may have more.
+        most_tokens: maximum number of tokens of a batch, including padding. A single text may have more.
     """
     order = sorted(range(len(encoded)), key=lambda n: -len(encoded[n]))
     found = []
@@ -89,7 +91,7 @@ def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; {} when there is no file, or something else in it."""
+    """Return the JSON object in a file; {} if the file is missing or contains another value."""
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return data if isinstance(data, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Sentence models as ONNX folders, run locally; `minilm` is the one in the package."""
+"""Run sentence models from ONNX folders in this process. `minilm` is the model in the package."""
 
 import asyncio
 import os
@@ -17,22 +17,22 @@ from retrievers.embed.graph import Graph, batches, read_json
 
 MINILM = Path(__file__).parent / "minilm"
 
-# Tokens per batch, padding included: enough to fill the cores, small enough to stay in their caches.
+# Tokens per batch, including padding: enough to fill the cores, small enough to stay in their caches.
 _BATCH_TOKENS = 4096
 
 
 class OnnxEmbedder:
-    """A sentence model in a folder, as sentence-transformers lays it out.
+    """A sentence model in a folder, in the layout of sentence-transformers.
 
-    The folder holds `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`). A graph with an output
-    `sentence_embedding` pools by itself; otherwise token vectors are pooled as `1_Pooling/config.json`
-    says (mean when it is missing). Prompts of `config_sentence_transformers.json` are put before texts.
+    The folder contains `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`). If the graph has an output
+    `sentence_embedding`, it pools itself; otherwise token vectors are pooled as `1_Pooling/config.json` says (mean if
+    the file is missing). Prompts in `config_sentence_transformers.json` are prepended to texts.
 
     Args:
         folder: the model.
-        name: what collections remember; two folders with one name must hold the same model.
-        languages: those the model was trained on, None for many.
-        cores: how many it may keep busy; all of them when None.
+        name: the embedder name that collections store. Two folders with one name must contain the same model.
+        languages: languages the model was trained on, None for many.
+        cores: maximum number of cores; None for all.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class OnnxEmbedder:
         self.name, self.languages = name, languages
         self._folder = folder
         self.recent = QueryCache()
-        # The model runs single-threaded and batches run side by side: passages keep every core busy. Questions
-        # have threads of their own: behind the batches of an ingestion one would wait for seconds.
+        # The model runs single-threaded and batches run in parallel, so passages keep every core busy. Questions have
+        # their own threads: behind the batches of an ingestion they would wait for seconds.
         cores = cores or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
 
     async def dimension(self) -> int:
-        """Length of the vectors, read from the model."""
+        """Return the length of the vectors, read from the model."""
         return int((await self.embed_query("dimension")).shape[0])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of passages, see `Embedder.embed`."""
+        """Return the vectors of passages, see `Embedder.embed`."""
         if not texts:
             return np.zeros((0, await self.dimension()), dtype=np.float32)
         model = self._model
@@ -67,7 +67,7 @@ class OnnxEmbedder:
         return vectors
 
     async def embed_query(self, text: str) -> Vectors:
-        """Vector of a question, see `Embedder.embed_query`."""
+        """Return the vector of a question, see `Embedder.embed_query`."""
         vector = self.recent.get(text)
         if vector is None:
             vector = await asyncio.get_running_loop().run_in_executor(self._questions, self._encode_query, text)
@@ -75,7 +75,7 @@ class OnnxEmbedder:
         return vector
 
     async def aclose(self) -> None:
-        """Let the threads end; the model itself is freed with the object."""
+        """Let the threads end. The model is freed with the object."""
         self._executor.shutdown(wait=False)
         self._questions.shutdown(wait=False)
 
@@ -91,7 +91,7 @@ class OnnxEmbedder:
     def _model(self) -> "_Model":
         try:
             return _Model(self._folder)
-        except Exception as error:  # the runtime and the tokenizer raise types of their own
+        except Exception as error:  # the runtime and the tokenizer raise exception types of their own
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise Unavailable(f"the embedder {self.name}", f"cannot load {self._folder}: {reason}") from error
 
@@ -106,7 +106,7 @@ class _Model:
         self._output = "sentence_embedding" if self._pooled else self._graph.outputs[0]
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[Any]:
-        """Tokens of each text, with the model's prompt for that kind of text before it."""
+        """Tokenize texts, with the model's prompt for this kind of text prepended."""
         prompt = self._prompts.get(kind, "")
         return self._graph.tokenize([prompt + text for text in texts])
 
@@ -115,7 +115,7 @@ class _Model:
         self._graph.give_back(self._output)
 
     def run(self, batch: Sequence[Any]) -> Vectors:
-        """Unit vectors of one batch."""
+        """Return the unit vectors of one batch."""
         values, mask = self._graph.run(batch, self._output)
         if not self._pooled:
             if self._first_token:

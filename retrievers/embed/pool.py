@@ -1,4 +1,4 @@
-"""The embedders of a service: its own, and those that collections were made with."""
+"""The embedders of a service: its own, and those of collections built with others."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,17 +9,17 @@ from retrievers.core.types import Scope
 from retrievers.embed import Embedder, Vectors
 
 LANGUAGES = {"minilm": frozenset({"en"})}
-"""Languages of embedders that do not know many."""
+"""Languages of embedders that know only a few."""
 Open = Callable[[str], Embedder]
 
 
 class Embedders:
-    """The service's embedder, which is also `Embedder` itself, and others by name, opened when they are first needed.
+    """The service's embedder, usable as an `Embedder`, and other embedders by name, built when first needed.
 
     Args:
-        own: of the settings: new collections are made with it.
-        opener: opens another, and raises BadRequest where there is none of that name; without one there is no other.
-        check: raises so without opening it.
+        own: the embedder in the settings; new collections use it.
+        opener: builds another embedder, or raises BadRequest for an unknown name. None if there are no others.
+        check: raises BadRequest for an unknown name, without building the embedder.
     """
 
     def __init__(self, own: Embedder, opener: Open | None = None, check: Callable[[str], None] | None = None) -> None:
@@ -30,20 +30,20 @@ class Embedders:
 
     @classmethod
     def of(cls, embedder: Embedder) -> "Embedders":
-        """The embedder with those beside it, if there are any."""
+        """Wrap an embedder. Returns `Embedders` unchanged."""
         return embedder if isinstance(embedder, cls) else cls(embedder)
 
     async def named(self, name: str) -> Embedder:
-        """The embedder of that name; its model is not loaded before it is used.
+        """Return the embedder of this name. Its model is loaded at the first use.
 
         Raises:
-            BadRequest: there is none that can be opened here.
+            BadRequest: no such embedder can be built here.
         """
         if name == self._own.name:
             return self._own
         if name in self._others:
             return self._others[name]
-        # In a thread: the first of a provider imports its library, which takes seconds.
+        # In a thread, because the first embedder of a provider imports a library, which takes seconds.
         return await asyncio.to_thread(self._opened, name)
 
     def _opened(self, name: str) -> Embedder:
@@ -55,8 +55,10 @@ class Embedders:
             return self._others[name]
 
     def check(self, name: str) -> None:
-        """Raises:
-        BadRequest: there is no embedder of that name that can be opened here.
+        """Check the name of an embedder.
+
+        Raises:
+            BadRequest: no such embedder can be built here.
         """
         if name == self._own.name:
             return
@@ -66,7 +68,7 @@ class Embedders:
             self._check(name)
 
     def has(self, name: str | None) -> bool:
-        """Whether there is one of that name."""
+        """Return whether an embedder of this name can be built here."""
         try:
             self.check(name or "")
         except BadRequest:
@@ -74,7 +76,7 @@ class Embedders:
         return True
 
     def languages_in(self, scope: Scope) -> frozenset[str] | None:
-        """The languages that the embedders of all that is searched know, None where each knows many."""
+        """Return the languages that all embedders of the searched collections know. None if each knows many."""
         names = {one.embedder for one in scope.collections if one.chunks and one.embedder and self.has(one.embedder)}
         known = [self._languages(name) for name in names] if names and not scope.beside else [self.languages]
         limited = [one for one in known if one is not None]
@@ -86,17 +88,17 @@ class Embedders:
         return self._others[name].languages if name in self._others else LANGUAGES.get(name)
 
     async def dimension(self) -> int:
-        """See `Embedder.dimension`; of the service's own."""
+        """See `Embedder.dimension`; of the service's embedder."""
         return await self._own.dimension()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """See `Embedder.embed`; by the service's own."""
+        """See `Embedder.embed`; by the service's embedder."""
         return await self._own.embed(texts)
 
     async def embed_query(self, text: str) -> Vectors:
-        """See `Embedder.embed_query`; by the service's own."""
+        """See `Embedder.embed_query`; by the service's embedder."""
         return await self._own.embed_query(text)
 
     async def aclose(self) -> None:
-        """Close all of them."""
+        """Close all embedders."""
         await asyncio.gather(*(one.aclose() for one in (self._own, *self._others.values())))

@@ -23,7 +23,8 @@ from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
 
 Kind = Literal["document", "query"]
 
-# Most texts per call. DashScope's models are also reached under other provider names, so models come first.
+# Maximum number of texts per call. DashScope's models are also reached under other provider names, so the model name is
+# looked up first.
 _BATCH_BY_MODEL = {
     "text-embedding-v4": 10,
     "text-embedding-v3": 10,
@@ -32,26 +33,26 @@ _BATCH_BY_MODEL = {
 }
 _BATCH_BY_PROVIDER = {"openai": 256, "cohere": 96, "voyage": 128}
 _BATCH = 64
-# Text Embeddings Inference refuses more unless it was started otherwise.
+# Text Embeddings Inference refuses larger batches by default.
 _BATCH_OF_AN_OWN_SERVER = 32
-# Providers limit tokens per call from 120,000 upwards; a Chinese character may be a whole token.
+# Providers limit the tokens per call, the lowest limit being 120,000. A Chinese character may be a whole token.
 _BATCH_CHARACTERS = 100_000
 
-# Models that embed questions and passages differently, and litellm's words for the two.
+# Models that embed questions and passages differently, with litellm's names for the two kinds.
 _INPUT_TYPES: dict[str, dict[Kind, str]] = {
     "cohere/": {"document": "search_document", "query": "search_query"},
     "bedrock/cohere.": {"document": "search_document", "query": "search_query"},
     "voyage/": {"document": "document", "query": "query"},
 }
 
-# Length of the longest vectors there are, and of a number in JSON with what stands around it.
+# Length of the longest vectors in use, and bytes of a number in JSON with its separators.
 _MOST_NUMBERS, _NUMBER_BYTES = 8_192, 32
 _MOST_AROUND = 64 << 10
-"""Bytes, and values, of an answer beside its vectors."""
+"""Allowance for the rest of an answer, in bytes and in JSON values."""
 
 
 class _Library(ABC):
-    """What the embedders here share: batches, checks of the answer, unit length, recent questions."""
+    """Common parts of these embedders: batches, checks of the answer, unit length, cache of recent questions."""
 
     def __init__(self, name: str, batch: int) -> None:
         self.name = name
@@ -62,17 +63,17 @@ class _Library(ABC):
         self.recent = QueryCache()
 
     async def dimension(self) -> int:
-        """Length of the vectors, read from the model by one short call and remembered."""
+        """Return the length of the vectors, read from the model by one short call and cached."""
         if self._dimension is None:
             await self.embed_query("dimension")
         assert self._dimension is not None  # every answer sets it
         return self._dimension
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of passages, see `Embedder.embed`.
+        """Return the vectors of passages, see `Embedder.embed`.
 
         Raises:
-            ValueError: a text is empty; the services refuse the whole call then.
+            ValueError: a text is empty. The services would refuse the whole call.
             Unavailable: the model cannot be loaded or reached, or its answer cannot be used.
         """
         _refuse_empty(texts)
@@ -82,7 +83,7 @@ class _Library(ABC):
         return np.concatenate([self._unit(await self._vectors(batch, "document")) for batch in batches])
 
     async def embed_query(self, text: str) -> Vectors:
-        """Vector of one question, see `Embedder.embed_query`; raises as `embed` does."""
+        """Return the vector of one question, see `Embedder.embed_query`. Raises like `embed`."""
         _refuse_empty([text])
         vector: Vectors | None = self.recent.get(text)
         if vector is None:
@@ -91,12 +92,12 @@ class _Library(ABC):
         return vector
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Do nothing. Subclasses with connections close them."""
         return
 
     @abstractmethod
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
-        """One vector per text, in their order, of any length and not yet checked."""
+        """Return one vector per text, in order, of any length and not yet checked."""
 
     def _unit(self, vectors: list[Any]) -> Vectors:
         try:
@@ -124,10 +125,10 @@ class OpenAIEmbedder(_Library):
 
     Args:
         name: "openai/MODEL".
-        base_url: up to and with "/v1"; OpenAI's own when None.
-        api_key: None for a server that asks for none.
-        timeout_s: seconds for one try.
-        retry: tries per call of the service, one call being one batch of texts.
+        base_url: URL including "/v1"; None for OpenAI's.
+        api_key: None if the server needs none.
+        timeout_s: timeout of one attempt, in seconds.
+        retry: retries per batch of texts.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class OpenAIEmbedder(_Library):
 
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
         async def send() -> bytes:
-            # The SDK asks for base64 otherwise, which not every server speaks.
+            # Explicit, because the SDK defaults to base64, which not every server supports.
             create = self._client.embeddings.with_streaming_response.create
             asked = create(model=self._model, input=texts, encoding_format="float", timeout=self._timeout_s)
             async with asked as response:
@@ -159,7 +160,7 @@ class OpenAIEmbedder(_Library):
                 send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
             )
         try:
-            # Numbers take it a quarter of the time that they take `json`, and both hold the event loop.
+            # Parses numbers in a quarter of the time of `json`. Both block the event loop.
             answer = from_json(body)
         except ValueError as error:
             raise Unavailable(self._source, "its answer is not JSON") from error
@@ -171,14 +172,14 @@ class OpenAIEmbedder(_Library):
 
 
 class LiteLLMEmbedder(_Library):
-    """A model of any other provider litellm knows, by its litellm string.
+    """A model of any other provider that litellm supports, by its litellm string.
 
     Args:
         name: "PROVIDER/MODEL" ("voyage/voyage-3.5", "bedrock/cohere.embed-multilingual-v3").
-        base_url: the provider's own when None.
-        api_key: when None, litellm looks for it where it looks for that provider's credentials.
-        timeout_s: seconds for one try.
-        retry: tries per call of the service, one call being one batch of texts.
+        base_url: None for the provider's own.
+        api_key: if None, litellm looks for the provider's credentials in its usual places.
+        timeout_s: timeout of one attempt, in seconds.
+        retry: retries per batch of texts.
     """
 
     def __init__(
@@ -216,22 +217,22 @@ class LiteLLMEmbedder(_Library):
         return _in_order(self._source, items, len(texts))
 
     async def aclose(self) -> None:
-        """Close the connections; litellm keeps them for all its users together."""
+        """Close the connections. litellm shares them among all its users."""
         if "litellm" in sys.modules:
             await _import_litellm().close_litellm_async_clients()
 
 
 class FastEmbedEmbedder(_Library):
-    """A model of the optional package fastembed, run in this process; the first use downloads it.
+    """A model of the optional package fastembed, run in this process. The first use downloads it.
 
     Args:
-        name: "fastembed:NAME", NAME as in fastembed's list ("fastembed:BAAI/bge-small-zh-v1.5").
+        name: "fastembed:NAME", where NAME is in fastembed's list ("fastembed:BAAI/bge-small-zh-v1.5").
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name, _BATCH)
         self._model: Any = None
-        # One call at a time: the model's own threads already use every core.
+        # One call at a time, because the model's own threads use every core.
         self._lock = Lock()
 
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
@@ -250,16 +251,16 @@ class FastEmbedEmbedder(_Library):
             raise Unavailable(self._source, f"fastembed is missing: {install_command('local')}") from error
         try:
             return fastembed.TextEmbedding(model_name=self.name.removeprefix("fastembed:"))
-        except Exception as error:  # the downloader and the runtime raise types of their own
+        except Exception as error:  # the downloader and the runtime raise exception types of their own
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             raise Unavailable(self._source, f"cannot download or load the model: {reason}") from error
 
 
 def _import_litellm() -> Any:
-    # Or it fetches a price list from the web while being imported.
+    # Prevents litellm from fetching a price list from the web on import.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm: Any = importlib.import_module("litellm")
-    # For OpenAI-like providers aembedding reads max_retries=0 as "not given" and falls back to this.
+    # For OpenAI-like providers, aembedding treats max_retries=0 as "not given" and falls back to this value.
     litellm.DEFAULT_MAX_RETRIES = 0
     litellm.suppress_debug_info = True
     limit_litellm()
@@ -267,7 +268,7 @@ def _import_litellm() -> Any:
 
 
 def _batch_size(name: str, *, own_server: bool) -> int:
-    """Most texts per call for a model named "PROVIDER/MODEL"."""
+    """Return the maximum number of texts per call for a model named "PROVIDER/MODEL"."""
     provider, _, model = name.partition("/")
     for start, size in _BATCH_BY_MODEL.items():
         if model.startswith(start):
@@ -294,18 +295,18 @@ def _refuse_empty(texts: Sequence[str]) -> None:
 
 
 def _limits(texts: int) -> AbstractContextManager[None]:
-    """For the answer to so many texts: one vector each."""
+    """Limit the size of an answer with one vector for each of `texts` texts."""
     numbers = texts * _MOST_NUMBERS
     return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
 
 def _in_order(source: str, items: object, count: int) -> list[Any]:
-    """The vectors of an answer, one per text, in the order of the texts."""
+    """Return the vectors of an answer, one per text, in the order of the texts."""
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise Unavailable(source, "its answer holds no list of vectors")
     if len(items) != count:
         raise Unavailable(source, f"its answer holds {len(items)} vectors for {count} texts")
-    # Some servers leave the numbers out and keep the order.
+    # Some servers omit the indexes and keep the order.
     numbers = [place if item.get("index") is None else item["index"] for place, item in enumerate(items)]
     vectors = dict(zip(map(str, numbers), items, strict=True))
     if vectors.keys() != set(map(str, range(count))):

@@ -1,4 +1,4 @@
-"""One way to repeat a remote call, for every client built on the openai SDK or on litellm."""
+"""Retry remote calls, in the same way for every client built on the openai SDK or on litellm."""
 
 import asyncio
 import math
@@ -27,24 +27,25 @@ from retrievers.http.bounds import BadAnswer, bad_answer_in, ending_within
 T = TypeVar("T")
 
 _LONGEST_REASON = 200
-# openai 3 moved from the one to the other.
+# openai 3 switched from httpx to httpx2.
 _HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
 
-# Keys the caller did not name: litellm reads some from the environment, and servers repeat what they were sent.
+# Matches keys that the caller did not pass in: litellm reads some from the environment, and servers repeat what they
+# receive.
 _SECRETS = re.compile(r"(?i)(?<=bearer )\S+|\bsk-[\w*-]{6,}|(?<=key=)[^&\s\"']+|(?<=://)[^/\s@]+(?=@)")
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and for how long one remote call is tried.
+    """How often and for how long a remote call is tried.
 
-    Repeated are connection errors, timeouts and the statuses 408, 409, 429 and 5xx. The waits double
-    from the first to the longest, plus a random part of up to the first; `Retry-After` makes them longer.
+    Connection errors, timeouts and the statuses 408, 409, 429 and 5xx are retried. The backoff doubles from
+    `first_wait_s` up to `longest_wait_s`, plus a random part of up to `first_wait_s`. `Retry-After` can extend it.
 
     Attributes:
-        budget_s: seconds for all tries and the waits between them; no wait begins that would pass it.
-        attempts: most tries, the first included.
-        longest_asked_s: most seconds waited because the server asked for it.
+        budget_s: time for all attempts and waits, in seconds. A wait that would exceed it is not started.
+        attempts: maximum number of attempts, including the first.
+        longest_asked_s: maximum wait that the server can request by `Retry-After`, in seconds.
     """
 
     budget_s: float = 60.0
@@ -62,14 +63,14 @@ async def call(
     timeout_s: float,
     secrets: Collection[str] = (),
 ) -> T:
-    """Result of `send`, repeated as `repeat` does, with one kind of error.
+    """Return the result of `send`, retried as in `repeat`. Every failure becomes `Unavailable`.
 
     Args:
         send, policy, timeout_s: see `repeat`.
-        source: what is called, for the error message.
+        source: the name of the called service, for the error message.
         secrets: strings that must not occur in an error message.
     Raises:
-        Unavailable: no try succeeded, or the failure is not one that passes (401, 403, 400, 404, ...).
+        Unavailable: no attempt succeeded, or the error is permanent (401, 403, 400, 404, ...).
     """
     import openai
 
@@ -88,26 +89,26 @@ async def call(
         reason = _without_secrets(_reason(error, min(timeout_s, policy.budget_s)), secrets)
         reason = f"after {tries} tries: {reason}" if tries > 1 else reason
         unavailable = Unavailable(source, reason[:_LONGEST_REASON], retry_after_s=retry_after_s(error))
-        # A log may print the cause as well, and servers like to repeat the key they refuse.
+        # A log may print the cause as well, and servers often repeat the key that they refuse.
         printed = "".join(traceback.format_exception(error))
         raise unavailable from (error if _without_secrets(printed, secrets) == printed else None)
 
 
 async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeout_s: float) -> T:
-    """Result of `send`, tried as the policy says; the SDK beneath must not retry on its own.
+    """Return the result of `send`, retried as the policy says. The SDK must not retry on its own.
 
     Args:
-        send: makes the call once; raises what the openai SDK raises (litellm's errors are of its kinds).
-        timeout_s: seconds for one try, body included.
+        send: makes one call; raises the errors of the openai SDK (litellm's errors are subclasses of them).
+        timeout_s: timeout of one attempt including the body, in seconds.
     Raises:
-        TimeoutError, ConnectionError, openai.OpenAIError: what the last try raised. Anything else `send`
-            raises ends the tries at once.
-        BadAnswer: an answer passes a limit; the next one would as well.
+        TimeoutError, ConnectionError, openai.OpenAIError: the error of the last attempt. Any other error of `send` is
+            raised at once.
+        BadAnswer: the answer exceeds a limit, as another attempt's would.
     """
     ends_at = time.monotonic() + policy.budget_s
 
     async def once() -> T:
-        # The SDK's timeout is for each read, so a server that drips would never meet it.
+        # The SDK's timeout applies to each read, so a server that sends byte by byte would never exceed it.
         left_s = min(timeout_s, ends_at - time.monotonic())
         async with asyncio.timeout(left_s):
             try:
@@ -137,7 +138,7 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
 
 
 def of_the_connection(error: BaseException) -> bool:
-    """Whether it comes from the HTTP client beneath: the SDK lets those through when an answer breaks off."""
+    """Return whether the error comes from the HTTP client: the SDK does not wrap it if an answer breaks off."""
     return type(error).__module__.partition(".")[0] in _HTTP_CLIENTS
 
 
@@ -151,8 +152,8 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status an error carries; None for one without an answer."""
-    # litellm puts one on errors that are no APIStatusError.
+    """Return the HTTP status of an error; None if there was no answer."""
+    # litellm sets it on errors that are not APIStatusError.
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
@@ -168,7 +169,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
         message = f"the connection failed: {error.__cause__ or message}"
     elif (status := status_of(error)) is not None:
         message = f"HTTP {status}: {message}"
-    # litellm appends its stack to some messages.
+    # litellm appends its stack trace to some messages.
     return " ".join(message.split("Traceback (most recent call last)")[0].split())
 
 
@@ -179,9 +180,9 @@ def _without_secrets(text: str, secrets: Collection[str]) -> str:
 
 
 def retry_after_s(error: BaseException) -> float | None:
-    """Seconds from the Retry-After header, which holds a number or a date."""
+    """Return the seconds in the Retry-After header, which contains a number or a date. None without a valid header."""
     headers = getattr(getattr(error, "response", None), "headers", None)
-    # litellm keeps the headers of the answer elsewhere and leaves those of the response empty.
+    # litellm stores the headers in another attribute and leaves those of the response empty.
     headers = headers or getattr(error, "litellm_response_headers", None) or {}
     value = headers.get("retry-after") or ""
     try:

@@ -1,4 +1,4 @@
-"""What a cosine says under each embedder: that of unrelated texts is near 0 under one model, near 0.7 under another."""
+"""Convert cosines between embedders: unrelated texts have a cosine near 0 in one model and near 0.7 in another."""
 
 import asyncio
 import time
@@ -8,7 +8,8 @@ import numpy as np
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Embedder
 
-# Of texts without a word or a subject in common. What their vectors have in common, all vectors of the embedder have.
+# Texts without a common word or subject. Whatever their vectors have in common is common to all vectors of the
+# embedder.
 _UNRELATED = (
     "How long does bread dough need to rise?", "The committee rejected the budget for the new bridge.",
     "Whales sing to find each other over great distances.", "Replace the battery when the red light blinks.",
@@ -16,20 +17,21 @@ _UNRELATED = (
     "The striker scored twice in the second half.", "Interest on the loan is due every quarter.",
 )  # fmt: skip
 
-# The packaged one's, so that it is not embedded for that.
+# The value of the packaged model, so that it need not be measured.
 _measured = {"minilm": 0.0095}
 
 
-# By embedder the measurement under way or failed, and when it began.
+# By embedder, the measurement that is running or has failed, and its start time.
 _measuring: dict[str, tuple[asyncio.Task[float], float]] = {}
 _PATIENCE_S, _REST_S = 1.0, 10.0
 
 
 async def unrelated(embedder: Embedder) -> float:
-    """Mean cosine of texts that have nothing to do with each other, 0 to 0.95; measured once for each embedder.
+    """Return the mean cosine of unrelated texts, 0 to 0.95. Measured once per embedder.
 
     Raises:
-        Unavailable: the embedder has not answered within 1 s. Nobody waits for it again in the next 10 s.
+        Unavailable: the measurement has been running for more than 1 s, or has failed in the 10 s after its start.
+            Later callers do not wait for it again.
     """
     if (known := _measured.get(embedder.name)) is not None:
         return known
@@ -37,7 +39,8 @@ async def unrelated(embedder: Embedder) -> float:
     now = time.monotonic()
     if task is None or task.get_loop() is not asyncio.get_running_loop() or (task.done() and now - began > _REST_S):
         task, began = asyncio.ensure_future(_measure(embedder)), now
-        task.add_done_callback(lambda one: one.cancelled() or one.exception())  # who gave up waiting asks no more
+        # retrieves the exception, since no caller may be waiting any more
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())
         _measuring[embedder.name] = task, began
     await asyncio.wait({task}, timeout=max(began + _PATIENCE_S - now, 0))
     if not task.done():
@@ -57,9 +60,9 @@ async def _measure(embedder: Embedder) -> float:
 
 
 def rescaled(cosine: float, unrelated_from: float, unrelated_to: float) -> float:
-    """A cosine of one embedder as the cosine of another that says the same: unrelated and equal texts meet.
+    """Convert a cosine of one embedder to the scale of another, so that unrelated texts and equal texts score the same.
 
     Args:
-        unrelated_from, unrelated_to: mean cosine of unrelated texts under the two, below 1.
+        unrelated_from, unrelated_to: mean cosine of unrelated texts under the two embedders, below 1.
     """
     return unrelated_to + (1 - unrelated_to) * (cosine - unrelated_from) / (1 - unrelated_from)

@@ -1,1 +1,1 @@
-"""What sources outside the database share: one HTTP client, guarded page fetching, and answers as hits."""
+"""Shared by sources outside the database: an HTTP client, guarded page fetching, and answers as hits."""

@@ -1,6 +1,6 @@
-"""Which addresses may be connected to: public unicast ones, by an own list.
+"""Decide which IP addresses may be connected to: only public unicast addresses, by a list of our own.
 
-`ipaddress.is_global` is no such check: it lets multicast, cloud metadata and IPv4 inside IPv6 pass.
+`ipaddress.is_global` does not suffice: it accepts multicast, cloud metadata and IPv4 addresses inside IPv6.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _IPV4 = tuple(
         ("240.0.0.0/4", "reserved"),
     )
 )
-"""IANA's special-purpose registry, multicast, and what clouds put at public-looking addresses. First match counts."""
+"""IANA's special-purpose registry, multicast, and cloud services at public-looking addresses. First match counts."""
 
 _IPV6 = tuple(
     (IPv6Network(network), what)
@@ -72,10 +72,10 @@ _ISATAP, _ISATAP_BITS = 0x00005EFE, 0xFDFFFFFF
 
 
 def refusal(address: str) -> str | None:
-    """Why an address may not be connected to ("loopback"); None where it may.
+    """Return why an address may not be connected to ("loopback"); None if it may.
 
     Args:
-        address: of IPv4 or IPv6, as `ipaddress` reads it; anything else may not be connected to.
+        address: IPv4 or IPv6, in a form that `ipaddress` parses. Any other text is refused.
     """
     try:
         ip = ip_address(address)
@@ -101,7 +101,7 @@ def _named(
 
 
 def _embedded(ip: IPv6Address) -> Iterable[IPv4Address]:
-    """The IPv4 addresses that traffic to an IPv6 address may end at."""
+    """Yield the IPv4 addresses that traffic to an IPv6 address may reach."""
     value = int(ip)
     if value > 1 and any(ip in network for network in _LOW_32_BITS_ARE_IPV4):
         yield IPv4Address(value & _32_BITS)

@@ -1,7 +1,7 @@
-"""Answers of services, bounded while they are read: bytes as sent and unpacked, JSON values, levels.
+"""Limit the size of answers while they are read: bytes sent and unpacked, JSON values, nesting levels.
 
-`limit` fits every asynchronous client of httpx or httpx2, so it also bounds what an SDK reads with a client of ours.
-Parsing holds the event loop, in a thread too: the number of values, more than that of bytes, decides for how long.
+`limit` works with every asynchronous client of httpx or httpx2, so it also limits an SDK that uses a client of ours.
+Parsing JSON blocks the event loop even in a thread, for a time that depends on the number of values more than on bytes.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from importlib import import_module
 from typing import Any
 
 MOST_LEVELS = 50
-"""Lists and objects inside each other."""
+"""Maximum nesting of lists and objects."""
 _MOST_ERROR_BYTES = 16 << 10
 _PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
 _EVENT_BYTES = 1 << 10
-"""Of an event stream at once: as many events as may keep their reader busy before others have a turn."""
+"""Maximum piece of an event stream in bytes, so that its reader handles few events before other tasks get a turn."""
 _CONTAINERS = (dict, list)
 _MARKS_OF_EVENTS = {
     "text/event-stream": b"\n",
     "application/x-ndjson": b"\n",
     "application/vnd.amazon.eventstream": b":message-type",
 }
-"""What each event of a stream holds, by the type of the answer: Ollama sends lines of JSON, Bedrock frames of bytes."""
+"""Mark that every event of a stream contains, by content type: Ollama sends lines of JSON, Bedrock binary frames."""
 
 
 class BadAnswer(Exception):
-    """An answer passes a limit, or cannot be unpacked. `reason` says so and names the limit."""
+    """An answer exceeds a limit or cannot be unpacked. `reason` names the limit."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -42,27 +42,27 @@ class BadAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of one answer.
+class ResponseLimits:
+    """Limits of one answer.
 
     Attributes:
-        bytes: as sent, and unpacked.
-        values: of its JSON, estimated by its marks; of an event stream, those of one event.
+        bytes: maximum size, both as sent and unpacked.
+        values: maximum number of JSON values, estimated from punctuation. For an event stream: per event.
     """
 
     bytes: int = 8 << 20
     values: float = 200_000
 
 
-USUAL = Limits()
-_limits: ContextVar[Limits] = ContextVar("limits", default=USUAL)
+USUAL = ResponseLimits()
+_limits: ContextVar[ResponseLimits] = ContextVar("limits", default=USUAL)
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
 @contextmanager
 def limits(bytes: int, values: float) -> Iterator[None]:
-    """Other limits for the requests that are sent inside."""
-    token = _limits.set(Limits(bytes, values))
+    """Set other limits for the requests sent inside the block."""
+    token = _limits.set(ResponseLimits(bytes, values))
     try:
         yield
     finally:
@@ -71,7 +71,9 @@ def limits(bytes: int, values: float) -> Iterator[None]:
 
 @contextmanager
 def ending_within(timeout_s: float) -> Iterator[None]:
-    """A deadline for the requests that an SDK sends inside from threads, which nobody can cancel; see `left_s`."""
+    """Set a deadline for requests that an SDK sends from threads inside the block, which cannot be cancelled; see
+    `left_s`.
+    """
     token = _ends_at.set(time.monotonic() + timeout_s)
     try:
         yield
@@ -80,15 +82,15 @@ def ending_within(timeout_s: float) -> Iterator[None]:
 
 
 def left_s() -> float:
-    """Seconds to the deadline of the call under way; infinite without one."""
+    """Return the seconds to the deadline of the current call; infinity without a deadline."""
     return _ends_at.get() - time.monotonic()
 
 
 def limit(client: Any) -> None:
-    """Bound every answer that an asynchronous client of httpx or httpx2 reads.
+    """Limit every answer that an asynchronous client of httpx or httpx2 reads.
 
-    An answer is asked for packed by gzip or not at all. What passes a limit raises `BadAnswer` out of the reading, and
-    the connection is closed; the body of an error ends at 16 KiB.
+    Requests accept only gzip or no compression. An answer that exceeds a limit raises `BadAnswer` while it is read, and
+    the connection is closed. The body of an error is cut at 16 KiB.
     """
     if _limit_answer not in client.event_hooks["response"]:
         client.event_hooks["request"].append(_ask_for_gzip)
@@ -100,26 +102,26 @@ async def _ask_for_gzip(request: Any) -> None:
 
 
 async def _limit_answer(response: Any) -> None:
-    # openai 2 and litellm use httpx, openai 3 and signalbox httpx2; each takes streams of its own kind only.
+    # openai 2 and litellm use httpx, openai 3 and signalbox httpx2. Each accepts only streams of its own class.
     library = type(response).__module__.partition(".")[0]
     response.stream = _body_class(library)(response)
 
 
 @cache
-def _body_class(library: str) -> type["_Body"]:
-    return type("Body", (_Body, import_module(library).AsyncByteStream), {})
+def _body_class(library: str) -> type["_BoundedBody"]:
+    return type("Body", (_BoundedBody, import_module(library).AsyncByteStream), {})
 
 
 class Meter:
     """Unpacks and counts a body part by part.
 
     Args:
-        packed: by gzip.
-        event: a mark that each of its events holds, if it is a stream of events.
-        of: what it is the body of, for the reason of an error.
+        packed: the body is compressed by gzip.
+        event: the mark that each event contains, if the body is an event stream.
+        of: name of the body in error messages.
     """
 
-    def __init__(self, limits: Limits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
+    def __init__(self, limits: ResponseLimits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
         self._limits, self._event, self._of = limits, event, of
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if packed else None
         self._most_at_once = _EVENT_BYTES if event else _PIECE_BYTES
@@ -129,14 +131,14 @@ class Meter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is packed has come to its end."""
+        """Whether a compressed body is complete."""
         return self._unpacker is None or self._unpacker.eof
 
     def pieces(self, part: bytes) -> Iterator[bytes]:
-        """The part, unpacked; none of the pieces is empty.
+        """Yield the unpacked part in non-empty pieces.
 
         Raises:
-            BadAnswer: it passes a limit, or cannot be unpacked.
+            BadAnswer: the body exceeds a limit or cannot be unpacked.
         """
         self._received += len(part)
         for piece in self._unpacked(part):
@@ -152,21 +154,21 @@ class Meter:
                 yield piece[start : start + self._most_at_once]
 
     async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """The pieces of all parts; raises as `pieces` does."""
+        """Yield the unpacked pieces of all parts. Raises like `pieces`."""
         number = 0
         async for part in parts:
             for piece in self.pieces(part):
                 yield piece
                 number += 1
                 if self._event or number % _PARTS_PER_TURN == 0:
-                    # Parts that are there already come without a turn of the event loop, and there may be millions.
+                    # Parts that have already arrived do not yield to the event loop, and there may be millions.
                     await asyncio.sleep(0)
 
     def _unpacked(self, part: bytes) -> Iterator[bytes]:
         if self._unpacker is None:
             yield part
             return
-        # In pieces: some KiB may stand for gigabytes.
+        # In pieces, because a few KiB may unpack to gigabytes.
         while part and not self._unpacker.eof:
             try:
                 yield self._unpacker.decompress(part, _PIECE_BYTES)
@@ -175,7 +177,7 @@ class Meter:
             part = self._unpacker.unconsumed_tail
 
 
-class _Body:
+class _BoundedBody:
     """The body of an answer, unpacked, up to its limits."""
 
     def __init__(self, response: Any) -> None:
@@ -198,11 +200,11 @@ class _Body:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """The value of a JSON text.
+    """Parse JSON text.
 
     Raises:
         BadAnswer: it has too many levels.
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     try:
         value = json.loads(data)
@@ -213,7 +215,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def _check_levels(value: Any) -> None:
-    """Raise BadAnswer for a JSON value that has too many levels for whoever descends into it."""
+    """Raise BadAnswer if a JSON value is nested too deeply for recursive code."""
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(MOST_LEVELS):
         children = (one.values() if type(one) is dict else one for one in level)
@@ -224,18 +226,18 @@ def _check_levels(value: Any) -> None:
 
 
 def bad_answer_in(error: BaseException | None) -> BadAnswer | None:
-    """The bad answer that an SDK's error comes from; None for any other error."""
+    """Return the `BadAnswer` that caused an SDK's error; None for any other error."""
     while error is not None and not isinstance(error, BadAnswer):
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error
 
 
 def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
-    """What is raised for a body of more than so many bytes."""
+    """Return the error for a body that exceeds this number of bytes."""
     limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
     return BadAnswer(f"{of} is longer than {limit}")
 
 
 def _values_in(part: bytes) -> int:
-    """How many values a part of a JSON text begins, counted by its marks; those inside texts count as well."""
+    """Estimate the number of values in a part of a JSON text by its punctuation, including that inside strings."""
     return sum(map(part.count, (b",", b":", b"[", b"{")))

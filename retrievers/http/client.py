@@ -1,7 +1,7 @@
-"""JSON over HTTP for providers' APIs: one request, bounded in time and size, and one kind of error.
+"""Send JSON requests to providers' APIs, with limits on time and size, and one error type.
 
-The address is the operator's, from the settings; pages whose addresses come from elsewhere are read by
-`retrievers.http.fetch`. Redirects are not followed: a key would travel with them.
+The address is the operator's, from the settings. Pages with addresses from elsewhere are read by
+`retrievers.http.fetch`. Redirects are not followed, because they would pass the key on.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 2.0
 _LONGEST_REASON = 200
 _BEHIND_S = 1.0
-"""What a thread waits longer than the event loop needs at most."""
+"""How much longer than the event loop a thread waits, in seconds."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
-class Refused(Unavailable):
-    """The provider answered, and with an error.
+class ProviderRefusal(Unavailable):
+    """The provider answered with an error.
 
     Attributes:
-        status: of HTTP.
-        body: the JSON of the answer, for what a provider says in codes of its own; None when it is none.
+        status: HTTP status.
+        body: JSON of the answer, for providers with error codes of their own; None if it is not JSON.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Refused(Unavailable):
 
 
 class _Lost(Unavailable):
-    """The connection failed, which the next one need not."""
+    """The connection failed. A retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """An answer of any status. `body` is unpacked."""
 
     status: int
@@ -62,8 +62,8 @@ class Answer:
     body: bytes
 
 
-Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
-"""Method, address, headers and body of a request, to its answer."""
+Send = Callable[[str, str, Mapping[str, str], bytes | None], Response]
+"""Takes method, address, headers and body of a request, and returns its answer."""
 
 
 class Client:
@@ -71,13 +71,13 @@ class Client:
 
     Args:
         source: the retriever's name, for errors.
-        secrets: keys that must not occur in an error, whatever the provider repeats.
+        secrets: keys that must not occur in an error, even if the provider repeats them.
     """
 
     def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
         self._source = source
         forms = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
-        self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
+        self._secrets = sorted(forms, key=len, reverse=True)  # longest first, because one may contain another
         self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False, verify=_tls())
         limit(self._http)
 
@@ -93,17 +93,17 @@ class Client:
         timeout_s: float = 10.0,
         attempts: int = ATTEMPTS,
     ) -> Any:
-        """The JSON of an answer of status 200 to 299.
+        """Send a request and return the JSON of a 2xx answer.
 
         Args:
-            params: of the query string; None values are left out.
-            body: sent as JSON; or `content`, bytes that were signed as they are.
-            timeout_s: for all tries together, body included.
-            attempts: most tries: connection errors, 429 and 5xx are repeated, after `Retry-After` where that is
-                short and leaves time for it.
+            params: query parameters; None values are dropped.
+            body: sent as JSON. Alternatively `content`, bytes that are already signed.
+            timeout_s: for all attempts together, including bodies.
+            attempts: maximum number of attempts. Connection errors, 429 and 5xx are retried, after `Retry-After` if
+                that is short and time is left.
         Raises:
-            Refused: an answer of another status; the reason tells what the provider says.
-            Unavailable: no answer in time, or none that is JSON of a bearable size.
+            Refused: an answer with another status. The reason contains the provider's message.
+            Unavailable: no answer in time, or an answer that is too large or not JSON.
         """
         if body is not None:
             content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
@@ -120,8 +120,8 @@ class Client:
             return float(max(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), asked_s))
 
         def may_pass(error: BaseException) -> bool:
-            if isinstance(error, Refused) and (error.status == 429 or error.status >= 500):
-                # Better to say what the provider says than to run out of time.
+            if isinstance(error, ProviderRefusal) and (error.status == 429 or error.status >= 500):
+                # Better report the provider's message than run out of time.
                 left_s = min(_LONGEST_WAIT_S, deadline - time.monotonic())
                 return (error.retry_after_s or 0.0) <= left_s
             return isinstance(error, _Lost)
@@ -140,23 +140,23 @@ class Client:
         await self._http.aclose()
 
     def sender(self, timeout_s: float) -> "Send":
-        """A function that sends one request, for SDKs that work in a thread and would read without a bound.
+        """Return a function that sends one request from a thread, for SDKs that would read answers without a limit.
 
-        It is made on the event loop and called elsewhere. It raises Unavailable: no answer in time, or one that passes
-        a limit.
+        Call this method on the event loop, and the returned function in a thread. That function raises Unavailable if
+        there is no answer in time or the answer exceeds a limit.
         """
         loop = asyncio.get_running_loop()
         late = f"no answer within {timeout_s:.3g} s"
 
-        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
             try:
                 async with asyncio.timeout(timeout_s):
                     response = await self._response(method, url, headers, {}, content)
             except TimeoutError:
                 raise Unavailable(self._source, late) from None
-            return Answer(response.status_code, response.headers, response.content)
+            return Response(response.status_code, response.headers, response.content)
 
-        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
             waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
             try:
                 return waiting.result(timeout_s + _BEHIND_S)
@@ -173,7 +173,7 @@ class Client:
         if not answer.is_success:
             reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
             told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
-            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
+            raise ProviderRefusal(self._source, self._clean(reason), answer.status_code, **told)
         try:
             return parse_json(data)
         except BadAnswer as error:
@@ -185,7 +185,7 @@ class Client:
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
     ) -> httpx2.Response:
         try:
-            # An empty mapping would drop the query that the address has.
+            # An empty mapping would drop the query in the address.
             query = params or None
             return await self._http.request(method, url, headers=headers, params=query, content=content)
         except BadAnswer as error:
@@ -193,11 +193,11 @@ class Client:
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise Unavailable(self._source, "its address or its key holds what cannot be sent") from None
         except (httpx2.HTTPError, OSError) as error:
-            # The text may hold the address, and that a key.
+            # The text may contain the address, and that may contain a key.
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
 
     def _said(self, data: bytes) -> str:
-        """The message of an error's body, wherever the provider puts it."""
+        """Return the message in an error's body, under any of the usual keys; "" if there is none."""
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
@@ -218,12 +218,12 @@ class Client:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """The authorities that are trusted: to load them takes 0.1 s, and is for the start, not for a request."""
+    """Load the trusted certificate authorities once, which takes 0.1 s: at the start rather than in a request."""
     return httpx2.create_ssl_context()
 
 
 def _encodable(text: str) -> str:
-    """Text that has an UTF-8 form: half a surrogate pair becomes a question mark."""
+    """Replace unpaired surrogates by question marks, so that the text can be encoded as UTF-8."""
     return text.encode(errors="replace").decode()
 
 
@@ -235,7 +235,7 @@ def _error_body(data: bytes) -> Any:
 
 
 def _retry_after_s(answer: httpx2.Response) -> float | None:
-    """Seconds to wait, from a number of them or a date."""
+    """Return the seconds to wait from Retry-After, a number or a date. None without a valid value."""
     value = answer.headers.get("retry-after", "")
     try:
         seconds = float(value)

@@ -1,4 +1,4 @@
-"""The text of a web page. It is read in a process with limits: markup can keep any HTML reader busy for hours."""
+"""Extract the text of a web page, in a sandboxed process: markup can keep any HTML parser busy for hours."""
 
 import re
 import tempfile
@@ -13,9 +13,9 @@ from retrievers.ingest.html import read_page
 from retrievers.sandbox import Sandbox, Stopped
 
 SANDBOX = Sandbox(places=2)
-"""Each keeps a processor busy, and questions wait for the pages."""
+"""Two processes: each keeps a core busy, and questions wait for the pages."""
 _TASK = "retrievers.http.extract:read_to_message"
-# In meta elements, JSON-LD and microdata: a name, and not far behind it a day.
+# Matches the name of a date field in meta elements, JSON-LD and microdata, and the date after it.
 _PUBLISHED = re.compile(
     r"""(?:article:published_time|datepublished|publish(?:ed)?[_-]?date|pubdate|citation_(?:publication_|online_)?date
     |dc(?:terms)?\.(?:date|issued|created)(?:\.issued)?|name=["']?date)["']?[^<>{}]{0,100}?([0-9]{4}-[0-9]{2}-[0-9]{2})(?![0-9])""",
@@ -25,11 +25,11 @@ _PUBLISHED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What a page says.
+    """The content of a page.
 
     Attributes:
-        text: without what surrounds it on every page of the site; headings and lists as Markdown.
-        published: the day that the page states, in ISO form.
+        text: without the parts that repeat on every page of the site; headings and lists as Markdown.
+        published: the publication date that the page states, in ISO form.
     """
 
     title: str
@@ -38,10 +38,10 @@ class Extract:
 
 
 async def extract(markup: str) -> Extract:
-    """The page behind some markup. Cancelling ends the process that reads it.
+    """Extract the content of a page from its markup. Cancelling ends the process that parses it.
 
     Raises:
-        BadDocument: the markup cannot be read within the limits of `retrievers.sandbox`.
+        BadDocument: the markup cannot be parsed within the limits of `retrievers.sandbox`.
     """
 
     def read_aside(stopped: Stopped) -> Extract:
@@ -56,12 +56,12 @@ async def extract(markup: str) -> Extract:
 
 
 def read_to_message(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """`read` as a task of `retrievers.sandbox`."""
+    """Run `read` as a task of `retrievers.sandbox`."""
     yield asdict(read(file.read().decode()))
 
 
 def read(markup: str) -> Extract:
-    """As `extract`, in this process."""
+    """Do the work of `extract` in this process."""
     from trafilatura import bare_extraction
 
     published = _published(markup)
@@ -80,7 +80,7 @@ def read(markup: str) -> Extract:
 
 
 def _published(markup: str) -> str | None:
-    """The day the page states; the library would take one from the text as well, and that would be a wrong fact."""
+    """Return the date that the markup states. The library would also guess one from the text, which may be wrong."""
     stated = _PUBLISHED.search(markup)
     try:
         return date.fromisoformat(stated[1]).isoformat() if stated else None

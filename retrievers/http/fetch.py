@@ -1,7 +1,7 @@
-"""Pages of the web as text, for URLs that anybody may have written.
+"""Fetch web pages as text, from URLs that anybody may have written.
 
-A URL is judged by its wording, its name is resolved once, every address it has is judged, and the connection goes to
-one of these very addresses; so for each redirect. There is no way around: what is judged is what is connected to.
+The URL is checked, its host name is resolved once, every address of the host is checked, and the connection goes to one
+of these addresses. The same happens for each redirect, so a checked address is always the connected address.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
 from retrievers.http.addresses import refusal
-from retrievers.http.bounds import BadAnswer, Limits, Meter
+from retrievers.http.bounds import BadAnswer, Meter, ResponseLimits
 from retrievers.http.extract import extract
 from retrievers.http.urls import Target, read_url, redirected
 from retrievers.ingest.clean import Cleaner, decode, one_line
 from retrievers.ingest.html import declared_charset
 
 MOST_BYTES = 5 * 1024 * 1024
-"""Of one page, unpacked."""
+"""Maximum size of a page, unpacked."""
 MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _CONNECT_S = 3.0
-"""For one address, where there are more."""
+"""Timeout of the connection to one address, if there are more to try."""
 _MOST_ADDRESSES = 4
 _CACHED_CHARACTERS = 8_000_000
 _MOST_TITLE = 300
@@ -51,24 +51,24 @@ _HEADERS = (
 _HTTP_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host name, for a port; OSError when it has none."""
+"""Resolves a host name for a port to addresses; raises OSError if there are none."""
 Connect = Callable[[str, int], Awaitable[httpcore2.AsyncNetworkStream]]
-"""A connection to an address and port; OSError or an error of httpcore2 when there is none."""
+"""Connects to an address and port; raises OSError or an error of httpcore2 on failure."""
 
 
 class Gone(Unavailable):
-    """The server says that there is no such page, and not only now."""
+    """The server says that the page does not exist, permanently."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FetchedPage:
     """A page as text.
 
     Attributes:
-        url: where it was found, after redirects.
-        title: "" when it states none.
-        text: of HTML the article, with headings and lists as Markdown; of other types what was sent.
-        published: the day it states, in ISO form.
+        url: final URL, after redirects.
+        title: "" if the page states none.
+        text: the article of an HTML page, with headings and lists as Markdown; other content types as sent.
+        published: the publication date that the page states, in ISO form.
         content_type: without parameters ("text/html").
     """
 
@@ -81,10 +81,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What may be connected to.
+    """A URL with checked addresses to connect to.
 
     Attributes:
-        addresses: every address of the host, each a public one, in the resolver's order.
+        addresses: all addresses of the host, each of them public, in the resolver's order.
     """
 
     target: Target
@@ -101,14 +101,14 @@ async def _connect(address: str, port: int) -> httpcore2.AsyncNetworkStream:
 
 
 class Fetcher:
-    """Reads pages, a few at once.
+    """Fetches pages, several at a time.
 
-    Proxies, netrc and cookies are not used, and no request carries more than the URL.
+    It uses no proxies, netrc or cookies, and a request carries only the URL.
 
     Args:
-        cache_s: how long a page is kept, in seconds.
-        resolve: looks names up; what it answers is judged.
-        connect: connects to an address that was judged.
+        cache_s: how long a page is cached, in seconds.
+        resolve: resolves names; its results are checked.
+        connect: connects to a checked address.
     """
 
     def __init__(self, *, cache_s: float = 15 * 60.0, resolve: Resolve = _resolve, connect: Connect = _connect) -> None:
@@ -116,13 +116,13 @@ class Fetcher:
         self._resolve = resolve
         self._connect = connect
 
-    async def fetch(self, url: str, *, timeout_s: float = 10.0) -> Page:
-        """The page at a URL.
+    async def fetch(self, url: str, *, timeout_s: float = 10.0) -> FetchedPage:
+        """Return the page at a URL.
 
         Args:
-            timeout_s: for all of it: looking up, redirects, a body that comes byte by byte, reading the text.
+            timeout_s: for everything: name resolution, redirects, a body that arrives byte by byte, text extraction.
         Raises:
-            BadRequest: the URL, an address of its host, or one that it redirects to is not allowed.
+            BadRequest: the URL, an address of its host, or a redirect target is not allowed.
             Unavailable: there is no answer in time, or none with a text.
         """
         with _refused("the URL"):
@@ -138,11 +138,11 @@ class Fetcher:
         return page
 
     async def check(self, url: str, *, timeout_s: float = 10.0) -> Site:
-        """Judge a URL and the addresses of its host; nothing is connected to.
+        """Check a URL and the addresses of its host, without connecting.
 
         Raises:
-            BadRequest: it is not allowed.
-            Unavailable: its name is not found in time.
+            BadRequest: the URL is not allowed.
+            Unavailable: its host name is not resolved in time.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -152,13 +152,13 @@ class Fetcher:
             except TimeoutError:
                 raise Unavailable(target.host, f"its name is not found within {timeout_s:.3g} s") from None
 
-    async def _page(self, target: Target) -> Page:
+    async def _page(self, target: Target) -> FetchedPage:
         whose = "the URL"
         for _ in range(MOST_REDIRECTS + 1):
             with _refused(whose):
                 site = await self._site(target)
             answer = await self._get(site)
-            if isinstance(answer, _Body):
+            if isinstance(answer, _PageBody):
                 return await self._read(target, answer)
             whose = f'a redirect to "{one_line(answer, 200)}"'
             with _refused(whose):
@@ -180,8 +180,8 @@ class Fetcher:
                 raise BadRequest(f"{'it' if target.is_address else target.host} is at {address}, which is {reason}")
         return Site(target, tuple(dict.fromkeys(addresses)))
 
-    async def _get(self, site: Site) -> "_Body | str":
-        """What is there; or the place that a redirect names."""
+    async def _get(self, site: Site) -> "_PageBody | str":
+        """Return the body, or the location of a redirect."""
         target = site.target
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = [("Host", target.authority), *_HEADERS]
@@ -195,7 +195,7 @@ class Fetcher:
         except _HTTP_ERRORS as error:
             raise Unavailable(target.host, _described(error)) from None
 
-    async def _read(self, target: Target, body: "_Body") -> Page:
+    async def _read(self, target: Target, body: "_PageBody") -> FetchedPage:
         title, published = "", None
         if body.content_type in _HTML:
             charset = body.charset or declared_charset(body.data)
@@ -212,16 +212,16 @@ class Fetcher:
         text = (await asyncio.to_thread(Cleaner().text, text)).strip()
         if not text:
             raise Unavailable(target.host, "its page holds no text")
-        return Page(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
+        return FetchedPage(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Checks certificates and names. Made once: reading the authorities takes a while."""
+        """Verifies certificates and names. Created once, because loading the authorities takes a while."""
         return httpcore2.default_ssl_context()
 
 
 class _Pinned(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that were judged, whatever name it is asked for."""
+    """Connects to the checked addresses, whatever host name is requested."""
 
     def __init__(self, addresses: Sequence[str], connect: Connect) -> None:
         self._addresses = addresses[:_MOST_ADDRESSES]
@@ -250,17 +250,17 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
 
 
 class _Cache:
-    """Pages by URL, the latest ones, up to an age and a number of characters."""
+    """The latest pages by URL, limited by age and by total number of characters."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
-        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[float, FetchedPage]] = OrderedDict()
 
-    def get(self, url: str) -> Page | None:
+    def get(self, url: str) -> FetchedPage | None:
         read_at, page = self._pages.get(url, (-math.inf, None))
         return page if time.monotonic() - read_at < self._age_s else None
 
-    def put(self, url: str, page: Page) -> None:
+    def put(self, url: str, page: FetchedPage) -> None:
         self._pages.pop(url, None)
         self._pages[url] = time.monotonic(), page
         while sum(len(page.text) for _, page in self._pages.values()) > _CACHED_CHARACTERS:
@@ -268,8 +268,8 @@ class _Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
-    """What a server sent, unpacked. `content_type` is in lower case; `charset` as the header says."""
+class _PageBody:
+    """The unpacked body of an answer. `content_type` is in lower case, `charset` is from the header."""
 
     data: bytes
     content_type: str
@@ -284,11 +284,11 @@ def _refused(whose: str) -> Iterator[None]:
         raise BadRequest(f"{whose} is refused: {error}", where="url") from None
 
 
-async def _received(host: str, response: httpcore2.Response) -> _Body | str:
-    """The body; or the place that a redirect names.
+async def _received(host: str, response: httpcore2.Response) -> _PageBody | str:
+    """Return the body, or the location of a redirect.
 
     Raises:
-        Unavailable: an error, a body that is too long, or one of a type that is not read.
+        Unavailable: the answer is an error, its body is too long, or its type is not supported.
     """
     headers = {name.lower(): value.decode("utf-8", "surrogateescape") for name, value in response.headers}
     location = headers.get(b"location")
@@ -304,13 +304,13 @@ async def _received(host: str, response: httpcore2.Response) -> _Body | str:
         raise Unavailable(host, f"its page is {what}; HTML, text, Markdown, JSON and XML are read")
     charset = _CHARSET.search(parameters)
     data = await _unpacked(host, response, headers.get(b"content-encoding", "").strip().lower())
-    return _Body(data, content_type, charset[1] if charset else None)
+    return _PageBody(data, content_type, charset[1] if charset else None)
 
 
 async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
-    meter = Meter(Limits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
+    meter = Meter(ResponseLimits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
     try:
         data = b"".join([piece async for piece in meter.read(response.aiter_stream())])
     except BadAnswer as error:
@@ -321,7 +321,7 @@ async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> b
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Text in the character set that is stated, else the one that fits; what fits in none is replaced."""
+    """Decode text in the stated character set, else in one that fits. Replaces undecodable bytes if none fits."""
     try:
         if charset is not None and codecs.lookup(charset).name == "utf-8":
             return data.decode("utf-8-sig", "replace")
@@ -334,7 +334,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def _described(error: Exception) -> str:
-    # httpcore2 puts what happened below into its own error, and cuts the chain of causes.
+    # httpcore2 wraps the underlying error and removes it from the chain of causes.
     match error.args:
         case [ssl.SSLCertVerificationError() as cause]:
             return f"its certificate is not valid: {one_line(cause.verify_message, 200)}"

@@ -1,4 +1,4 @@
-"""The SDKs that read answers by themselves, with clients that bound what they read."""
+"""Limit the answers of SDKs that read them with their own clients."""
 
 import asyncio
 import logging
@@ -16,32 +16,31 @@ if TYPE_CHECKING:
 
 _MOST_ERROR_CHARACTERS = 4_000
 _LOOKUP_S = 60.0
-"""For a request that litellm sends outside of any call."""
+"""Timeout of a request that litellm sends outside of any call, in seconds."""
 OPENAI_URL = "https://api.openai.com/v1"
 
 
 def open_openai(base_url: str | None, api_key: str | None) -> "AsyncOpenAI":
-    """OpenAI's SDK, without retries of its own.
+    """Open OpenAI's SDK without retries of its own.
 
     Args:
-        base_url: up to and with "/v1"; OpenAI's own when None.
-        api_key: None for a server that asks for none.
+        base_url: URL including "/v1"; None for OpenAI's.
+        api_key: None if the server needs none.
     """
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     http = DefaultAsyncHttpxClient()
     limit(http)
-    # Without a key or an address the SDK would look for them in the environment.
+    # Without a key or an address the SDK would read them from the environment.
     key, url = api_key or "no-key", base_url or OPENAI_URL
     return AsyncOpenAI(api_key=key, base_url=url, max_retries=0, http_client=http)
 
 
 @cache
 def limit_litellm() -> None:
-    """Bound what litellm reads.
+    """Limit the answers that litellm reads.
 
-    It makes its clients itself, at two places: for providers with an API of their own and for those that speak
-    OpenAI's.
+    litellm creates its clients in two places: for providers with their own API and for OpenAI-compatible ones.
     """
     handlers: Any = import_module("litellm.llms.custom_httpx.http_handler")
     openai: Any = import_module("litellm.llms.openai.common_utils").BaseOpenAILLM
@@ -50,7 +49,7 @@ def limit_litellm() -> None:
     blocking = _blocking_client(handlers)
     handlers.HTTPHandler.create_client = blocking
     openai._get_sync_http_client = staticmethod(blocking)
-    # It searches whole answers that it cannot read for secrets, to log and to raise them: seconds for one MiB.
+    # litellm searches answers that it cannot parse for secrets, to log and to raise them, which takes seconds per MiB.
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     redaction: Any = import_module("litellm.litellm_core_utils.secret_redaction")
@@ -58,11 +57,11 @@ def limit_litellm() -> None:
 
 
 def _blocking_client(handlers: Any) -> Callable[..., Any]:
-    """What makes the clients by which litellm looks models and tokens up in threads.
+    """Return a factory for the clients with which litellm looks up models and tokens in threads.
 
-    A thread cannot be cancelled, and the timeout of a blocking client is for each read. So each request is one of a
-    bounded asynchronous client, on an event loop of its own, with the deadline of the call under way. An event loop
-    that serves others must not wait: there it looks up no more than prices, and finds none.
+    A thread cannot be cancelled, and the timeout of a blocking client applies to each read. So each request is sent by
+    a limited asynchronous client in its own event loop, with the deadline of the current call. Inside a running event
+    loop the request fails at once, because it would block the loop. The only such requests look up prices.
     """
     httpx = handlers.httpx
 
@@ -90,7 +89,7 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """A pattern for the beginning of a text; the rest is dropped."""
+    """A pattern that is applied only to the beginning of a text; the rest is dropped."""
 
     pattern: re.Pattern[str]
 

@@ -1,4 +1,4 @@
-"""URLs of pages: taken apart strictly, and refused by their wording before anything is resolved."""
+"""Parse page URLs strictly, and refuse forbidden ones before any name is resolved."""
 
 import re
 import unicodedata
@@ -12,10 +12,10 @@ from retrievers.core.errors import BadRequest
 from retrievers.ingest.clean import one_line
 
 MOST_CHARACTERS = 2_000
-"""Of one URL."""
+"""Maximum length of a URL."""
 _PORTS = {"http": 80, "https": 443}
 _MOST_HOST, _MOST_LABEL = 253, 63
-# RFC 3986, appendix B, with a scheme and an authority that must be there.
+# RFC 3986, appendix B, with mandatory scheme and authority.
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::(.*))?")
@@ -23,21 +23,21 @@ _IPV6 = re.compile(r"\[([0-9A-Fa-f:.]+)\]")
 _LABEL = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# No character of these means anything else in a path or query than itself.
+# Characters that have no other meaning in a path or query.
 _SAFE = "/%:@!$&'()*+,;=~-._?[]|"
 _NOT_PUBLIC = frozenset(
     "corp home home.arpa internal intranet invalid lan local localdomain localhost onion private svc".split()
 )
-"""Ends of names that only mean something inside a network (RFC 6761, 6762, 8375, ICANN's .internal, common use)."""
+"""Suffixes of names that exist only inside a network (RFC 6761, 6762, 8375, ICANN's .internal, common use)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked for, and where.
+    """A parsed URL.
 
     Attributes:
         host: a name in lower case and ASCII, or an address; IPv6 without brackets.
-        path: with the query; ASCII, begins with "/".
+        path: path with query; ASCII, begins with "/".
     """
 
     scheme: str
@@ -47,7 +47,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Of the URL, and the `Host` of a request."""
+        """Host and non-default port, as in the URL and in the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -58,15 +58,15 @@ class Target:
 
     @property
     def is_address(self) -> bool:
-        """Whether the host is written as an address, so that there is nothing to resolve."""
+        """Whether the host is an IP address, so that no name needs resolving."""
         return ":" in self.host or _NUMBER.fullmatch(self.host.rpartition(".")[2]) is not None
 
 
 def read_url(url: str) -> Target:
-    """A URL taken apart.
+    """Parse a URL.
 
     Raises:
-        BadRequest: it is not a plain http or https URL of a host that may be public; says what is wrong.
+        BadRequest: it is not a plain http or https URL of a potentially public host. The message says why.
     """
     _check_characters(url)
     parts = _PARTS.fullmatch(url)
@@ -85,18 +85,18 @@ def read_url(url: str) -> Target:
 
 
 def redirected(base: Target, location: str) -> Target:
-    """Where a redirect leads.
+    """Return the target of a redirect.
 
     Args:
-        location: of the header, absolute or relative.
+        location: value of the header, absolute or relative.
     Raises:
-        BadRequest: as of `read_url`, or it leaves https: who asked for that is not given what anyone on the way
-            could have written.
+        BadRequest: as in `read_url`, or it leads from https to http, where anybody on the path could have changed the
+            answer.
     """
     _check_characters(location)
     if location.startswith("//"):
         location = f"{base.scheme}:{location}"
-    # The library takes "http:///a" for a path of the page that redirects; browsers for the host a.
+    # The library takes "http:///a" for a path on the redirecting host, browsers for the host "a".
     target = read_url(location if _ABSOLUTE.match(location) else urljoin(base.url, location))
     if base.scheme == "https" and target.scheme == "http":
         raise BadRequest("it leads from https to http")
@@ -106,7 +106,7 @@ def redirected(base: Target, location: str) -> Target:
 def _check_characters(url: str) -> None:
     if len(url) > MOST_CHARACTERS:
         raise BadRequest(f"it is longer than {MOST_CHARACTERS:,} characters")
-    # Controls, separators and invisible characters: parsers drop or split at them, each in its own way.
+    # Parsers drop or split at controls, separators and invisible characters, each in its own way.
     odd = next((one for one in url if unicodedata.category(one)[0] in "CZ" or one == "\\"), None)
     if odd is not None:
         raise BadRequest(f"the character U+{ord(odd):04X} is not allowed: encode it as %XX")
@@ -116,7 +116,7 @@ def _host(written: str) -> str:
     if written.startswith("["):
         return _ipv6(written)
     try:
-        # As browsers read it: what looks like a letter, digit or dot becomes that one.
+        # As browsers do: characters that look like a letter, digit or dot are mapped to it.
         host = written.lower() if written.isascii() else idna.encode(written, uts46=True).decode()
     except (idna.IDNAError, ValueError):
         raise BadRequest(f'"{_shown(written)}" is no host name') from None
@@ -134,7 +134,7 @@ def _host(written: str) -> str:
 
 
 def _ipv4(host: str, written: str) -> str:
-    """An address in the one form that every parser reads alike: resolvers take 127.1 and 0x7f.1 as well."""
+    """Accept only the dotted form of an IPv4 address: resolvers also accept 127.1 and 0x7f.1."""
     try:
         if host == written:
             return str(IPv4Address(host))

@@ -1,1 +1,1 @@
-"""Documents in: read, split, analyse, embed, store."""
+"""Ingestion: read, split, analyse, embed and store documents."""

@@ -1,9 +1,9 @@
-"""Whether all that is stored of a collection is what its documents make of it, and mending what is not.
+"""Check that everything stored for a collection is what ingestion makes of its documents, and repair it.
 
-Each document is prepared again of its row and compared with its passages; the counts are made anew of the passages and
-compared with those that are kept. Each comparison reads one state of the collection, in a transaction that keeps nobody
-from writing: what is written together is seen together, so documents that come meanwhile are not taken for drift.
-Mended is by the code that ingests, so the outcome is a fresh build's.
+Each document is prepared again from its row and compared with its passages. The counts are recomputed from the passages
+and compared with the stored ones. Each comparison reads one state of the collection in a transaction that does not
+block writers. Rows that are written together are seen together, so concurrent ingestion is not reported as an error.
+Repairs use the code that ingests, so the result equals a fresh build.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.compare import compared
-from retrievers.ingest.findings import Names, Report, Wrong, report
+from retrievers.ingest.findings import ComparisonReport, FindingNames, Wrong, report
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
@@ -31,29 +31,30 @@ from retrievers.postgres.database import Database, Row
 from retrievers.postgres.rows import fetched
 
 Progress = Callable[[int], None]
-"""Called with how many documents are compared."""
+"""Called with the number of documents compared so far."""
 
 _BATCH, _BATCH_PASSAGES = 64, 128
-"""Documents that are compared at once, and about how many passages."""
+"""Maximum number of documents compared at once, and approximate maximum of passages."""
 _MENDED = 16
 _ROWS = 50
 _LOOKS_S = (0.0, 0.2, *[1.0] * 30)
-"""Pauses before each look: before its end, a delivery has not brought the mean length up to date."""
+"""Pauses before each check of the totals, in seconds. A running delivery updates the mean length only at its end."""
 _SAME_LOOKS = 3
-"""Looks at one version of the collection after which what is wrong is no delivery's that goes on."""
+"""Number of checks of the same version of the collection after which a difference is not due to a running delivery."""
 _LATE_S = 1.0
 _ANY_DELIVERY = (1 << 62) - 1
 
 
 @dataclass
 class Checker:
-    """Compares one collection of a tenant's own.
+    """Checks one collection of its own tenant.
 
     Args:
-        embedder: gives the vectors that are missing, when they are mended.
-        viewer: who is told: nothing of documents that it does not read. Everything is compared nevertheless.
-        timeout_s: after which its caller gives it up: soon after that the server ends its statements by itself.
-        retired_s: how long ago an older make of the collection must have been replaced to be removed now.
+        embedder: computes missing vectors when they are repaired.
+        viewer: recipient of the report, which names only documents that the viewer may read. All are compared
+            nevertheless.
+        timeout_s: time after which the caller gives up. Shortly after it, the server cancels the statements itself.
+        retired_s: minimum time since an older build of the collection was replaced, for it to be removed now.
     """
 
     database: Database
@@ -66,13 +67,13 @@ class Checker:
     _done: int = field(default=0, init=False)
     _until: float | None = field(default=None, init=False)
 
-    async def run(self, *, mend: bool = False) -> Report:
-        """Compare, and where asked mend and compare again.
+    async def run(self, *, mend: bool = False) -> ComparisonReport:
+        """Compare; with `mend` also repair, and compare again.
 
         Raises:
-            UnknownCollection: it was deleted meanwhile.
-            Replaced: it was made anew meanwhile.
-            Unavailable: the database failed, or the embedder of vectors that are missing.
+            UnknownCollection: the collection was deleted in the meantime.
+            Replaced: the collection was rebuilt in the meantime.
+            Unavailable: the database failed, or the embedder for missing vectors.
         """
         if self.timeout_s is not None:
             self._until = time.monotonic() + self.timeout_s + _LATE_S
@@ -92,12 +93,12 @@ class Checker:
                 names[kind] += differing
             after, self._done = ids[-1], self._done + len(ids)
             self.progress(self._done)
-        wrong = {kind: Names.of(one) for kind, one in names.items()} | await self._totals()
+        wrong = {kind: FindingNames.of(one) for kind, one in names.items()} | await self._totals()
         if faulty := await indexes.faulty(self.database):
-            wrong["indexes"] = Names.of(faulty)
+            wrong["indexes"] = FindingNames.of(faulty)
         name = self.collection.embedder
         if name is not None and not Embedders.of(self.embedder).has(name):
-            wrong["embedder"] = Names.of([name])
+            wrong["embedder"] = FindingNames.of([name])
         return wrong
 
     @property
@@ -106,7 +107,7 @@ class Checker:
 
     @asynccontextmanager
     async def _at(self, *, frozen: bool = False) -> AsyncIterator[store.Connection]:
-        """A transaction; `frozen`: that reads one state of the collection."""
+        """Open a transaction; `frozen`: one that reads a single state of the collection."""
         async with self.database.transaction(whole(self.collection.tenant), frozen=frozen) as connection:
             if self._until is not None:
                 left_ms = max(1, round(1000 * (self._until - time.monotonic())))
@@ -119,7 +120,7 @@ class Checker:
         await store.lock(connection, self.collection.tenant, self.collection.number)
 
     async def _next(self, after: str) -> list[str]:
-        """Ids of the documents that are compared next, one of many passages by itself."""
+        """Return the ids of the next documents to compare; a document with many passages is compared alone."""
         async with self._at() as connection:
             rows = await _rows(connection, _IDS, self._which | {"after": after, "most": _BATCH})
         ids: list[str] = []
@@ -132,7 +133,7 @@ class Checker:
         return ids
 
     async def _differing(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Documents that are not as they would be stored now, by kind."""
+        """Return the ids of documents that differ from how they would be stored now, by kind of difference."""
         async with self._at(frozen=True) as connection:
             stored, fields = await read_stored(connection, self.collection.tenant, self.collection.number, ids)
             prepared, lexemes = await asyncio.to_thread(self._made, stored, fields)
@@ -145,7 +146,7 @@ class Checker:
         return await asyncio.to_thread(compared, prepared, kept, rows, mean, (number, dimension))
 
     def _made(self, stored: Sequence[Stored], fields: Mapping[str, Field]) -> tuple[list[Prepared], str]:
-        """Documents as they would be stored now, and the lexemes of their passages as JSON."""
+        """Return the documents as they would be stored now, and the lexemes of their passages as JSON."""
         prepared = _prepared(stored, fields)
         number = self.collection.number
         lexemes = [
@@ -156,7 +157,7 @@ class Checker:
         return prepared, json.dumps(lexemes, ensure_ascii=False)
 
     async def _totals(self) -> Wrong:
-        """What is wrong with what is kept of all documents together, and stays so while nobody writes."""
+        """Return errors in the collection's totals that persist while nobody writes."""
         version, looks = -1, 0
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
@@ -189,7 +190,7 @@ class Checker:
             await remove_retired(self.database, self.collection.tenant, row[0], within_s=600)
 
     async def _store_again(self, ids: Sequence[str]) -> None:
-        """Replace documents by themselves; one that was written meanwhile is as it should be."""
+        """Store documents again. Documents written in the meantime are skipped, since they are correct."""
         tenant, number = self.collection.tenant, self.collection.number
         async with self._at(frozen=True) as connection:
             stored, fields = await read_stored(connection, tenant, number, ids)

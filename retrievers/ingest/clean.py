@@ -1,4 +1,4 @@
-"""Bytes to text, and text to what PostgreSQL can store; whatever is replaced is counted."""
+"""Decode bytes to text, and clean text so that PostgreSQL can store it. Replacements are counted."""
 
 import codecs
 import re
@@ -11,9 +11,9 @@ from retrievers.core.errors import BadDocument
 from retrievers.text.visible import visible_text
 
 MAX_NESTING = 50
-"""Lists and objects inside each other."""
+"""Maximum nesting of lists and objects."""
 MAX_VALUES = 100_000
-"""Values in one record; a few lines of YAML aliases can stand for billions."""
+"""Maximum number of values in one record: a few lines of YAML aliases can expand to billions."""
 
 _CHUNK_BYTES = 1 << 20
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -21,23 +21,23 @@ _NEWLINE = re.compile(r"\r\n?|\x85")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LEADING_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
-# Codecs of real pages; Python also knows some that are no character sets ("unicode_escape", "idna").
+# Codecs of real pages. Python also has codecs that are not character sets ("unicode_escape", "idna").
 _CHARACTER_SET = re.compile(r"utf-8|gb|big5|hz|shift_jis|euc_|iso|cp\d|koi8|mac|tis|ascii")
 
 
 def is_utf_16(head: bytes) -> bool:
-    """Whether a file that begins with these bytes says that it is UTF-16."""
+    """Return whether a file that begins with these bytes has a UTF-16 byte order mark."""
     return head.startswith(_UTF_16_MARKS)
 
 
 def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tuple[str, tuple[str, ...]]:
-    """Text and notes: in UTF-16 with a byte order mark, as declared, in UTF-8 or in GB18030.
+    """Decode bytes as UTF-16 with a byte order mark, as declared, as UTF-8 or as GB18030. Return text and notes.
 
     Args:
-        declared: a character set the file itself names; one that is unknown or does not fit is ignored.
+        declared: a character set named by the file itself; ignored if it is unknown or does not fit.
         of: what the bytes are, for the message ("line").
     Raises:
-        BadDocument: in none of them; names the offset of the first byte that is wrong.
+        BadDocument: none of them fits. The message has the offset of the first wrong byte.
     """
     own = _known(declared)
     offset = 0
@@ -52,10 +52,10 @@ def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tup
 
 
 def stream_encoding(stream: BinaryIO) -> str:
-    """The encoding of a whole file, read in pieces; leaves the stream at its start.
+    """Detect the encoding of a whole file, reading it in pieces. Leaves the stream at its start.
 
     Raises:
-        BadDocument: as for `decode`.
+        BadDocument: as in `decode`.
     """
     head = stream.read(2)
     bad_offset = 0
@@ -71,33 +71,33 @@ def stream_encoding(stream: BinaryIO) -> str:
 
 
 def encoding_notes(encoding: str) -> tuple[str, ...]:
-    """What a document should say about how its file was read: a guess is worth a line."""
+    """Return a note for documents whose file encoding was guessed."""
     return ("read as GB18030, because it is not UTF-8",) if encoding == "gb18030" else ()
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """Text for a message: no control characters or line breaks, cut after `most` characters."""
+    """Return text for a message: on one line, without control characters, cut after `most` characters."""
     line = " ".join(printable(text).split())
     return line if most is None or len(line) <= most else line[: most - 1] + "…"
 
 
 def plain_line(text: str, most: int | None = None) -> str:
-    """As `one_line`, and what a name in it holds to hide or reorder the rest is shown as U+FFFD."""
+    """Like `one_line`, but characters that hide or reorder text become U+FFFD."""
     return one_line(visible_text(text, "\ufffd"), most)
 
 
 def printable(text: str) -> str:
-    """Text that can be shown and stored, on one line."""
+    """Return text that can be shown and stored, on one line."""
     return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", _NEWLINE.sub("\n", text))).replace("\n", " ").replace("\t", " ")
 
 
 def trimmed(text: str) -> str:
-    """Text without blank lines before it and white space after it; its first line keeps its indent."""
+    """Remove blank lines at the start and white space at the end. The first line keeps its indentation."""
     return _LEADING_BLANK_LINES.sub("", text.rstrip())
 
 
 def kind(value: object) -> str:
-    """A JSON value's kind in words."""
+    """Describe the kind of a JSON value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -113,10 +113,10 @@ def kind(value: object) -> str:
 
 @dataclass(slots=True)
 class Cleaner:
-    """Cleans the strings of one document and counts what it replaced.
+    """Cleans the strings of one document and counts the replacements.
 
-    Control characters other than tab and line feed become spaces, all line ends become line feeds and
-    lone surrogates become U+FFFD. The text is not normalised further: citations point into it.
+    Control characters other than tab and line feed become spaces, all line ends become line feeds and unpaired
+    surrogates become U+FFFD. The text is not normalised further, because citations point into it.
     """
 
     controls: int = 0
@@ -131,11 +131,11 @@ class Cleaner:
         return text
 
     def mapping(self, given: Mapping[Any, Any]) -> dict[str, Any]:
-        """A copy with clean keys and JSON values only; dates become ISO strings.
+        """Return a copy with clean keys and only JSON values. Dates become ISO strings.
 
         Raises:
-            BadDocument: nested too deeply, too many values, a number without a finite double near it,
-                a value of no JSON type.
+            BadDocument: it is nested too deeply, has too many values, or contains a number that is not finite or a
+                value without a JSON type.
         """
         return self._object(given, 0)
 
@@ -186,7 +186,7 @@ def _candidates(head: bytes) -> tuple[str, ...]:
 
 
 def _known(declared: str | None) -> str | None:
-    """The codec for a declared character set, when it needs one of its own."""
+    """Return the codec of a declared character set; None if it is UTF-8, unknown or not a character set."""
     if not declared:
         return None
     try:
@@ -195,12 +195,12 @@ def _known(declared: str | None) -> str | None:
         return None
     if name == "utf-8" or not _CHARACTER_SET.match(name):
         return None
-    # Browsers read these two as the larger sets that contain them, and pages rely on it.
+    # Browsers read these as the larger sets that contain them, and pages rely on it.
     return {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252"}.get(name, name)
 
 
 def _first_bad_byte(stream: BinaryIO, encoding: str) -> int | None:
-    """Offset of the first byte that cannot be decoded."""
+    """Return the offset of the first byte that cannot be decoded, or None."""
     decoder = codecs.getincrementaldecoder(encoding)()
     read = 0
     while True:
@@ -209,7 +209,7 @@ def _first_bad_byte(stream: BinaryIO, encoding: str) -> int | None:
         try:
             decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
-            # The decoder puts bytes it kept from the last chunk in front of this one.
+            # The decoder prepends bytes that it kept from the previous chunk.
             return read - len(error.object) + error.start
         if not chunk:
             return None

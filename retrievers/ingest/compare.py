@@ -1,4 +1,4 @@
-"""Whether stored documents and passages are what ingestion makes of them. Pure functions, called in threads."""
+"""Compare stored documents and passages with what ingestion would store. Pure functions, called in threads."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ def compared(
     prepared: Sequence[Prepared], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]], mean: float,
     embedder: tuple[int, int],
 ) -> dict[str, list[str]]:  # fmt: skip
-    """Ids of the documents that are not as they would be stored now, by what is wrong.
+    """Return the ids of documents that differ from how they would be stored now, by kind of difference.
 
     Args:
-        kept: by id what `retrievers.ingest.check` reads of each document.
-        rows: by id what it reads of each passage.
+        kept: stored columns of each document by id, as read by `retrievers.ingest.check`.
+        rows: stored columns of each document's passages, by document id.
         mean: BM25's mean length, in words.
         embedder: number and dimension.
     """
@@ -45,7 +45,7 @@ def compared(
 
 
 def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
-    """Whether a stored passage is what ingestion makes."""
+    """Return whether a stored passage is what ingestion would store."""
     given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
     ordinal, _, start, end, length, heading, digest, body, gap, found, *own, bm25, _ = row
     if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:
@@ -58,7 +58,7 @@ def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scop
 
 
 def _sound(vector: Any, dimension: int) -> bool:
-    """Whether it is a vector of the embedder's: of its length, and of length 1 as far as half precision goes."""
+    """Return whether it is a vector of the embedder's dimension, with length 1 within half precision."""
     if vector is None:
         return False
     numbers = vector.to_numpy().astype(np.float32)

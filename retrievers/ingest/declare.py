@@ -1,4 +1,4 @@
-"""What a collection is told of its documents: the types of their fields, what one is called, what all are about."""
+"""Declare a collection's fields, the words for its documents, and its description."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 async def declare(database: "Database", tenant: str, collection: str, schema: Schema) -> None:
-    """Write a schema without documents; the collection is made when it is missing.
+    """Store a schema without documents. The collection is created if it does not exist.
 
-    Fields that the schema does not name stay as they are, and so do the words for a document where it has none.
+    Fields that the schema does not name are unchanged, as are words and description if the schema has none.
 
     Raises:
         BadRequest: the collection has documents, and the schema changes the type of one of their fields.
@@ -40,21 +40,21 @@ async def learn(
     declared: Mapping[str, Field],
     inferred: Mapping[str, Field] | None = None,
 ) -> dict[str, Field]:
-    """Add the fields that the collection does not know yet, and what is declared.
+    """Add the fields that the collection does not have yet, and whatever is declared.
 
     Args:
-        declared: a `Schema` also says what a document is called and what the collection holds.
-        inferred: fields as the documents have them: what is known or declared comes before.
+        declared: fields; a `Schema` also has the words for a document and the description.
+        inferred: fields as inferred from documents; known and declared fields take precedence.
     Returns:
-        All of the collection's fields.
+        All fields of the collection.
     Raises:
         BadRequest: see `declare`.
     """
-    # Somebody else may be adding fields to the same collection at this moment.
+    # Locked, because others may be adding fields to the same collection.
     known = from_catalogue(await store.lock_fields(connection, tenant, number))
     fields = {**(inferred or {}), **known, **declared}
     if fields != known:
-        # Names and descriptions may change at any time; what is stored was made by type and separator.
+        # Names and descriptions may change at any time. Stored values depend on type and separator.
         changed = [name for name, spec in declared.items() if name in known and not known[name].holds_like(spec)]
         if changed and await _has_documents(connection, tenant, number):
             raise BadRequest(

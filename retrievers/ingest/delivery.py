@@ -1,4 +1,4 @@
-"""What is handed in to be stored: records or a file, as bytes that can wait."""
+"""Documents submitted for storage, records or a file, as bytes that can be queued."""
 
 import json
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _CUT_DEPTH = 2 * MAX_NESTING
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Documents as they were handed in.
+    """Documents as submitted.
 
     Attributes:
         payload: a JSON list of records, or the content of a file.
-        file: the file's name; None for records.
-        documents: how many records; None for a file, which has not been read yet.
+        file: name of the file; None for records.
+        documents: number of records; None for a file, which has not been read yet.
     """
 
     collection: str
@@ -32,10 +32,11 @@ class Delivery:
 
 
 def of_records(collection: str, records: Sequence[object]) -> Delivery:
-    """A delivery of records, each as `retrievers.ingest.read.read_record` takes it; bad ones are found later.
+    """Create a delivery of records in the format of `retrievers.ingest.read.read_record`. Invalid records are found
+    later.
 
     Raises:
-        BadRequest: the collection's name is none, or there are no records, too many, or too much of them.
+        BadRequest: the collection's name is invalid, or the records are none, too many or too large.
     """
     check_name(collection)
     if not 0 < len(records) <= MAX_DOCUMENTS:
@@ -44,10 +45,10 @@ def of_records(collection: str, records: Sequence[object]) -> Delivery:
 
 
 def of_file(collection: str, name: str, data: bytes) -> Delivery:
-    """A delivery of a file, of any form that `retrievers.ingest.read` reads.
+    """Create a delivery of a file in any format that `retrievers.ingest.read` reads.
 
     Raises:
-        BadRequest: the collection's or the file's name is none, its form is unknown, or it is too large.
+        BadRequest: the collection's or the file's name is invalid, the format is unknown, or the file is too large.
     """
     check_name(collection)
     check_upload(name)
@@ -61,7 +62,8 @@ def _bounded(delivery: Delivery) -> Delivery:
 
 
 def dumped(value: object) -> bytes:
-    """JSON that reads back as the same value, halves of characters and NaN included: they are judged later.
+    """Encode a value as JSON that decodes to the same value, including unpaired surrogates and NaN, which are checked
+    later.
 
     Raises:
         BadRequest: it cannot be written as JSON.
@@ -75,7 +77,7 @@ def dumped(value: object) -> bytes:
 
 
 def _cut(value: Any, depth: int = 0) -> Any:
-    """The value without what is nested deeper than any document may be; as deep as it is then, it is still refused."""
+    """Cut off everything nested deeper than a document may be. The rest is still deep enough to be refused."""
     if depth > _CUT_DEPTH:
         return None
     if isinstance(value, dict):
@@ -84,5 +86,5 @@ def _cut(value: Any, depth: int = 0) -> Any:
 
 
 def loaded(payload: bytes) -> Any:
-    """What `dumped` was given."""
+    """Decode what `dumped` has encoded."""
     return json.loads(payload.decode(errors="surrogatepass"))

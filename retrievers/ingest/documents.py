@@ -1,4 +1,4 @@
-"""One document on its way in."""
+"""A document on its way into the store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ class Document:
     """A document as read from a file or a request, cleaned but not yet analysed.
 
     Attributes:
-        where: its place in the input, for messages ("docs.jsonl:17").
+        where: its position in the input, for messages ("docs.jsonl:17").
         id: unique within its collection.
-        metadata: as given; types are settled by the collection's fields.
-        important: key terms that weigh more than the text (BM25F).
-        questions: questions the document answers; they weigh most.
-        public: readable by every tenant when it belongs to the platform tenant.
-        readers: users and groups that may read it; everybody of the tenant where there are none.
-        enabled: False stores it and no more: nobody finds it, and it counts nowhere.
-        notes: what was mended on the way ("3 NUL characters removed").
+        metadata: as given; the collection's fields determine the types.
+        important: key terms, weighted higher than the text (BM25F).
+        questions: questions that the document answers, with the highest weight.
+        public: if it belongs to the platform tenant, every tenant may read it.
+        readers: users and groups that may read it; empty for everybody in the tenant.
+        enabled: False only stores the document: it is not found and not counted.
+        notes: repairs made while reading ("3 NUL characters removed").
     """
 
     where: str
@@ -40,19 +40,19 @@ class Document:
 
 
 def says_something(document: Document) -> bool:
-    """Whether there is anything to find a document by: a text, a title, key terms, questions or metadata."""
+    """Return whether the document has anything to find it by: a text, a title, key terms, questions or metadata."""
     if document.text.strip() or document.title.strip() or document.important or document.questions:
         return True
     return any(value not in (None, "", [], {}) for value in document.metadata.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """An input item that is no document, with the reason in one line.
+class RejectedItem:
+    """An input item that is not a valid document, with the reason in one line.
 
     Attributes:
-        readers: as of the document it would have been; what is wrong with others is none of their business.
-        cut: it ended the reading of a file: what the file holds behind it is not known.
+        readers: readers of the intended document; nobody else is told of the error.
+        cut: reading the file ended here, so the rest of the file is unknown.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""What is wrong with what is stored of a collection, and what of it a viewer may be told."""
+"""Errors found in a stored collection, and the part of them that a viewer may see."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,42 +22,44 @@ KINDS = {
 _OF_DOCUMENTS = ("documents", "passages", "vectors")
 """Kinds whose findings name documents."""
 _OF_NOBODY = ("version", "embedder", "indexes")
-"""Kinds whose findings tell nothing of documents."""
+"""Kinds whose findings reveal nothing about documents."""
 NAMED = 5
 
 
 @dataclass(slots=True)
-class Names:
-    """Names of what is wrong in one way.
+class FindingNames:
+    """Names of the items with one kind of error.
 
     Attributes:
-        count: how many there are.
-        names: of documents all, of anything else the first few.
+        count: number of items.
+        names: names of all documents; of other items, the first few.
     """
 
     count: int
     names: list[str]
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> "Names":
-        """All of them."""
+    def of(cls, names: Sequence[str]) -> "FindingNames":
+        """Create an instance with all names."""
         return cls(len(names), list(names))
 
 
-Wrong = dict[str, Names]
-"""By kind what is wrong."""
+Wrong = dict[str, FindingNames]
+"""Errors by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong.
+    """One kind of error.
 
     Attributes:
-        kind: a key of `KINDS`; `text` says it.
-        count: how many of what the text speaks of; of documents, those that the viewer reads. None of anything that
-            is made of documents, where the viewer does not read all of them.
-        examples: ids of documents that the viewer reads, terms, names of fields or indexes; none where `count` is None.
-        mended: whether it was mended.
+        kind: a key of `KINDS`.
+        text: its description.
+        count: number of items concerned. Of documents, only those the viewer may read. None for anything derived from
+            documents, if the viewer may not read all of them.
+        examples: ids of documents that the viewer may read, terms, names of fields or indexes; empty if `count` is
+            None.
+        mended: whether it was repaired.
     """
 
     kind: str
@@ -68,11 +70,11 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was compared, and what was wrong.
+class ComparisonReport:
+    """The result of a check.
 
     Attributes:
-        documents: how many were compared; of those that the viewer reads, where it does not read all.
+        documents: number of documents compared; if the viewer may not read all, the number it may read.
     """
 
     collection: str
@@ -81,20 +83,21 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong any more."""
+        """Whether no error is left."""
         return all(one.mended for one in self.findings)
 
 
 async def report(
     database: Database, viewer: Viewer, collection: Collection, documents: int, wrong: Wrong, left: Wrong
-) -> Report:
-    """What was wrong as the viewer may be told it.
+) -> ComparisonReport:
+    """Build the report that the viewer may see.
 
     Args:
-        documents: how many were compared.
-        left: what still is wrong.
+        documents: number of documents compared.
+        wrong: errors before the repair.
+        left: errors that remain.
     """
-    told: Mapping[str, Names] = left | wrong
+    told: Mapping[str, FindingNames] = left | wrong
     if viewer.principals != EVERYTHING:
         documents, told = await _readable(database, viewer, collection, told)
     findings = []
@@ -103,13 +106,13 @@ async def report(
             said, one = text.format(name=collection.name), told.get(kind)
             count, names = (one.count, one.names) if one is not None else (None, [])
             findings.append(Finding(kind, said, count, tuple(names[:NAMED]), kind not in left))
-    return Report(collection.name, documents, tuple(findings))
+    return ComparisonReport(collection.name, documents, tuple(findings))
 
 
 async def _readable(
-    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, Names]
-) -> tuple[int, dict[str, Names]]:
-    """How many documents the viewer reads, and what of the names by kind it may be told."""
+    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, FindingNames]
+) -> tuple[int, dict[str, FindingNames]]:
+    """Return the number of documents that the viewer may read, and the names it may see, by kind."""
     told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
     which = {"tenant": collection.tenant, "collection": collection.number}
     async with database.transaction(viewer) as connection:
@@ -117,12 +120,12 @@ async def _readable(
             if kind in wrong:
                 cursor = await connection.execute(_READABLE, which | {"ids": wrong[kind].names, "most": NAMED})
                 rows = await cursor.fetchall()
-                told[kind] = Names(rows[0][1] if rows else 0, [row[0] for row in rows])
+                told[kind] = FindingNames(rows[0][1] if rows else 0, [row[0] for row in rows])
         counted = await (await connection.execute(_READABLE_COUNT, which)).fetchone()
     return (int(counted[0]) if counted else 0), told
 
 
-# As the viewer: row security leaves out what it does not read.
+# Runs as the viewer: row security excludes documents that it may not read.
 _READABLE = """
     SELECT id, count(*) OVER () FROM signalbox.document
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s) ORDER BY id LIMIT %(most)s

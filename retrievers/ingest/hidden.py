@@ -1,7 +1,7 @@
-"""What a page hides from its readers by its own markup: elements, attributes and inline styles.
+"""Find text that a page hides by its own markup: elements, attributes and inline styles.
 
-Text that nobody sees is how a page speaks to a model behind its reader's back. Style sheets and scripts are not run, so
-what only these hide still counts as visible.
+Invisible text is how a page addresses a model behind its reader's back. Style sheets and scripts are not evaluated, so
+text that only these hide still counts as visible.
 """
 
 import re
@@ -15,8 +15,8 @@ _MAY_HIDE = re.compile(
 _NEVER_SHOWN = frozenset(
     {"audio", "canvas", "datalist", "iframe", "noembed", "noframes", "noscript", "template", "video"}
 )
-"""Elements whose text a browser shows in place of a thing that it cannot show, or not at all."""
-# A page that hides itself is shown by its own script.
+"""Elements whose text a browser shows only as a fallback, or not at all."""
+# A page that hides its root elements is made visible by its own script.
 _PAGE = frozenset({"html", "head", "body"})
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL | re.IGNORECASE)
@@ -27,7 +27,7 @@ _NO_COLOUR = re.compile(
 )
 _CLIPPED = re.compile(r"rect\((?:\s*[01](?:px)?[\s,]*){4}\)|(?:inset\((?:50|100)%|circle\(0)[^)]*\)")
 _REVEALED = ("transform", "transition", "animation", "will-change")
-"""What stands beside an opacity of 0 that a script or an animation is about to raise."""
+"""Properties that suggest that a script or an animation is about to raise an opacity of 0."""
 _FAR = 999.0
 _RELATIVE = frozenset({"em", "ex", "ch", "%"})
 
@@ -35,7 +35,7 @@ Styles = Mapping[str, str]
 
 
 class _Text(NamedTuple):
-    """How text of an element looks, which its children inherit: whether it is too small, not shown, without colour."""
+    """How an element's text is rendered, inherited by its children: too small, not shown, or without colour."""
 
     tiny: bool = False
     invisible: bool = False
@@ -43,23 +43,23 @@ class _Text(NamedTuple):
 
 
 def without_hidden(markup: str) -> str:
-    """The page without the text that it hides; the same markup where it hides none. Takes linear time."""
+    """Return the markup without hidden text, unchanged if there is none. Takes linear time."""
     if not _MAY_HIDE.search(markup):
         return markup
-    # Loaded for the pages that need it.
+    # Imported late, because few pages need it.
     from lxml import etree, html
 
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
     try:
         root = html.document_fromstring(markup.encode(errors="replace"), parser=parser)
     except (etree.LxmlError, ValueError):
-        # Markup without an element.
+        # Markup without any element.
         return markup
     return html.tostring(root, encoding="unicode") if _removed(root) else markup
 
 
 def _removed(root: Any) -> bool:
-    """Remove the hidden text below an element, and say whether there was any; emptied elements stay."""
+    """Remove hidden text below an element and return whether there was any. Emptied elements stay."""
     removed = False
     open_elements = [(root, _Text())]
     while open_elements:
@@ -77,7 +77,7 @@ def _removed(root: Any) -> bool:
 
 
 def _remove_text(element: Any) -> bool:
-    """Remove an element's own text, which stands before, between and behind its children."""
+    """Remove an element's own text before, between and after its children. Return whether there was any."""
     found = bool((element.text or "").strip())
     element.text = None
     for child in element:
@@ -87,7 +87,7 @@ def _remove_text(element: Any) -> bool:
 
 
 def _styles(style: str) -> Styles:
-    """The values of an inline style by property, as a browser takes them: the last one, or the last important one."""
+    """Parse an inline style as a browser does: the last value of a property counts, or its last important value."""
     if not style:
         return {}
     style = _ESCAPE.sub(_unescaped, _COMMENT.sub("", style)).lower()
@@ -106,7 +106,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _is_hidden(element: Any, styles: Styles) -> bool:
-    """Whether nothing inside an element is shown."""
+    """Return whether nothing inside an element is shown."""
     display = styles.get("display")
     return (
         element.tag in _NEVER_SHOWN
@@ -121,7 +121,7 @@ def _is_hidden(element: Any, styles: Styles) -> bool:
 
 
 def _is_out_of_sight(styles: Styles) -> bool:
-    """Whether an element is cut to nothing or moved off the page."""
+    """Return whether an element is clipped to nothing or moved off the page."""
     cut, placed = styles.get("overflow") in ("hidden", "clip"), styles.get("position") in ("absolute", "fixed")
     clips = (styles.get("clip", ""), styles.get("clip-path", ""))
     sizes = [_length(styles.get(name)) for name in ("width", "height", "max-width", "max-height")]
@@ -136,7 +136,7 @@ def _is_out_of_sight(styles: Styles) -> bool:
 
 
 def _text(styles: Styles, around: _Text) -> _Text:
-    """How text with these styles looks inside such text."""
+    """Return how text with these styles is rendered inside the given text."""
     if not styles:
         return around
     tiny, invisible, clear = around
@@ -152,7 +152,7 @@ def _text(styles: Styles, around: _Text) -> _Text:
 
 
 def _sizes(styles: Styles) -> list[str]:
-    """What may be the size of the text; in a `font`, numbers without a unit are weights, but for 0."""
+    """Return possible text sizes. In `font`, numbers without a unit are weights, except 0."""
     parts = (part.partition("/")[0] for part in styles.get("font", "").split())
     return [styles.get("font-size", ""), *(part for part in parts if part == "0" or not part.isdigit())]
 

@@ -1,4 +1,4 @@
-"""The visible text of an HTML page, with the structure that the splitter looks for kept as Markdown."""
+"""Extract the visible text of an HTML page, with its structure as Markdown for the splitter."""
 
 import re
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORE
 _SPACES = re.compile(r"\s+")
 _CHARSET_WITHIN_BYTES = 4096
 _MOST_INDENTS = 20
-"""Of lists in lists: what is deeper would be more indentation than text."""
+"""Maximum indentation of nested lists; deeper levels would be more indentation than text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What a page says.
+class HtmlPage:
+    """The content of a page.
 
     Attributes:
-        title: of <title>, else the first <h1>, else "".
-        text: blocks with blank lines between them; list items and table rows follow line by line.
-        metadata: <meta name="..."> of author, date, keywords and description.
+        title: from <title>, else the first <h1>, else "".
+        text: blocks separated by blank lines; list items and table rows are on consecutive lines.
+        metadata: <meta name="..."> for author, date, keywords and description.
     """
 
     title: str
@@ -42,29 +42,29 @@ class Page:
 
 
 def declared_charset(data: bytes) -> str | None:
-    """The character set in a page's <meta>, as written there."""
+    """Return the character set in a page's <meta>, as written."""
     found = _CHARSET.search(data[:_CHARSET_WITHIN_BYTES])
     return found[1].decode("ascii", "ignore") if found else None
 
 
-def read_page(markup: str) -> Page:
-    """The page behind some markup, however broken, without what it hides from its readers.
+def read_page(markup: str) -> HtmlPage:
+    """Parse markup, however malformed, without the text that it hides.
 
     Raises:
-        BadDocument: Python's parser gives up on it.
+        BadDocument: Python's parser fails on it.
     """
     parser = _PageParser()
     try:
         parser.feed(without_hidden(markup))
         parser.close()
-    # An unknown "<![...", or a character reference of thousands of digits.
+    # An unknown "<![...", or a character reference with thousands of digits.
     except (AssertionError, ValueError) as error:
         raise BadDocument(f"not readable as HTML: {error}") from error
     return parser.page()
 
 
 class _PageParser(HTMLParser):
-    """Gathers inline text in `_run`; the start or end of a block moves it to `_blocks`."""
+    """Collects inline text in `_run`. The start or end of a block moves it to `_blocks`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -82,7 +82,7 @@ class _PageParser(HTMLParser):
         self._row: list[str] | None = None
         self._in_cell = False
 
-    def page(self) -> Page:
+    def page(self) -> HtmlPage:
         self._end_row()
         self._flush()
         parts: list[str] = []
@@ -92,7 +92,7 @@ class _PageParser(HTMLParser):
                 parts.append("\n" if kind == last != "block" else "\n\n")
             parts.append(block)
             last = kind
-        return Page(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
+        return HtmlPage(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _SKIPPED:
@@ -112,7 +112,7 @@ class _PageParser(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if self._skipped:
             if tag in self._skipped:
-                # What was left open inside ends with it.
+                # Elements left open inside are closed with it.
                 del self._skipped[self._skipped.index(tag) :]
         elif tag == "title":
             self._in_title = False
@@ -135,7 +135,7 @@ class _PageParser(HTMLParser):
 
     def _start_block(self, tag: str) -> None:
         if tag in _HEADINGS or tag in ("table", "tr"):
-            # A heading or a table inside a cell: the outer table is there for layout, not for data.
+            # A heading or a table inside a cell: the outer table is for layout, not for data.
             self._end_row()
         self._flush()
         if tag in _HEADINGS:
@@ -180,7 +180,7 @@ class _PageParser(HTMLParser):
         self._row = None
 
     def _flush(self) -> None:
-        """Move the gathered text to the blocks; inside a table row it stays on the row's line."""
+        """Move the collected text to the blocks. Inside a table row it stays on the row's line."""
         if self._row is not None:
             self._run.append(" ")
             return
@@ -189,7 +189,7 @@ class _PageParser(HTMLParser):
         if not raw.strip():
             return
         if self._in_pre:
-            # Fenced, so that a "# comment" in it is not taken for a heading.
+            # Fenced, so that a "# comment" in it is not read as a heading.
             self._blocks.append(("block", "```\n" + raw.strip("\n").rstrip() + "\n```"))
         elif self._heading:
             heading = _joined([raw])
@@ -204,5 +204,5 @@ class _PageParser(HTMLParser):
 
 
 def _joined(parts: list[str]) -> str:
-    """Parts as one line, runs of white space as one space."""
+    """Join parts to one line, with runs of white space as one space."""
     return " ".join("".join(parts).split())

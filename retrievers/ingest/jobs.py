@@ -1,4 +1,4 @@
-"""The queue of ingestion jobs: a delivery is written down first, then leased to one worker at a time."""
+"""The queue of ingestion jobs: a delivery is stored first, then leased to one worker at a time."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -20,13 +20,15 @@ from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
 
 MAX_WAITING = 1000
-"""Jobs of one tenant that are not done yet."""
+"""Maximum number of unfinished jobs of one tenant."""
 KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
 _SWEEP_ALL_BATCH = 1000
 _SETTLE_S = 600.0
-"""A large collection whose mean length has moved is weighed anew, which takes minutes; a hung database never ends."""
+"""Time limit for settling a collection, in seconds. Reweighing a large collection takes minutes; the limit is for a
+hung database.
+"""
 _FULL_RETRY_S = 30.0
 _HUNG_RETRY_S = 5.0
 
@@ -35,7 +37,7 @@ Returned = TypeVar("Returned")
 
 
 class LostLease(Exception):
-    """The job is somebody else's by now, or was cancelled: nothing more may be written for it."""
+    """Another worker has the job, or it was cancelled. Nothing more may be written for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +51,17 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a leased job is about.
+    """The content of a leased job.
 
     Attributes:
-        payload: None when only the letters are to be tried again.
-        letters: place and record of each document that failed before; no record of one that was deleted since.
-        tries: how often a dependency failed it; `deaths`: how many workers did not come back from it.
-        parked: places of documents that workers died of.
-        rebuild: what the collection is to be made anew with, see `retrievers.ingest.rebuild`; None for an ingestion.
-        done: documents that were dealt with before.
-        sync: the mirror that is to be brought up to date, in place of documents.
+        payload: None if only the letters are to be tried again.
+        letters: index and record of each document that failed before; None for a record that was deleted since.
+        tries: how often a failed dependency interrupted the job.
+        deaths: how many workers died while carrying it out.
+        parked: indexes of documents during which workers died.
+        rebuild: parameters for rebuilding the collection, see `retrievers.ingest.rebuild`; None for an ingestion.
+        done: number of documents processed before.
+        sync: the mirror to update, in place of documents.
     """
 
     collection: str
@@ -88,22 +91,23 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its tenant sees it; counts are documents.
+    """A job as its tenant sees it. Counts are documents.
 
-    Of a job that makes a collection anew, `documents` and `done` are at most as many as the viewer reads.
+    For a job that rebuilds a collection, `documents` and `done` are limited to the number of documents that the viewer
+    may read.
 
     Attributes:
-        kind: "ingest", or "reembed" and "rebuild", which make a collection anew.
-        embedder: that a collection is to have.
-        status: queued, running, done (some documents may have failed), or failed (all of them did, or the job was
+        kind: "ingest", or "reembed" and "rebuild", which rebuild a collection.
+        embedder: the new embedder of the collection.
+        status: queued, running, done (some documents may have failed), or failed (all of them failed, or the job was
             given up; see `error`).
-        documents: how many there are; None until a file has been read.
-        done: how many are dealt with.
-        sync: the mirror whose run it is; None for documents that were handed in.
-        deleted: documents that the source of a mirror has no more.
+        documents: total number; None until a file has been read.
+        done: number processed.
+        sync: the mirror that this is a run of; None for submitted documents.
+        deleted: number of documents deleted because a mirror's source no longer has them.
         error: why it failed, or what it is waiting for.
-        next_try_at: when a queued job is tried again after something failed.
-        failures: the documents that failed, in their order; only where one job is asked for.
+        next_try_at: time of the next attempt of a queued job, after a failure.
+        failures: the documents that failed, in order; only if a single job is requested.
     """
 
     id: str
@@ -129,12 +133,12 @@ class Job:
 
 
 def _in_time(
-    method: Callable[Concatenate["Jobs", Given], Awaitable[Returned]],
-) -> Callable[Concatenate["Jobs", Given], Coroutine[Any, Any, Returned]]:
-    """A method that a database which hangs holds no longer than the patience: then it is `Unavailable`."""
+    method: Callable[Concatenate["JobQueue", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["JobQueue", Given], Coroutine[Any, Any, Returned]]:
+    """Limit a method's time to `patience_s`. A database that hangs then raises `Unavailable`."""
 
     @wraps(method)
-    async def bounded(self: "Jobs", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+    async def bounded(self: "JobQueue", /, *args: Given.args, **options: Given.kwargs) -> Returned:
         try:
             return await within(method(self, *args, **options), self.patience_s)
         except (TimeoutError, ConnectionAbortedError) as error:
@@ -144,17 +148,19 @@ def _in_time(
     return bounded
 
 
-class Jobs:
-    """The jobs of all tenants in one database; any number of processes may share it.
+class JobQueue:
+    """The jobs of all tenants in one database. Several processes may share it.
 
     Args:
-        lease_s: how long a worker may not be heard of before the next one takes its job.
-        patience_s: how long a worker waits for the database to write down or to say what becomes of a job.
-        retired_s: how long questions may go on with a collection that was replaced, before its rows go.
-        most_of_tenant: jobs of one tenant that are carried out at once, on all machines together; None for any number.
+        lease_s: time without a sign of life from a worker, in seconds, after which another worker takes over its job.
+        patience_s: how long to wait for the database to store or report a job's state, in seconds.
+        retired_s: how long requests may keep using a collection that was replaced, in seconds, before its rows are
+            deleted.
+        most_of_tenant: maximum number of a tenant's jobs carried out at once, on all machines together; None for no
+            limit.
 
     Attributes:
-        known: mirrors whose sources are known here: runs of others are left to other workers.
+        known: mirrors whose sources this process knows. Runs of other mirrors are left to other workers.
     """
 
     def __init__(
@@ -172,28 +178,28 @@ class Jobs:
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
-        """Have a delivery carried out by the next free worker; returns the job's id once it is on disk.
+        """Queue a delivery for the next free worker. Return the job's id once it is on disk.
 
         Raises:
-            Unavailable: the database cannot take it, or too many jobs of the tenant are waiting.
+            Unavailable: the database cannot accept it, or too many of the tenant's jobs are waiting.
         """
         return (await self._insert(tenant, delivery, None)).hex
 
     async def begin(self, tenant: str, delivery: Delivery) -> Lease:
-        """As `submit`, for the caller to carry it out."""
+        """Like `submit`, but the caller carries it out."""
         token = uuid.uuid4()
         return Lease(tenant, await self._insert(tenant, delivery, token), token)
 
     @_in_time
     async def submit_rebuild(self, tenant: str, number: int, name: str, embedder: str | None) -> str:
-        """Have a collection made anew by the next free worker; returns the job's id.
+        """Queue the rebuild of a collection for the next free worker. Return the job's id.
 
-        Where a job with the same embedder does so already, it is that one's.
+        If a job is already rebuilding it with the same embedder, that job's id is returned.
 
         Args:
-            embedder: that it is to have; the one it has when None.
+            embedder: the new embedder; None to keep the current one.
         Raises:
-            BadRequest: it is being made anew with another one.
+            BadRequest: it is being rebuilt with another embedder.
             UnknownCollection, Replaced: see `store.lock`.
         """
         new = uuid.uuid4()
@@ -211,19 +217,19 @@ class Jobs:
 
     @_in_time
     async def cancel(self, who: str | Viewer, id: str) -> Job:
-        """End a job that makes a collection anew, or the run of a sync.
+        """Cancel a job that rebuilds a collection, or the run of a mirror.
 
-        What the first has built goes, and the collection stays as it is; what the other has stored and deleted is so,
-        and the next run goes on from there.
+        A rebuild's result is discarded, and the collection stays unchanged. What a mirror's run has stored and deleted
+        stays, and the next run continues from there.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion of documents that were sent.
+            BadRequest: it has ended, or it is an ingestion of submitted documents.
         """
         tenant = Viewer.of(who).tenant
         values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
         async with self._database.transaction(whole(tenant)) as connection:
-            # The shadow first, as its builder does.
+            # The shadow first, in the same order as the job that builds it.
             await store.show_shadows(connection)
             await connection.execute(_GIVE_UP, values)
             ended = await connection.execute(_END, values)
@@ -235,13 +241,13 @@ class Jobs:
         return job
 
     async def under_way(self, who: str | Viewer, collection: str) -> Job | None:
-        """The job that makes a collection anew, None where there is none."""
+        """Return the job that is rebuilding a collection, None if there is none."""
         rows = await self._database.fetch(who, _UNDER_WAY, (Viewer.of(who).tenant, collection))
         return _job(rows[0]) if rows else None
 
     @_in_time
     async def retired(self) -> list[tuple[str, int]]:
-        """Tenant and number of collections whose rows are to go."""
+        """Return tenant and number of collections whose rows are to be deleted."""
         async with self._database.connection() as connection:
             values = (self._database.worker_pass(), self.retired_s, _SWEEP_ALL_BATCH)
             cursor = await connection.execute(_RETIRED, values)
@@ -252,15 +258,15 @@ class Jobs:
         return await within(remove_retired(self._database, tenant, number, within_s=within_s), _SETTLE_S)
 
     async def advance(self, connection: Connection, lease: Lease, *, done: int, documents: int) -> None:
-        """Note how far a collection is made anew, in the transaction that does it. Raises LostLease."""
+        """Record the progress of a rebuild, in the transaction that makes it. Raises LostLease."""
         _one(await connection.execute(_ADVANCE, _held(lease) | {"done": done, "documents": documents}))
 
     @_in_time
     async def pause(self, lease: Lease, at: Mapping[str, Any]) -> None:
-        """Put a job that goes on behind those that wait. Raises LostLease.
+        """Put an unfinished job behind the waiting ones. Raises LostLease.
 
         Args:
-            at: how far it is, as it is to read it again.
+            at: its progress, for the next turn to continue from.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(_PAUSE, _held(lease) | {"at": Jsonb(dict(at))}))
@@ -290,7 +296,7 @@ class Jobs:
 
     @_in_time
     async def take(self) -> Lease | None:
-        """The next job that is due, of any tenant; None when there is none."""
+        """Lease the next due job of any tenant; None if there is none."""
         async with self._database.connection() as connection:
             values = (self._database.worker_pass(), self.lease_s, list(self.known), self._most_of_tenant)
             row = await (await connection.execute(_TAKE, values)).fetchone()
@@ -298,22 +304,22 @@ class Jobs:
 
     @_in_time
     async def sweep(self) -> None:
-        """Delete what has expired of all tenants, so much at a time: jobs, traces, conversations, records."""
+        """Delete a batch of expired jobs, traces, conversations and records of all tenants."""
         async with self._database.connection() as connection:
             await connection.execute(_SWEEP_ALL, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
 
     @_in_time
     async def expired(self) -> list[tuple[str, int]]:
-        """Tenant and number of collections with documents that have expired and still count."""
+        """Return tenant and number of collections with expired documents that are still counted."""
         async with self._database.connection() as connection:
             cursor = await connection.execute(_EXPIRED, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
             return [(row[0], row[1]) for row in await cursor.fetchall()]
 
     async def settle(self, tenant: str, number: int) -> None:
-        """Take what has expired out of a collection's counts.
+        """Remove expired documents from a collection's counts.
 
         Raises:
-            TimeoutError: the database does not come to an end.
+            TimeoutError: the database does not finish.
         """
 
         async def settled() -> None:
@@ -324,11 +330,13 @@ class Jobs:
 
     @_in_time
     async def load(self, lease: Lease) -> Work:
-        """Raises:
-        LostLease: it is not the caller's any more.
+        """Load the content of a job.
+
+        Raises:
+            LostLease: another worker has it.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
-            # A document that is still in hand is the one the last worker died of.
+            # A document that is still in hand is the one during which the last worker died.
             await connection.execute(_PARK, _held(lease))
             row = await (await connection.execute(_LOAD, _held(lease))).fetchone()
             if row is None:
@@ -343,7 +351,7 @@ class Jobs:
 
     @_in_time
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
-        """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
+        """Extend the lease and record the number of processed documents. False if the lease is lost."""
         values = {"seconds": self.lease_s, "done": done, "failed": failed}
         async with self._database.transaction(whole(lease.tenant)) as connection:
             kept = await connection.execute(_KEEP, _held(lease) | values)
@@ -351,15 +359,15 @@ class Jobs:
 
     @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
-        """Note which document comes next: should this worker die, it was of that one. Raises LostLease."""
+        """Record which document is processed next, in case this worker dies during it. Raises LostLease."""
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(_IN_HAND, _held(lease) | {"index": index}))
 
     async def record(self, connection: Connection, lease: Lease, **counts: int) -> None:
-        """Count a batch, in the transaction that stores it. Raises LostLease, which undoes the batch.
+        """Count a batch, in the transaction that stores it. Raises LostLease, which rolls the batch back.
 
         Args:
-            counts: `inserted` and `updated` by this batch, `done` and `failed` until now.
+            counts: `inserted` and `updated` in this batch, `done` and `failed` in total.
         """
         _one(await connection.execute(_RECORD, _held(lease) | counts))
 
@@ -367,13 +375,13 @@ class Jobs:
     async def finish(
         self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes | None]
     ) -> None:
-        """The job is done, or failed where each of its documents did; what failed of it is kept.
+        """Mark the job as done, or as failed if all of its documents failed. Failed documents are kept.
 
         Args:
-            documents: how many the delivery has.
-            payloads: the records of those that failed, by index; of a file none, which is then kept whole.
+            documents: number of documents in the delivery.
+            payloads: records that failed, by index; empty for a file, which is then kept as a whole.
         Raises:
-            LostLease: it is not the caller's any more.
+            LostLease: another worker has the job.
         """
         error = "none of its documents could be stored" if failed and len(failed) == documents else None
         counts = {"documents": documents, "failed": len(failed), "keep": bool(failed) and not payloads, "error": error}
@@ -399,22 +407,22 @@ class Jobs:
 
     @_in_time
     async def fail(self, lease: Lease, reason: str) -> None:
-        """The job as a whole cannot be done; `retry` tries it again."""
+        """Mark the job as a whole as failed. `retry` tries it again."""
         async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_FAIL, _held(lease) | {"reason": reason, "days": KEPT_DAYS})
 
     @_in_time
     async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
-        """Let another worker have the job, after a while when a dependency failed it."""
+        """Return the job to the queue, with a delay if a dependency failed."""
         values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
         async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_GIVE_BACK, _held(lease) | values)
 
     async def job(self, who: str | Viewer, id: str) -> Job:
-        """One job with the documents that failed, but those whose readers the viewer is not among.
+        """Return one job with the documents that failed, except those that the viewer may not read.
 
         Raises:
-            NotFound: the tenant has none of that id, or no more.
+            NotFound: the tenant has no job with this id, or no longer.
         """
         number = _number(id)
         async with self._database.transaction(who) as connection:
@@ -423,21 +431,21 @@ class Jobs:
                 raise _unknown(id)
             job = _job(row)
             if not job.failed:
-                return job  # what failed before is being tried again
+                return job  # the failed documents are being tried again
             cursor = await connection.execute(_FAILURES, (Viewer.of(who).tenant, number))
             return replace(job, failures=tuple(DeadLetter(*one) for one in await cursor.fetchall()))
 
     async def recent(self, who: str | Viewer, limit: int) -> list[Job]:
-        """The tenant's last jobs, newest first, without the documents that failed."""
+        """Return the tenant's latest jobs, newest first, without the documents that failed."""
         rows = await self._database.fetch(who, _RECENT, (Viewer.of(who).tenant, min(limit, MAX_LISTED)))
         return [_job(row) for row in rows]
 
     async def retry(self, who: str | Viewer, id: str) -> Job:
-        """Have the documents that failed tried again; all of them when the job as a whole failed.
+        """Queue a job's failed documents again; all of its documents if the job as a whole failed.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: nothing of it failed, it is not over yet, or what failed was deleted since.
+            BadRequest: nothing failed, the job has not ended, or the failed documents were deleted since.
         """
         tenant = Viewer.of(who).tenant
         async with self._database.transaction(whole(tenant)) as connection:
@@ -458,9 +466,9 @@ class Jobs:
 
 
 async def cancel(connection: Connection, tenant: str, collection: str) -> None:
-    """End the jobs of a collection that is deleted in this transaction: they would make it anew.
+    """End the jobs of a collection that this transaction deletes, because they would create it again.
 
-    Of all its jobs the documents go as well; how they ended is kept.
+    The documents of all its jobs are deleted; their results are kept.
     """
     values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
     await connection.execute(_CANCEL, values)
@@ -469,9 +477,9 @@ async def cancel(connection: Connection, tenant: str, collection: str) -> None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, documents: Sequence[str]) -> None:
-    """Take documents that are deleted in this transaction out of the dead letters.
+    """Remove documents that this transaction deletes from the dead letters.
 
-    Inside deliveries that are kept whole, which are files and what is still to be carried out, they stay.
+    They stay inside deliveries that are kept as a whole: files, and deliveries not carried out yet.
     """
     values = {"tenant": tenant, "collection": collection, "documents": list(documents)}
     await connection.execute(_CLEAR_LETTERS, values)
@@ -501,7 +509,7 @@ def _job(row: Row) -> Job:
     return Job(row[0].hex, *row[1:])
 
 
-# A server may be set to acknowledge before it has written; one that replicates may be set to more than this.
+# The server may be configured to acknowledge before writing to disk. A stricter setting, as with replication, is kept.
 _DURABLE = """
     SELECT set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') IN ('off', 'local')
@@ -586,7 +594,7 @@ _GIVE_BACK = """
         tries = tries + %(tried)s, in_hand = NULL, error = %(reason)s
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
-# Of a collection that is made anew, who does not read everything is told no more documents than are its to read.
+# Limits the counts of a rebuild for a viewer who may not read all documents.
 _SHOWN = """
     SELECT id, collection, file, status,
            CASE WHEN seen.most IS NULL THEN j.documents ELSE least(j.documents, seen.most) END,

@@ -1,4 +1,4 @@
-"""JSON as documents may hold it: numbers that have no end are refused, and errors name their line."""
+"""Parse JSON in documents: refuses non-finite numbers, and reports errors with their line."""
 
 import json
 from typing import NoReturn
@@ -15,7 +15,7 @@ _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 def parse_json(text: str, first_line: int = 1) -> object:
     try:
-        # Without its line end, so that what is cut short is missing at the end of this line, not on the next.
+        # Without the line end, so that truncated JSON is reported at the end of its line, not on the next.
         return _JSON.decode(text.rstrip())
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1

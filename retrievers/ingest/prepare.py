@@ -1,4 +1,4 @@
-"""From a document to what is stored of it: digest, passages and their terms. Pure functions."""
+"""Prepare a document for storage: digest, passages and their terms. Pure functions."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ class Passage:
 
     Attributes:
         gap: the white space between it and the document's next passage.
-        embedded: the text that is embedded: title, headings and the passage.
+        embedded: the text to embed: title, headings and the passage.
         lexemes: term to [(position, label)].
         length: see `weights.lexemes`.
     """
@@ -50,7 +50,7 @@ class Prepared:
 
 
 def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
-    """The document's filterable values in normal form, the reserved keys among them; none when it is disabled.
+    """Return the document's filterable values in normal form, including reserved keys. Empty if it is disabled.
 
     Raises:
         BadDocument: a value does not fit its field, or there are too many.
@@ -64,7 +64,7 @@ def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, S
 
 
 def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
-    """Digest of everything that was given and of how it would be processed."""
+    """Return the digest of everything that was given and of the versions that process it."""
     given = {
         "versions": [analysis.VERSION, split.VERSION],
         "title": document.title,
@@ -76,7 +76,7 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
         "questions": document.questions,
         "public": document.public,
         "expires_at": document.expires_at,
-        # Not in the others', whose stored digests were made before documents could be disabled or have readers.
+        # Only if set: stored digests are older than these options.
         **({} if document.enabled else {"enabled": False}),
         **({"readers": document.readers} if document.readers else {}),
     }
@@ -84,8 +84,10 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
 
 
 def check(document: Document) -> None:
-    """Raises:
-    BadDocument: the document cannot be stored as it is.
+    """Check that the document can be stored.
+
+    Raises:
+        BadDocument: it cannot.
     """
     if not document.id:
         raise BadDocument("the id is empty")
@@ -106,10 +108,10 @@ def check(document: Document) -> None:
 
 
 def _check_extent(metadata: object) -> None:
-    """Refuse what is too large before it is written as JSON, which holds up every thread while it lasts.
+    """Refuse large metadata before it is written as JSON, which blocks all threads.
 
     Raises:
-        BadDocument: it takes more than the limit, counted without quotes and with one byte for each comma.
+        BadDocument: it exceeds the limit, counted without quotes and with one byte per comma.
     """
     pending, least = [metadata], 0
     while pending:
@@ -124,7 +126,7 @@ def _check_extent(metadata: object) -> None:
 
 
 def _check_storable(text: str) -> None:
-    """What is read from files is clean already; a caller in Python can hand in anything."""
+    """Check text from a Python caller. Text from files is already clean."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -134,10 +136,10 @@ def _check_storable(text: str) -> None:
 
 
 def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> Prepared:
-    """Split and analyse a document; one that is disabled has no passages.
+    """Split and analyse a document. A disabled document has no passages.
 
     Args:
-        values: as `field_values` gives them.
+        values: result of `field_values`.
     """
     if not document.enabled:
         return Prepared(document, digest, "", values, ())
@@ -175,7 +177,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
 
 
 def _told(metadata: Mapping[str, Any]) -> str:
-    """What a document without a text and a title is found by: a line for each value of its metadata."""
+    """Return the searchable text of a document without text and title: one line per metadata value."""
     lines = []
     for key, value in flatten(metadata).items():
         said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

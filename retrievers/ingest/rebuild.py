@@ -1,14 +1,14 @@
-"""Making a collection anew in the background: with another embedder, or as this version splits and analyses.
+"""Rebuild a collection in the background: with another embedder, or with this version's splitting and analysis.
 
-The new one is built beside the old as a shadow, a collection that nobody is shown, out of what is stored: all documents
-are walked through and copied, some at a time. Those that are written or deleted meanwhile are noted by the database
-(table `changed`) and followed. When few are left, the collection is locked for a moment, the last changes are copied,
-and the two exchange their names: what is read under the lock does not depend on how many documents there are. Until
-then questions are answered from the old one alone, to which everything is written; its rows go later
+The new collection is built beside the old as a shadow, which is visible to nobody, from the stored documents: all
+documents are walked through and copied in batches. The database records documents that are written or deleted in the
+meantime (table `changed`), and these are copied again. When few changes are left, the collection is locked briefly, the
+last changes are copied, and the two exchange names. The work under the lock does not depend on the number of documents.
+Until then the old collection answers all questions and takes all writes. Its rows are deleted later
 (`retrievers.ingest.retired`).
 
-Nothing that matters is kept in the worker's head: another one walks on where one was killed, and copies only what the
-shadow lacks or has of another moment.
+No essential state is in the worker's memory: if a worker is killed, another one continues the walk, and copies only
+documents that are missing in the shadow or differ from it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from retrievers.core.types import whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
-from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.jobs import JobQueue, Lease, Work
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.run import MAX_DIMENSION
 from retrievers.ingest.shadow import open_shadow
@@ -37,31 +37,33 @@ from retrievers.postgres.indexes import vector_index
 from retrievers.text import analysis, split, weights
 
 Progress = Callable[[int], None]
-"""Called with how many documents are copied."""
+"""Called with the number of documents copied so far."""
 
 _BATCH = 64
 _WINDOW = 1000
-"""Documents that are compared at once."""
+"""Maximum number of documents compared at once."""
 _LAST = 16
-"""Documents that are copied at once while writers wait for the switch."""
+"""Maximum number of documents copied at once while writers wait for the switch."""
 _HOLD_S = 3.0
-"""After so long writers have a turn, and the switch is tried again."""
+"""Time after which writers get a turn, in seconds, and the switch is tried again later."""
 _LAST_S = 10.0
 _FOLLOW_S = 5.0
-"""How long changes are followed before the switch is tried, though more come; each time half as long."""
+"""Maximum time for copying changes before the switch is tried, in seconds; halved with each attempt."""
 _STATISTICS_AFTER = 500
 _ANY_DELIVERY = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A collection that is made anew.
+    """A collection that is being rebuilt.
 
     Attributes:
-        live, shadow: numbers of the old one and the new one.
-        embedder: of the new one, and its number.
-        reuses: whether the old one's vectors are the new one's.
-        keeps_digests: whether documents are split and analysed as they were.
+        live: number of the old collection.
+        shadow: number of the new collection.
+        embedder: embedder of the new collection.
+        embedder_number: number of this embedder.
+        reuses: whether the old vectors can be used.
+        keeps_digests: whether documents are split and analysed as before.
     """
 
     tenant: str
@@ -75,18 +77,20 @@ class _Site:
 
 
 Outcome = Literal["done", "later", "differs"]
-"""Of a try to switch: later where more was changed than can be copied at once, differs where documents are missing."""
+"""Result of an attempt to switch: "later" if more has changed than can be copied at once, "differs" if the document
+counts of the two collections differ.
+"""
 _MOST_TRIES = 20
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
-        shadow: that it builds; another one is begun from nothing.
-        behind: id of the document behind which it walks on; None when it has seen all of them.
-        tries: how often the switch was tried.
+        shadow: the shadow it builds. For another shadow it starts from the beginning.
+        behind: id of the last document seen; None if all have been seen.
+        tries: number of attempts to switch.
     """
 
     shadow: int
@@ -95,29 +99,29 @@ class _Place:
 
     @classmethod
     def of(cls, site: _Site, work: Work) -> "_Place":
-        """Where the last turn ended."""
+        """Return the progress at the end of the last turn."""
         at = (work.rebuild or {}).get("at") or {}
         return cls(**at) if at.get("shadow") == site.shadow else cls(site.shadow)
 
 
 class Rebuilding:
-    """Carries out the jobs that make collections anew, a while at a time.
+    """Carries out rebuild jobs in turns.
 
     Args:
-        slice_s: how long one turn takes about; then other jobs have theirs.
+        slice_s: approximate length of a turn, in seconds; other jobs run in between.
     """
 
-    def __init__(self, database: Database, embedder: Embedder, jobs: Jobs, *, slice_s: float = 10.0) -> None:
+    def __init__(self, database: Database, embedder: Embedder, jobs: JobQueue, *, slice_s: float = 10.0) -> None:
         self._database, self._embedders, self._jobs = database, Embedders.of(embedder), jobs
         self._slice_s = slice_s
 
     async def carry_on(self, lease: Lease, work: Work, progress: Progress) -> bool:
-        """One turn of a job; True when the new collection is in force. Otherwise the job is back in the queue.
+        """Run one turn of a job. Return True if the new collection is in use; otherwise the job is back in the queue.
 
         Raises:
             BadRequest: it can never be done: the collection was deleted, or the embedder's vectors are too long.
             Unavailable: the embedder or the database failed.
-            LostLease: the job is somebody else's by now, or was cancelled.
+            LostLease: another worker has the job, or it was cancelled.
         """
         site = await self._open(lease, work)
         if site is None:
@@ -140,7 +144,7 @@ class Rebuilding:
                 return False
 
     async def _walk(self, lease: Lease, site: _Site, behind: str, progress: Progress) -> str | None:
-        """Copy what the shadow lacks of the next documents; the id of the last that was looked at, None at the end."""
+        """Copy those of the next documents that the shadow lacks. Return the id of the last seen; None at the end."""
         async with self._database.transaction(whole(site.tenant)) as connection:
             await store.show_shadows(connection)
             which = _numbers(site) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
@@ -150,7 +154,7 @@ class Rebuilding:
         return str(ids[-1]) if len(ids) == _BATCH else last and str(last)
 
     async def _follow(self, lease: Lease, site: _Site, seconds: float, progress: Progress) -> None:
-        """Copy what was changed, until little is left or the time is over."""
+        """Copy changed documents, until few are left or the time is up."""
         until = time.monotonic() + seconds
         while True:
             async with self._database.transaction(whole(site.tenant)) as connection:
@@ -161,7 +165,7 @@ class Rebuilding:
                 return
 
     async def _open(self, lease: Lease, work: Work) -> _Site | None:
-        """The collection and its shadow, made when missing; None when they have changed places already."""
+        """Return the collection and its shadow, which is created if missing. None if they are already switched."""
         assert work.rebuild is not None
         row = await self._live(lease.tenant, work.collection)
         if row is None:
@@ -196,9 +200,9 @@ class Rebuilding:
         return rows[0] if rows else None
 
     async def _copy(self, lease: Lease, site: _Site, ids: Sequence[str]) -> int:
-        """Copy documents, or remove those that are gone; returns how many the shadow has then."""
+        """Copy documents, or remove those that are gone. Return the shadow's number of documents."""
         async with self._database.transaction(whole(site.tenant)) as connection:
-            # First, so that what is changed after it is noted anew.
+            # Read first, so that later changes are recorded again.
             changes = await _changes(connection, site, len(ids), ids)
             stored, fields = await read_stored(connection, site.tenant, site.live, ids)
             known = await self._known(connection, site, ids)
@@ -213,7 +217,7 @@ class Rebuilding:
         return counts[0]
 
     async def _known(self, connection: store.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
-        """Vectors that are stored already and can be kept, by digest."""
+        """Return stored vectors that can be reused, by digest."""
         known = await store.known_vectors(connection, site.tenant, site.shadow, ids)
         if site.reuses:
             known |= await store.known_vectors(connection, site.tenant, site.live, ids)
@@ -229,11 +233,11 @@ class Rebuilding:
         return {**known, **dict(zip(missing, computed, strict=True))}
 
     async def _switch(self, lease: Lease, site: _Site) -> Outcome:
-        """Put the shadow in force, unless more has changed than can be copied while writers wait."""
+        """Switch to the shadow, unless more has changed than can be copied while writers wait."""
         for number in (site.live, site.shadow):
             async with self._database.transaction(whole(site.tenant)) as connection:
                 await store.show_shadows(connection)
-                # What has expired is withdrawn from both, so that they count the same.
+                # Expired documents are removed from both, so that their counts match.
                 await store.settle(connection, site.tenant, number)
                 counts = await _counts(connection, site)
         await vector_index(self._database, site.embedder.name, await site.embedder.dimension())
@@ -257,7 +261,7 @@ class Rebuilding:
             await store.lock(connection, site.tenant, site.shadow)
             while changes := await _changes(connection, site, _LAST):
                 if time.monotonic() > until:
-                    break  # what is copied stays copied, and writers have their turn
+                    break  # copied documents stay copied, and writers get a turn
                 ids = [id for id, _ in changes]
                 stored, fields = await read_stored(connection, site.tenant, site.live, ids)
                 prepared = await asyncio.to_thread(_prepared, stored, fields, site)
@@ -265,7 +269,7 @@ class Rebuilding:
                 await _write(connection, site, ids, stored, prepared, vectors)
                 await _copied(connection, site, changes)
             counts = await _counts(connection, site)
-            # With other counts, a document would be lost: then all are looked at once more.
+            # Different counts mean that a document is missing: the walk then starts again from the beginning.
             outcome: Outcome = "later" if changes else "done" if counts[0] == counts[1] else "differs"
             if outcome == "done":
                 await connection.execute(_RETIRE, _numbers(site))
@@ -279,23 +283,23 @@ class Rebuilding:
 async def _changes(
     connection: store.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
-    """Documents that were changed since they were copied, the first first: id and by which transaction.
+    """Return documents changed since they were copied, oldest change first: id and changing transaction.
 
     Args:
-        ids: of these alone.
+        ids: only these documents; None for all.
     """
     which = _numbers(site) | {"most": most, "ids": None if ids is None else list(ids)}
     return [(row[0], row[1]) for row in await (await connection.execute(_CHANGES, which)).fetchall()]
 
 
 async def _copied(connection: store.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
-    """These changes are copied; what has changed once more is still to be."""
+    """Mark these changes as copied. Documents that have changed again since stay listed."""
     values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
     await connection.execute(_COPIED, _numbers(site) | values)
 
 
 async def _counts(connection: store.Connection, site: _Site) -> tuple[int, int]:
-    """How many documents the new one and the old one count."""
+    """Return the number of documents of the new and of the old collection."""
     row = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
@@ -312,8 +316,8 @@ async def _write(
     prepared: Sequence[Prepared],
     vectors: Mapping[bytes, Vectors],
 ) -> None:
-    """Have documents in the shadow as they are in the collection, with its moments and deliveries: those of the ids
-    that are not among the stored are gone.
+    """Make documents in the shadow equal to those in the collection, with their times and deliveries. Ids that are not
+    in `stored` are removed.
     """
     if gone := sorted({*ids} - {one.document.id for one in stored}):
         await store.remove_documents(connection, site.tenant, site.shadow, gone)
@@ -334,7 +338,7 @@ _LIVE = """
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
 """
-# The last of the next documents, and which of them the shadow lacks or has of another moment.
+# The last of the next documents, and those of them that the shadow lacks or has in another version.
 _NEXT = """
     WITH upcoming AS (
         SELECT a.id, a.updated_at, a.delivery, a.enabled FROM signalbox.document a

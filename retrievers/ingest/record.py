@@ -1,4 +1,4 @@
-"""One record to one document: the keys it knows, what it makes of the others, and why it says no."""
+"""Build a document from a record: known keys, metadata from the others, and the reason if it is rejected."""
 
 import hashlib
 import json
@@ -12,28 +12,28 @@ from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.principals import check_principals
 from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected, says_something
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem, says_something
 
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
 MAX_REASON_CHARACTERS = 200
 TEXT_KEYS = ("text", "content", "body")
 
-# An address that runs in the page of whoever opens it.
+# An address that executes code in the page of whoever opens it.
 _CODE = re.compile(r"(?:javascript|vbscript|data):", re.IGNORECASE)
 _UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | Rejected:
-    """The document in one JSON object.
+def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | RejectedItem:
+    """Build the document in one JSON object.
 
     Args:
-        record: `text` (or `content`, `body`) or `title` is required; `id` or `_id`, `title`, `url`, `metadata`,
-            `important`, `questions`, `public`, `readers`, `enabled` and `expires_at` are known; null means not given.
-            Other keys are metadata and win over those inside `metadata`. Without an id, one is made from
+        record: `text` (or `content`, `body`) or `title` is required. `id` or `_id`, `title`, `url`, `metadata`,
+            `important`, `questions`, `public`, `readers`, `enabled` and `expires_at` are known keys; null means not
+            given. Other keys are metadata and override those inside `metadata`. Without an id, one is derived from
             title and text.
-        where: its place in the input, for messages.
-        notes: what was mended before, for the document's notes.
+        where: its position in the input, for messages.
+        notes: earlier repairs, for the document's notes.
     """
     if not isinstance(record, Mapping):
         return rejected(where, None, f"{kind(record)} where an object was expected")
@@ -49,15 +49,15 @@ def build_document(
     title: str = "",
     notes: tuple[str, ...] = (),
     cleaner: Cleaner | None = None,
-) -> Document | Rejected:
-    """A document from keys and values, of a record or of a file.
+) -> Document | RejectedItem:
+    """Build a document from the keys and values of a record or a file.
 
     Args:
-        given: a record, or what a file says about itself.
-        text: the body of a file; None for a record, which brings its own.
-        id: for a file that names none; a record then gets one from its content.
-        title: when none is given.
-        cleaner: when it has already cleaned the body.
+        given: a record, or what a file states about itself.
+        text: the body of a file; None for a record, which contains its own.
+        id: id of a file that states none. A record without an id gets one from its content.
+        title: used if none is given.
+        cleaner: the cleaner of the body, if that has already been cleaned.
     """
     cleaner = cleaner or Cleaner()
     known_id = None
@@ -70,7 +70,7 @@ def build_document(
         _drop_id(fields)
         body = _take_text(fields) if text is None else cleaner.text(text)
         if body is None and not fields.get("title"):
-            # Without a text and a title it is likelier that the text has another key.
+            # Without a text and a title, the text probably has another key.
             raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
         is_record, text = text is None, trimmed(body or "")
         if len(text) > MAX_TEXT_CHARACTERS:
@@ -106,21 +106,25 @@ def build_document(
             notes=(*notes, *cleaner.notes()),
         )
         if not says_something(made):
-            # The name of a file says nothing of what it holds.
+            # The name of a file says nothing about its content.
             raise BadDocument(NOTHING_TO_FIND if is_record else "the text is empty")
         return made if stated else replace(made, title=named)
     except BadDocument as error:
         return rejected(where, known_id, str(error), readers)
 
 
-def rejected(where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False) -> Rejected:
-    """A Rejected whose reason is one short line, whatever went into it."""
-    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
+def rejected(
+    where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False
+) -> RejectedItem:
+    """Build a `RejectedItem` whose reason is one short line, whatever it contains."""
+    return RejectedItem(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
 
 
 def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
-    """A list of users and groups, or one text with commas between them, checked before anything is cleaned: what
-    cannot be read must not become a document for everybody."""
+    """Return the readers: a list of users and groups, or one text separated by commas.
+
+    They are checked before anything is cleaned, so that an invalid list never makes a document readable by everybody.
+    """
     said = given.get("readers")
     said = re.split(r"[\s,;]+", said.strip()) if isinstance(said, str) and said.strip() else said or []
     if not isinstance(said, list | tuple) or not all(isinstance(one, str) for one in said):
@@ -132,7 +136,7 @@ def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def _given_id(given: Mapping[Any, Any]) -> str | None:
-    """The id as given, checked before anything is cleaned: an id that has to be mended is no id."""
+    """Return the id as given, checked before anything is cleaned: an id that needs repair is refused."""
     id = given.get("id") if given.get("id") is not None else given.get("_id")
     if id is None:
         return None
@@ -152,7 +156,7 @@ def _given_id(given: Mapping[Any, Any]) -> str | None:
 
 
 def _drop_id(fields: dict[str, Any]) -> None:
-    """Take out the key that `_given_id` used; an "_id" beside an "id" stays as metadata."""
+    """Remove the key that `_given_id` has used. An "_id" beside an "id" stays as metadata."""
     if fields.pop("id", None) is None:
         fields.pop("_id", None)
 
@@ -188,7 +192,7 @@ def _take_url(fields: dict[str, Any]) -> str | None:
 
 
 def _take_phrases(fields: dict[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts, or one text with a phrase on each line."""
+    """Return the phrases: a list of texts, or one text with a phrase per line."""
     given = fields.pop(key, None)
     phrases = given.split("\n") if isinstance(given, str) else [] if given is None else given
     if not isinstance(phrases, list):
@@ -207,7 +211,7 @@ def _take_flag(fields: dict[str, Any], key: str, default: bool) -> bool:
 
 
 def _take_moment(fields: dict[str, Any], key: str) -> datetime | None:
-    """An ISO 8601 date or time in UTC."""
+    """Return an ISO 8601 date or time in UTC; None if it is not given."""
     given = fields.pop(key, None)
     if given is None:
         return None

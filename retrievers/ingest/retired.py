@@ -1,4 +1,4 @@
-"""The rows of collections that were replaced or given up go some at a time, in transactions of their own."""
+"""Delete the rows of collections that were replaced or given up, in batches with separate transactions."""
 
 import time
 
@@ -12,16 +12,16 @@ _TABLES = ("changed", "term", "field_value", "field_count", "field_word")
 
 
 async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:
-    """Remove a shadow that nobody uses, as far as the time goes; returns whether all of it is gone.
+    """Delete an unused shadow within the given time. Return whether all of it is gone.
 
-    The index of an embedder that no collection has any more goes with it.
+    If no other collection uses its embedder, that embedder's index is dropped as well.
     """
     until = time.monotonic() + within_s
     embedder: int | None = None
     while time.monotonic() < until:
         async with database.transaction(whole(tenant)) as connection:
             await store.show_shadows(connection)
-            # Two that remove the same would wait for each other.
+            # Two workers that delete the same rows would wait for each other.
             held = await (await connection.execute(_HOLD, (tenant, number))).fetchone()
             if held is None:
                 return True
@@ -39,7 +39,7 @@ async def remove_retired(database: Database, tenant: str, number: int, *, within
 
 
 async def _remove_some(connection: store.Connection, tenant: str, number: int) -> bool:
-    """Whether there was something to remove."""
+    """Delete a batch of rows. Return whether there were any."""
     some = await connection.execute(_DELETE_DOCUMENTS, (tenant, number, tenant, number, _DOCUMENTS))
     for table in _TABLES:
         if not some.rowcount:

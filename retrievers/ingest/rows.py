@@ -1,4 +1,4 @@
-"""What is computed for a collection's rows from the terms of its passages. Pure functions, called in threads."""
+"""Compute values for a collection's rows from the terms of its passages. Pure functions, called in threads."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from retrievers.text import weights
 
 
 def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
-    """In how many passages of the documents each term occurs, ordered by term."""
+    """Return the number of the documents' passages that contain each term, sorted by term."""
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     return sorted(counts.items())
 
 
 def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
-    """The BM25 vectors of stored passages for another mean length.
+    """Return the BM25 vectors of stored passages for another mean length.
 
     Args:
-        rows: document id, ordinal, length, terms, and the labels of each term's places.
-        mean: words of a passage.
+        rows: document id, ordinal, length, terms, and the labels of each term's occurrences.
+        mean: mean length of a passage, in words.
     """
     return [
         SparseVector(

@@ -1,8 +1,8 @@
-"""One ingestion: a stream of documents into one collection.
+"""One ingestion: stores a stream of documents in one collection.
 
-Batches overlap: while one is embedded the next is split and analysed and the one before is written. Documents have
-megabytes: the work on their texts is done in threads, so that questions are answered meanwhile.
-Each is one transaction, so a killed run leaves whole documents, and the same run again finishes the rest.
+Batches overlap: while one is embedded, the next is split and analysed and the previous one is written. Documents can
+have megabytes, so work on their texts runs in threads, and questions are answered meanwhile. Each batch is one
+transaction, so a killed run leaves only whole documents, and running it again stores the rest.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.declare import learn
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
 from retrievers.postgres.database import Database
 from retrievers.text import analysis, weights
@@ -36,7 +36,7 @@ _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
 _STATISTICS_AFTER = 500
 _OF_THEIR_OWN = "public and private documents of the platform tenant go into collections of their own"
-# What the database answers when it will never take a document: bad data, or a limit (a word list of 1 MB).
+# Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
 
@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What one ingestion did; counts are documents."""
+    """Result of one ingestion. Counts are documents."""
 
     inserted: int = 0
     updated: int = 0
@@ -65,11 +65,11 @@ class Report:
 
     @property
     def done(self) -> int:
-        """Documents dealt with so far."""
+        """Number of documents processed so far."""
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
     def add(self, other: "Report") -> None:
-        """Count what another run did as well."""
+        """Add the counts of another report."""
         self.inserted += other.inserted
         self.updated += other.updated
         self.unchanged += other.unchanged
@@ -80,12 +80,13 @@ class Report:
 
 
 _Embedded = tuple[int, dict[bytes, Vectors]]
-"""The number of the collection that vectors were made for, and the vectors by digest of their texts."""
+"""The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
 Returned = TypeVar("Returned")
 Progress = Callable[[Report], None]
 Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
-"""Called inside the transaction that writes a batch, with the report before it and how many documents of the
-batch are new and how many changed; what it raises undoes the batch."""
+"""Called inside the transaction that writes a batch, with the report so far and the number of inserted and of updated
+documents in the batch. An exception rolls the batch back.
+"""
 
 
 async def ingest(
@@ -93,34 +94,36 @@ async def ingest(
     embedder: Embedder,
     tenant: str,
     collection: str,
-    items: Iterable[Document | Rejected],
+    items: Iterable[Document | RejectedItem],
     *,
     declared: Mapping[str, Field] | None = None,
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
 ) -> Report:
-    """Store documents; those whose content is already stored cost nothing.
+    """Store documents. Documents whose content is already stored cost nothing.
 
     Args:
-        items: the input, in order; rejected items are reported and lose nobody else.
+        items: the input, in order. Rejected items are reported and do not affect others.
         declared: fields of a schema; others are inferred from the first documents.
         progress: called after every batch.
-        delivery: number of the delivery (`store.next_delivery`) when it was accepted before; a document that a
-            later one has brought meanwhile is left as it is.
+        delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
+            delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
     Raises:
-        EmbedderMismatch: the collection holds vectors of another embedder.
-        Unavailable: the database or the embedder failed; what was committed stays.
+        EmbedderMismatch: the collection has vectors of another embedder.
+        Unavailable: the database or the embedder failed. Committed documents stay.
     """
     check_name(collection)
-    run = _Run(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
     return await run.all(items, delivery, written)
 
 
 def check_name(collection: str) -> None:
-    """Raises:
-    BadRequest: no collection can have this name.
+    """Check the name of a collection.
+
+    Raises:
+        BadRequest: no collection can have this name.
     """
     if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
         raise BadRequest(
@@ -128,7 +131,7 @@ def check_name(collection: str) -> None:
         )
 
 
-class _Run:
+class _IngestRun:
     def __init__(
         self,
         database: Database,
@@ -139,25 +142,27 @@ class _Run:
         progress: Progress,
     ) -> None:
         self._database, self._embedders = database, Embedders.of(embedder)
-        self._embedder: Embedder = self._embedders  # until it is known which one the collection has
+        self._embedder: Embedder = self._embedders  # until the collection's embedder is known
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._writer = whole(tenant)
         self._progress = progress
         self._report = Report()
-        self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to index and place where it came first, and its digest
+        self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to (index, position, digest) of its first occurrence
         self._existing: set[str] = set()  # ids that were stored before this run
         self._fields: dict[str, Field] = {}
-        self._faults: dict[int, str] = {}  # of items still to be reported, by index
-        self._sampled = 0  # index behind the sample
+        self._faults: dict[int, str] = {}  # faults of items still to be reported, by index
+        self._sampled = 0  # index after the sample
         self._number = self._embedder_number = 0
         self._mean_length = 0.0
         self._delivery = 0
         self._written: Written | None = None
 
-    async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
+    async def all(
+        self, items: Iterable[Document | RejectedItem], delivery: int | None, written: Written | None
+    ) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
-        # While nothing can be stored, no collection is made, and none learns a field.
+        # As long as no document can be stored, no collection is created and no fields are added.
         while not await self._open(sample := list(islice(documents, _SAMPLE_DOCUMENTS)), delivery):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
@@ -169,7 +174,7 @@ class _Run:
                 vectors = asyncio.create_task(self._vectors(batch))
                 before, tasks = tasks, [*tasks, vectors]
                 await asyncio.gather(*before)
-                # The next batch is prepared by the loop above while this one is embedded and written.
+                # The loop above prepares the next batch while this one is embedded and written.
                 tasks = [vectors, asyncio.create_task(self._write(batch, vectors))]
                 await asyncio.sleep(0)
             await asyncio.gather(*tasks)
@@ -180,9 +185,12 @@ class _Run:
         await self._settle()
         return self._report
 
-    async def _admitted(self, items: Iterable[Document | Rejected]) -> Iterable[Document | Rejected]:
-        """For the platform: items that are as public as the collection; counts, words and field names of a
-        collection with public documents are seen by all, so it holds no others."""
+    async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
+        """On the platform, reject items whose `public` differs from the collection's.
+
+        All tenants see the counts, words and field names of a collection with public documents, so it may not contain
+        private ones.
+        """
         async with self._database.transaction(self._writer) as connection:
             cursor = await connection.execute(
                 "SELECT public_documents > 0 FROM signalbox.collection"
@@ -192,8 +200,8 @@ class _Run:
             row = await cursor.fetchone()
         return _as_public_as(row[0] if row else None, items)
 
-    async def _open(self, sample: Sequence[tuple[int, Document | Rejected]], delivery: int | None) -> bool:
-        """Open the collection, made when missing, unless no document of the sample can be stored."""
+    async def _open(self, sample: Sequence[tuple[int, Document | RejectedItem]], delivery: int | None) -> bool:
+        """Open the collection, created if missing. Return False if no document of the sample can be stored."""
         flat = await self._flattened(sample)
         self._sampled = sample[-1][0] + 1 if sample else 0
         if not flat:
@@ -215,7 +223,7 @@ class _Run:
         return True
 
     async def _enter(self, then: Callable[[store.Connection], Awaitable[None]] | None = None) -> None:
-        """Open the collection under the number and with the embedder that it has now.
+        """Open the collection with its current number and embedder.
 
         Args:
             then: takes part in the transaction.
@@ -250,7 +258,7 @@ class _Run:
         return rows[0][0] if rows else None
 
     async def _at_home(self, work: Callable[[store.Connection], Awaitable[Returned]]) -> Returned:
-        """What the work returns of a transaction; it is done again where the collection was made anew meanwhile."""
+        """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
         while True:
             try:
                 async with self._database.transaction(self._writer) as connection:
@@ -258,8 +266,8 @@ class _Run:
             except store.Replaced:
                 await self._enter()
 
-    async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
-        """The flat metadata of the items by index; of those that cannot be stored the faults are kept."""
+    async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
+        """Return the flat metadata of the valid items by index, and record the faults of the others."""
         flat, faults = await asyncio.to_thread(_checked, items)
         self._faults.update(faults)
         return flat
@@ -310,18 +318,18 @@ class _Run:
         declared: Mapping[str, Field],
         documents: Iterable[Document],
     ) -> None:
-        """Add the fields of documents that the collection does not know yet.
+        """Add the documents' fields that the collection does not have yet.
 
-        With them come the parts of the collection that the documents belong to: by these it is known that some see
-        not all of its fields.
+        Also adds the parts of the collection that the documents belong to: a collection with parts has viewers who may
+        not see all of its fields.
         """
         self._fields = await learn(
             connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
         )
         await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
-    async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
-        """Batches of changed documents, prepared; everything else is counted here."""
+    async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
+        """Yield batches of changed documents, prepared. All others are counted here."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
         sampling = not self._mean_length
@@ -338,7 +346,7 @@ class _Run:
             yield part
 
     def _cut(self, batch: list[tuple[int, Prepared]]) -> Iterator[list[tuple[int, Prepared]]]:
-        """A batch in parts of bounded size. The first one also tells the mean length to start with."""
+        """Cut a batch into parts of limited size. The first batch also determines the initial mean length."""
         lengths = [passage.length for _, item in batch for passage in item.passages]
         if not self._mean_length and lengths:
             self._mean_length = weights.on_grid(sum(lengths) / len(lengths))
@@ -353,7 +361,7 @@ class _Run:
         if part:
             yield part
 
-    async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
+    async def _changed(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> list[tuple[int, Prepared]]:
         # The sample was flattened before, and its fields are known.
         flat = await self._flattened([one for one in items if one[0] >= self._sampled])
         await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
@@ -361,7 +369,7 @@ class _Run:
         for index, item in items:
             if isinstance(item, Document):
                 self._report.notes += [f"{item.where}: {note}" for note in item.notes]
-            if isinstance(item, Rejected) or index in self._faults:
+            if isinstance(item, RejectedItem) or index in self._faults:
                 self._fail(index, item, self._faults.pop(index))
                 continue
             try:
@@ -402,7 +410,7 @@ class _Run:
             await self._at_home(lambda connection: self._learn_fields(connection, inferred, {}, documents))
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> "_Embedded":
-        """A vector per passage: those already stored for the same text, the rest from the embedder."""
+        """Return a vector per passage: stored vectors of the same text, the others from the embedder."""
         number, embedder = self._number, self._embedder
         texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
         replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
@@ -423,7 +431,7 @@ class _Run:
         try:
             await self._replace(batch, known)
         except _REFUSED:
-            # One document the database refuses must not cost the others their place.
+            # One document that the database refuses must not affect the others.
             for index, item in batch:
                 try:
                     await self._replace([(index, item)], known)
@@ -436,7 +444,7 @@ class _Run:
         while True:
             number, vectors = embedded
             try:
-                # Vectors of before the collection was made anew may be another embedder's.
+                # Vectors from before the collection was rebuilt may be another embedder's.
                 if number == self._number:
                     return await self._replace_at(batch, vectors)
             except store.Replaced:
@@ -446,7 +454,7 @@ class _Run:
     async def _replace_at(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
         async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
-                # Another delivery may have filled the collection since this one was admitted to it.
+                # Another delivery may have written to the collection since this one was admitted.
                 public = await store.lock_public(connection, self._tenant, self._number)
                 if public is not None and public != batch[0][1].document.public:
                     for index, item in batch:
@@ -477,24 +485,24 @@ class _Run:
             await store.lock(connection, self._tenant, self._number)
             await store.settle(connection, self._tenant, self._number)
 
-        with suppress(UnknownCollection):  # it was deleted meanwhile, with all that was written
+        with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
             await self._at_home(settled)
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
-    def _fail(self, index: int, item: Document | Rejected, reason: str) -> None:
+    def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
 
 
 def _checked(
-    items: Iterable[tuple[int, Document | Rejected]],
+    items: Iterable[tuple[int, Document | RejectedItem]],
 ) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
-    """By index: the flat metadata of the documents that are sound, and why the other items cannot be stored."""
+    """Return the flat metadata of valid documents and the faults of the other items, both by index."""
     flat: dict[int, Mapping[str, Any]] = {}
     faults: dict[int, str] = {}
     for index, item in items:
-        if isinstance(item, Rejected):
+        if isinstance(item, RejectedItem):
             faults[index] = item.reason
             continue
         try:
@@ -506,7 +514,7 @@ def _checked(
 
 
 def _misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
-    """Why documents do not fit the fields, by index; no more are judged once one fits."""
+    """Return why documents do not fit the fields, by index. Stops at the first that fits."""
     misfits = {}
     for index, document in documents.items():
         try:
@@ -519,16 +527,16 @@ def _misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> 
 
 
 def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
-    """The document's values and its digest; raises as `field_values` does."""
+    """Return the document's values and its digest. Raises like `field_values`."""
     values = field_values(document, fields)
     return values, digest_of(document, values)
 
 
-def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> Iterator[Document | Rejected]:
-    """The items; a document that is not as public as the first (or as `public` says) becomes a rejected one."""
+def _as_public_as(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
+    """Yield the items. A document whose `public` differs from the first document's (or from `public`) is rejected."""
     for item in items:
         if isinstance(item, Document):
             public = item.public if public is None else public
             if item.public != public:
-                item = Rejected(item.where, item.id, _OF_THEIR_OWN, item.readers)
+                item = RejectedItem(item.where, item.id, _OF_THEIR_OWN, item.readers)
         yield item

@@ -1,4 +1,4 @@
-"""Schema files, which declare fields; a folder's own is no document."""
+"""Schema files, which declare fields. A folder's own schema file is not a document."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,9 @@ NAME = "schema.json"
 
 
 def schema_of(folder: Path) -> Path | None:
-    """The schema file `schema.json` directly in a folder; None for a file, and for something else of that name."""
+    """Return the schema file `schema.json` directly in a folder. None for a file, or if the file of this name is no
+    schema.
+    """
     path = folder / NAME
     try:
         read = json.loads(path.read_bytes()) if path.is_file() else None
@@ -23,10 +25,10 @@ def schema_of(folder: Path) -> Path | None:
 
 
 def read_schema_file(path: Path) -> Schema:
-    """What a schema file declares.
+    """Read a schema file.
 
     Raises:
-        BadRequest: it cannot be read, or is none; the message names it.
+        BadRequest: it cannot be read or is not a schema. The message names it.
     """
     try:
         return read_schema(json.loads(path.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""The collection that is built beside another to replace it."""
+"""The shadow: a collection that is built beside another to replace it."""
 
 from retrievers.core.errors import BadRequest
 from retrievers.ingest import store
@@ -7,7 +7,9 @@ from retrievers.text import analysis, folding, split
 
 
 async def open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
-    """The number of the shadow that the job builds; one of a job that is over is given up."""
+    """Return the number of the job's shadow, which is created if missing. A shadow of a job that has ended is
+    discarded.
+    """
     which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
     for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():
         if built_by == lease.id:
@@ -35,7 +37,7 @@ _INSERT_SHADOW = """
     FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(live)s
     RETURNING number
 """
-# A name with a slash is no collection's.
+# Collection names contain no slash, so this name is free.
 _RETIRE_SHADOW = """
     UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
     WHERE tenant = %(tenant)s AND number = %(number)s AND retired_at IS NULL

@@ -1,4 +1,4 @@
-"""Stored documents as they are prepared again: everything that is derived of a document follows from its row."""
+"""Prepare stored documents again: everything derived from a document follows from its row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from retrievers.ingest.store import Connection
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document with what else its row holds."""
+    """A document with the other columns of its row."""
 
     document: Document
     digest: bytes
@@ -27,18 +27,18 @@ class Stored:
 async def read_stored(
     connection: Connection, tenant: str, number: int, ids: Sequence[str]
 ) -> tuple[list[Stored], dict[str, Field]]:
-    """Documents by id, those that are there, and the fields of their collection."""
+    """Return the documents with these ids that exist, and the fields of their collection."""
     row = await (await connection.execute(_FIELDS, (tenant, number))).fetchone()
     cursor = await connection.execute(_READ, (tenant, number, list(ids)))
     return [_stored(one) for one in await cursor.fetchall()], from_catalogue(row[0] if row else {})
 
 
 def prepare_again(stored: Stored, fields: Mapping[str, Field], *, keeps_digest: bool) -> Prepared:
-    """A stored document as an ingestion with this version makes it.
+    """Prepare a stored document as an ingestion with this version would.
 
     Args:
-        fields: of the collection. A document that does not fit them any more keeps its values.
-        keeps_digest: it was processed as this version does.
+        fields: fields of the collection. A document that no longer fits them keeps its values.
+        keeps_digest: the document was processed with this version's rules.
     """
     document = stored.document
     try:
@@ -49,13 +49,13 @@ def prepare_again(stored: Stored, fields: Mapping[str, Field], *, keeps_digest: 
 
 
 def _digest(document: Document, fields: Mapping[str, Field], values: Mapping[str, Any]) -> bytes:
-    """What the document will have when it is given again: one that was withdrawn has expired, and is not disabled."""
+    """Return the digest of the document as if submitted again: a withdrawn document is expired, not disabled."""
     if not document.enabled and document.expires_at is not None and document.expires_at <= datetime.now(UTC):
         given = Document(**{**{name: getattr(document, name) for name in document.__slots__}, "enabled": True})
         try:
             return digest_of(given, field_values(given, fields))
         except BadDocument:
-            pass  # it will be stored anew when it comes again
+            pass  # it will be stored again when it is submitted again
     return digest_of(document, values)
 
 

@@ -1,4 +1,4 @@
-"""CSV and TSV: a header that names the columns, and a document per row."""
+"""Read CSV and TSV: a header that names the columns, and one document per row."""
 
 import csv
 import io
@@ -8,35 +8,35 @@ from typing import BinaryIO, TextIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.clean import encoding_notes, stream_encoding
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.json_text import parse_json
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, read_record, rejected
 
-Item = Document | Rejected
+Item = Document | RejectedItem
 Progress = Callable[[int], None]
-"""Called with the bytes consumed since the last call."""
+"""Called with the number of bytes consumed since the last call."""
 
 MAX_LINE_BYTES = 16 << 20
 
 _WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expires_at", *TEXT_KEYS})
-"""CSV columns whose cells stay text whatever they look like."""
+"""CSV columns whose cells always stay text."""
 _FLAGS = frozenset({"public", "enabled"})
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _CSV_SAMPLE_CHARACTERS = 1 << 16
-# Up to 18 and 15 digits: longer ones are card or serial numbers, or would not survive as a double.
+# Up to 18 and 15 digits: longer numbers are card or serial numbers, or would lose precision as a double.
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
 
 
 def read_table(file: BinaryIO, ending: str, shown: str, count: Progress) -> Iterator[Item]:
-    """The rows of a file below its header as documents, each with the line it begins on.
+    """Yield the rows below the header as documents, each with the line on which it begins.
 
     Args:
-        ending: of the file's name, which tells the usual delimiter.
+        ending: extension of the file's name, which determines the default delimiter.
         shown: the file's path for messages.
-        count: is told of the bytes consumed.
+        count: called with the number of bytes consumed.
     Raises:
-        BadDocument: what concerns the whole file.
+        BadDocument: an error that concerns the whole file.
     """
     encoding = stream_encoding(file)
     notes = encoding_notes(encoding)
@@ -46,7 +46,7 @@ def read_table(file: BinaryIO, ending: str, shown: str, count: Progress) -> Iter
             raise BadDocument("the file is empty")
         text.seek(0)
         default = "\t" if ending == ".tsv" else ","
-        # Strict, or a quote left open would turn the rest of the file into one cell without a word.
+        # Strict: otherwise an open quote would silently turn the rest of the file into one cell.
         rows = csv.reader(_bounded_lines(text), delimiter=_delimiter(sample, default), strict=True)
         columns: list[str] = []
         counted, line = 0, 1
@@ -76,7 +76,7 @@ def _bounded_lines(text: TextIO) -> Iterator[str]:
 
 
 def _delimiter(header: str, default: str) -> str:
-    """The delimiter that makes a text column appear in the header; failing that, the most columns."""
+    """Return the delimiter with which the header has a text column; failing that, the one with the most columns."""
 
     def columns(delimiter: str) -> tuple[bool, int]:
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
@@ -86,8 +86,8 @@ def _delimiter(header: str, default: str) -> str:
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str] | BadDocument | None:
-    """A row, what is wrong with it, or None after the last one."""
-    # The limit belongs to the whole process; others should not notice.
+    """Return a row, the error in it, or None after the last row."""
+    # The limit is global to the process, so it is restored for others.
     limit = csv.field_size_limit(MAX_TEXT_CHARACTERS)
     try:
         row = next(rows, None)
@@ -124,7 +124,7 @@ def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, note
 
 
 def _cell(name: str, cell: str) -> object:
-    """A cell as the JSON value it most likely stands for; what is in doubt stays text."""
+    """Convert a cell to the JSON value that it most likely represents. In doubt it stays text."""
     if name in TEXT_KEYS:
         return cell
     plain = cell.strip()

@@ -1,4 +1,4 @@
-"""Whether what is kept of all documents of a collection together is what they make of it: terms, counts, fields."""
+"""Compare the totals of a collection with its documents: terms, counts, fields."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from retrievers.core.types import Collection
 from retrievers.ingest import store, values
-from retrievers.ingest.findings import NAMED, Names, Wrong
+from retrievers.ingest.findings import NAMED, FindingNames, Wrong
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, split, weights
 
@@ -18,40 +18,40 @@ _PAGE = 1000
 
 
 async def totals(connection: store.Connection, collection: Collection) -> Wrong:
-    """What is wrong, in a transaction that sees one state of the collection."""
+    """Return the errors, in a transaction that sees one state of the collection."""
     which = _which(collection)
     wrong: Wrong = {}
     for kind, statement in (("orphans", _ORPHANS), ("terms", _FIRST_TERMS)):
         if named := await _rows(connection, statement, which | {"most": NAMED}):
-            wrong[kind] = Names(named[0][1], [row[0] for row in named])
+            wrong[kind] = FindingNames(named[0][1], [row[0] for row in named])
     if counts := await _counts(connection, collection):
-        wrong["counts"] = Names.of([name for one in counts.values() for name in one])
+        wrong["counts"] = FindingNames.of([name for one in counts.values() for name in one])
     differing: set[str] = set()
     for number, one in (await _changes(connection, collection)).items():
         differing.update(await values.differing(connection, collection.tenant, number, one))
     if differing:
-        wrong["fields"] = Names.of(sorted(differing))
+        wrong["fields"] = FindingNames.of(sorted(differing))
     if await _rows(connection, _VERSIONS, which) != [(analysis.VERSION, split.VERSION)]:
-        wrong["version"] = Names.of([collection.name])
+        wrong["version"] = FindingNames.of([collection.name])
     await store.show_shadows(connection)
     if left := await _rows(connection, _LEFTOVERS, which):
-        wrong["leftovers"] = Names.of([str(row[0]) for row in left])
+        wrong["leftovers"] = FindingNames.of([str(row[0]) for row in left])
     return wrong
 
 
 async def delete_orphans(connection: store.Connection, collection: Collection) -> None:
-    """Delete passages without a document, where nobody else writes the collection."""
+    """Delete passages without a document. The caller holds the collection's lock."""
     await connection.execute(_DELETE_ORPHANS, _which(collection))
 
 
 async def mend_totals(connection: store.Connection, collection: Collection) -> None:
-    """Write what the documents make of it, where nobody else writes the collection."""
+    """Recompute the totals from the documents. The caller holds the collection's lock."""
     tenant = collection.tenant
     await connection.execute(_MEND_TERMS, _which(collection))
     for part, counts in (await _counts(connection, collection)).items():
         for name, count in counts.items():
             if name == "mean_length":
-                continue  # every weight follows from it: `settle` below
+                continue  # all weights depend on it: `settle` below corrects them
             given = Jsonb(count) if name == "languages" else count
             await connection.execute(_MEND_COUNT[name], {"tenant": tenant, "part": part, "count": given})
     for part, changes in (await _changes(connection, collection)).items():
@@ -61,7 +61,7 @@ async def mend_totals(connection: store.Connection, collection: Collection) -> N
 
 
 async def _counts(connection: store.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
-    """The counts that are wrong, by the number of the collection or of its part, with what they should be."""
+    """Return wrong counts with their correct values, by number of the collection or its part."""
     which = _which(collection)
     made: dict[int, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Counter()])
     for number, language, documents, chunks, words, public in await _rows(connection, _COUNTED, which):
@@ -84,7 +84,7 @@ async def _counts(connection: store.Connection, collection: Collection) -> dict[
 
 
 async def _changes(connection: store.Connection, collection: Collection) -> dict[int, values.Changes]:
-    """What the fields of all documents hold, by the number of the collection or of its part."""
+    """Return the field values of all documents, by number of the collection or its part."""
     which = _which(collection)
     changes = {row[0]: values.Changes() for row in await _rows(connection, _KEPT, which)}
     after = ""
@@ -123,7 +123,7 @@ _NUMBERS = """
     ARRAY(SELECT number FROM signalbox.collection
           WHERE tenant = %(tenant)s AND %(collection)s IN (number, part_of))
 """
-# Terms that no passage has any more are kept until the collection is settled.
+# Terms that no longer occur in any passage are kept until the collection is settled.
 _TERMS = f"""
     WITH counted AS (
         SELECT coalesce(c.part, c.collection) AS collection,

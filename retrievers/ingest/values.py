@@ -1,7 +1,7 @@
-"""What fields hold, kept exact: the tables `field_value`, `field_count` and `field_word`.
+"""Maintain exact statistics of field values in the tables `field_value`, `field_count` and `field_word`.
 
-Every function runs in the transaction that writes the documents and holds the collection's lock. Only
-differences are written: documents that come again with the same metadata change nothing here.
+Every function runs in the transaction that writes the documents and holds the collection's lock. Only differences are
+written: documents submitted again with the same metadata change nothing here.
 """
 
 import asyncio
@@ -20,10 +20,12 @@ from retrievers.text import folding
 Connection = AsyncConnection[Row]
 
 MAX_VALUE_CHARACTERS = 200
-"""Longer text is counted and not kept: nobody filters by it, and every document has its own."""
+"""Maximum length of a value that is stored. Longer text is only counted: nobody filters by it, and it is usually
+unique.
+"""
 MAX_NAME_CHARACTERS = 100
 MAX_NAME_WORDS = 8
-"""A value beyond these is prose, and not found by part of its words."""
+"""A value longer than this or with more words is prose, and cannot be found by a part of its words."""
 
 _PAGE = 5_000
 _AT_ONCE = 500
@@ -31,11 +33,12 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class Changes:
-    """By how much counts change.
+    """Changes of counts.
 
     Attributes:
-        values: (field, text, None) or (field, None, number) to documents.
-        documents, long: per field.
+        values: (field, text, None) or (field, None, number) to the change of its number of documents.
+        documents: change of the number of documents, per field.
+        long: change of the number of values too long to be stored, per field.
     """
 
     values: Counter[tuple[str, str | None, float | None]] = field(default_factory=Counter)
@@ -43,11 +46,11 @@ class Changes:
     long: Counter[str] = field(default_factory=Counter)
 
     def add(self, id: str, title: str, fields: Mapping[str, Any], times: int) -> None:
-        """Count one document that comes (`times` 1) or goes (-1).
+        """Count one document that is added (`times` 1) or removed (-1).
 
         Args:
-            fields: its filterable values in normal form. Its own id and title among them are left out: they
-                tell documents apart and select nothing.
+            fields: its filterable values in normal form. Its own id and title are skipped: they are unique and select
+                nothing.
         """
         for name, given in fields.items():
             if (name == "id" and given == id) or (name == "title" and given == title):
@@ -68,7 +71,7 @@ class Changes:
 
 
 def _key(value: Any) -> tuple[str | None, float | None]:
-    """A value as text or as a number: JSON comes back from the database with 1.0 where 1 may have gone in."""
+    """Return a value as text or as a number: JSON from the database may contain 1.0 where 1 was stored."""
     if isinstance(value, bool):
         return ("true" if value else "false"), None
     if isinstance(value, int | float):
@@ -106,7 +109,7 @@ async def apply(connection: Connection, tenant: str, number: int, changes: Chang
 
 
 async def refold(connection: Connection, tenant: str, number: int) -> None:
-    """Make the words of a collection's values anew, when another version of folding made them."""
+    """Recompute the words of a collection's values, if another version of folding produced them."""
     values = {"tenant": tenant, "collection": number, "version": folding.VERSION}
     stale = await connection.execute(
         "UPDATE signalbox.collection SET folding = %(version)s, version = version + 1"
@@ -137,7 +140,7 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
 
 
 async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
-    """The fields whose rows are not what the changes make of none."""
+    """Return the fields whose stored statistics differ from those that `changes` would produce in empty tables."""
     values, counts, words = [
         await fetched(await connection.execute(query, (tenant, number)))
         for query in (_VALUES_OF, _COUNTS_OF, _WORDS_OF)
@@ -159,7 +162,7 @@ def _differing(changes: Changes, values: Sequence[Row], counted: Sequence[Row], 
 
 
 async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
-    """Write what the changes make of none, in place of what there is."""
+    """Replace the stored statistics by those that `changes` produces in empty tables."""
     for table in ("field_value", "field_count", "field_word"):
         statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
         await connection.execute(statement.encode(), (tenant, number))
@@ -179,7 +182,7 @@ _WORDS_OF = "SELECT words, place, field, value FROM signalbox.field_word WHERE t
 def _rows(
     changes: Iterable[tuple[tuple[str, str | None, float | None], int]], sign: int
 ) -> Iterable[tuple[str, str, float, int]]:
-    """The changes of one sign as rows whose members can be compared: "" for no text, 0 for no number."""
+    """Return the changes of one sign as sortable rows: "" for no text, 0 for no number."""
     return ((name, text or "", number or 0.0, sign * by) for (name, text, number), by in changes if sign * by > 0)
 
 
@@ -199,7 +202,7 @@ async def _insert_words(connection: Connection, tenant: str, number: int, named:
 
 
 def _words(name: str, value: str | None) -> list[tuple[str, int, str, str]]:
-    """(words from a place on, place, field, value) for every word of a value; [] for a number, a date or prose."""
+    """Return (words from a position on, position, field, value) for every word; [] for a number, a date or prose."""
     if value is None or len(value) > MAX_NAME_CHARACTERS or kind_of(value) == "date":
         return []
     words = folding.fold(value).split(" ")
@@ -218,14 +221,14 @@ def _word_columns(rows: Sequence[tuple[str, int, str, str]]) -> dict[str, Any]:
     }
 
 
-# PostgreSQL alone turns numbers into text, so that they are the same text whenever they come.
+# Only PostgreSQL converts numbers to text, so that the text is always the same.
 _CHANGE = """
     change AS MATERIALIZED (
         SELECT field, coalesce(value, number::text) COLLATE "C" AS value, number, documents
         FROM unnest(%(fields)s::text[], %(values)s::text[], %(numbers)s::float8[], %(documents)s::integer[])
              AS one (field, value, number, documents))
 """
-# A value is new when it now has just what came: no row is ever without a document. Numbers have no words.
+# A value is new if its count equals the change: no row ever has zero documents. Numbers have no words.
 _MORE = f"""
     WITH {_CHANGE}, put AS (
         INSERT INTO signalbox.field_value AS v (tenant, collection, field, value, number, documents)
@@ -250,7 +253,7 @@ _ONE_WORD = """
     unnest(%(words)s::text[], %(places)s::smallint[], %(fields)s::text[], %(values)s::text[])
     AS one (words, place, field, value)
 """
-# What a field had before another version of folding is made anew later: some words may be there already.
+# Words folded by another version are recomputed later, so some rows may already exist.
 _INSERT_WORDS = f"""
     INSERT INTO signalbox.field_word (tenant, collection, words, place, field, value)
     SELECT %(tenant)s, %(collection)s, words, place, field, value FROM {_ONE_WORD} ON CONFLICT DO NOTHING
@@ -264,7 +267,7 @@ _COUNTS = """
     unnest(%(fields)s::text[], %(documents)s::integer[], %(kept)s::integer[], %(long)s::integer[])
     AS one (field, documents, kept, long)
 """
-# No conflict to resolve: a row that is to shrink may not even be proposed, for its count would be below zero.
+# Without ON CONFLICT: a row whose count decreases may not even be proposed, because its count would be negative.
 _COUNT = f"""
     WITH one AS MATERIALIZED (SELECT * FROM {_COUNTS}), gone AS (
         DELETE FROM signalbox.field_count c USING one

@@ -1,4 +1,4 @@
-"""Carrying out ingestion jobs: one worker per process or several, on one machine or many."""
+"""Carry out ingestion jobs: one or several workers per process, on one or many machines."""
 
 import asyncio
 import logging
@@ -17,38 +17,38 @@ from weakref import WeakValueDictionary
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
 from retrievers.ingest.delivery import Delivery, dumped, loaded
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs, Lease, LostLease, Work
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.jobs import JobQueue, Lease, LostLease, Work
 from retrievers.ingest.read import SANDBOX, read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
 from retrievers.ingest.store import Connection
 from retrievers.sandbox import Stopped
 
-Item = Document | Rejected
+Item = Document | RejectedItem
 
 MOST_DOCUMENTS = 100_000
-"""Documents of one file, which are all in memory at once."""
+"""Maximum number of documents of one file, which are all in memory at once."""
 _POLL_S = 1.0
-"""How soon a job is seen that another process accepted; those of this process are seen at once."""
+"""How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
 _SWEEP_EVERY_S = 60.0
 _REMOVE_S = 5.0
-"""How long the rows of a collection that was replaced are removed in one go."""
+"""Maximum time for deleting rows of a replaced collection in one go, in seconds."""
 _TURNS = 2
-"""Deliveries carried out at once for callers who wait: more would take the database's connections from questions."""
+"""Deliveries carried out at once for waiting callers: more would take database connections from questions."""
 _END_S = 2.0
-"""How long work that was cancelled may take to end: on a database that hangs it does not."""
+"""How long cancelled work may take to end, in seconds. On a hung database it does not end."""
 _TRIES = 100
 _LONGEST_WAIT_S = 300.0
-# Workers are killed for many reasons. When a job was under way at so many deaths, one of its documents may be why:
-# they are then taken one by one. After the most it is given up.
+# Workers are killed for many reasons. After this many deaths during a job, one of its documents may be the cause, so
+# they are taken one by one. After the maximum, the job is given up.
 _DEATHS, _MOST_DEATHS = 3, 10
 
 _log = logging.getLogger(__name__)
 
 
 class Ingest(Protocol):
-    """`retrievers.ingest.run.ingest` with all that is the same for every job."""
+    """`retrievers.ingest.run.ingest` with the arguments that are the same for every job."""
 
     async def __call__(
         self,
@@ -70,18 +70,18 @@ Mirroring = Callable[[Lease, Progress], Awaitable[Report]]
 
 
 @dataclass(slots=True)
-class _Run:
+class _JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        line: in it, jobs of one tenant wait for each other.
-        turn: in it, the documents are stored.
-        work: there from when it is the job's turn.
-        tries: how often a dependency failed the job before.
-        items: with their places in the delivery.
-        before: documents of the delivery that were dealt with before this attempt and are not among the items.
-        lost: why the lease is not held any more.
-        mirror: what is run where the job is that of a mirror; else the one that is known by its number.
+        line: limits how many of one tenant's jobs run at once.
+        turn: limits how many deliveries are stored at once.
+        work: content of the job, set when it is the job's turn.
+        tries: how often a failed dependency interrupted the job before.
+        items: documents with their indexes in the delivery.
+        before: number of documents of the delivery that were processed before this attempt and are not in `items`.
+        lost: why the lease is lost; None while it is held.
+        mirror: the run, if the job is a mirror's; None to look it up by its id.
     """
 
     lease: Lease
@@ -101,18 +101,18 @@ class _Run:
 
 
 class Worker:
-    """Carries out jobs; inside `async with` it also looks for them.
+    """Carries out jobs. Inside `async with` it also takes them from the queue.
 
     Args:
-        at_once: how many jobs it takes from the queue at the same time.
-        rebuild: carries out jobs that make a collection anew.
-        mirrors: by their numbers, what brings the mirrors up to date whose sources are known here.
-        schedule: called every second; writes down the runs that are due.
+        at_once: maximum number of jobs taken from the queue at the same time.
+        rebuild: carries out jobs that rebuild a collection.
+        mirrors: runs of the mirrors whose sources this process knows, by mirror id.
+        schedule: called every second; queues the runs that are due.
     """
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: JobQueue,
         ingest: Ingest,
         *,
         at_once: int = 1,
@@ -141,7 +141,7 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back the jobs at work: another worker goes on where this one stopped."""
+        """Return running jobs to the queue: another worker continues where this one stopped."""
         self._closing.set()
         self._woken.set()
         for task in self._at_work:
@@ -150,7 +150,7 @@ class Worker:
         await asyncio.gather(*self._at_work, return_exceptions=True)
 
     async def drain(self, within_s: float) -> None:
-        """Take no more jobs, and let those at work come to their end; what takes longer is given back by the exit."""
+        """Take no more jobs, and wait for the running ones. Slower ones are returned to the queue on exit."""
         self._closing.set()
         self._woken.set()
         if self._at_work:
@@ -158,33 +158,33 @@ class Worker:
 
     @property
     def at_work(self) -> int:
-        """How many jobs it carries out now."""
+        """Number of jobs that are running."""
         return len(self._at_work)
 
     @property
     def works(self) -> bool | None:
-        """Whether it looks for jobs; None where it was not asked to."""
+        """Whether it takes jobs from the queue; None if it was not started for that."""
         return None if not self._loops else not any(loop.done() for loop in self._loops)
 
     def wake(self) -> None:
-        """There is a new job."""
+        """Notify the worker of a new job."""
         self._woken.set()
 
     async def deliver(
         self, tenant: str, delivery: Delivery, *, within_s: float | None = None
     ) -> tuple[str, Report | None]:
-        """Carry out a delivery at once; its job is written down first, so it survives this process.
+        """Carry out a delivery at once. Its job is stored first, so it survives this process.
 
         Args:
-            within_s: how long is waited for its end. After that the job goes on by itself.
+            within_s: how long to wait, in seconds. After that the job continues in the background.
         Returns:
-            The job's id, and what was done; None when that goes on.
+            The job's id, and the report; None if the job is still running.
         Raises:
             BadRequest: it cannot be done; the job has failed.
-            Unavailable: a dependency failed; the job, if it was written down, is tried again later.
+            Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = _Run(lease, self._line(tenant), self._turns)
+        run = _JobAttempt(lease, self._line(tenant), self._turns)
         try:
             return lease.id.hex, await self._carry_out_within(run, within_s)
         except LostLease:
@@ -194,11 +194,11 @@ class Worker:
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
 
     async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
-        """Carry out a run of a mirror at once, under the lease of its job; raises as `carry_out`."""
-        return await self._carry_out(_Run(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
+        """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
+        return await self._carry_out(_JobAttempt(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
 
-    async def _carry_out_within(self, run: "_Run", seconds: float | None) -> Report | None:
-        """As `_carry_out`; None when it takes longer, and goes on behind the caller's back."""
+    async def _carry_out_within(self, run: "_JobAttempt", seconds: float | None) -> Report | None:
+        """Like `_carry_out`, but return None if it takes longer and continues in the background."""
         task = asyncio.create_task(self._carry_out(run))
         try:
             await asyncio.wait({task}, timeout=seconds)
@@ -217,20 +217,20 @@ class Worker:
         _tell(lease, task)
 
     async def carry_out(self, lease: Lease) -> Report:
-        """Store the documents of a job; cancelled, it gives the job back.
+        """Store the documents of a job. On cancellation the job is returned to the queue.
 
         Raises:
             BadRequest: the job cannot be done, and has failed.
-            Unavailable: a dependency failed; the job is given back, to be tried again later.
-            LostLease: it was taken over by another worker, or cancelled.
+            Unavailable: a dependency failed. The job is returned to the queue, to be tried again later.
+            LostLease: another worker has taken it over, or it was cancelled.
         """
-        return await self._carry_out(_Run(lease, self._line(lease.tenant)))
+        return await self._carry_out(_JobAttempt(lease, self._line(lease.tenant)))
 
     def _line(self, tenant: str) -> asyncio.Semaphore:
-        """In it, the jobs of a tenant wait for each other: so many at once are read and stored."""
+        """Return the tenant's semaphore, which limits how many of its jobs are read and stored at once."""
         return self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
 
-    async def _carry_out(self, run: "_Run") -> Report:
+    async def _carry_out(self, run: "_JobAttempt") -> Report:
         try:
             return await self._attempt(run)
         except asyncio.CancelledError:
@@ -238,10 +238,10 @@ class Worker:
             raise
 
     async def _let_go(self, lease: Lease) -> None:
-        with suppress(Unavailable):  # the lease then ends by itself
+        with suppress(Unavailable):  # the lease then expires
             await self.jobs.give_back(lease)
 
-    async def _attempt(self, run: _Run) -> Report:
+    async def _attempt(self, run: _JobAttempt) -> Report:
         storing = asyncio.create_task(self._in_turn(run))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
@@ -263,8 +263,8 @@ class Worker:
         finally:
             beating.cancel()
 
-    async def _put_back(self, run: _Run, error: Unavailable) -> None:
-        """A dependency is down: it is tried again, each time after twice as long."""
+    async def _put_back(self, run: _JobAttempt, error: Unavailable) -> None:
+        """Return the job to the queue after a failed dependency. The delay doubles with each attempt."""
         with suppress(Unavailable):
             if run.tries + 1 >= _TRIES:
                 await self.jobs.fail(run.lease, f"given up after {_TRIES} tries: {error}")
@@ -272,8 +272,8 @@ class Worker:
                 delay_s = min(2.0**run.tries, _LONGEST_WAIT_S)
                 await self.jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
 
-    async def _beat(self, run: _Run, storing: "asyncio.Task[Report]") -> None:
-        """Hold the lease until it is lost; a database that is away for a moment does not lose it."""
+    async def _beat(self, run: _JobAttempt, storing: "asyncio.Task[Report]") -> None:
+        """Renew the lease until it is lost. A short outage of the database does not lose it."""
         held_until = time.monotonic() + self.jobs.lease_s
         while run.lost is None:
             await asyncio.sleep(self.jobs.lease_s / 3)
@@ -288,15 +288,17 @@ class Worker:
                     run.lost = LostLease()
         storing.cancel()
 
-    async def _in_turn(self, run: _Run) -> Report:
-        """Store when it is the job's turn. A file is read before: one that takes long keeps nobody else waiting."""
+    async def _in_turn(self, run: _JobAttempt) -> Report:
+        """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
+        waiting.
+        """
         async with run.line:
             await _step(self._load(run))
             async with run.turn:
                 await _step(self._store(run))
         return run.report
 
-    async def _load(self, run: _Run) -> None:
+    async def _load(self, run: _JobAttempt) -> None:
         run.work = work = await self.jobs.load(run.lease)
         run.tries = work.tries
         if work.deaths >= _MOST_DEATHS:
@@ -304,8 +306,8 @@ class Worker:
         if work.file is not None and work.payload is not None:
             run.items = await SANDBOX.in_thread(partial(_file_items, work.file, work.payload))
 
-    async def _make_anew(self, run: _Run) -> None:
-        """One turn of a job that makes a collection anew; then others have theirs."""
+    async def _make_anew(self, run: _JobAttempt) -> None:
+        """Run one turn of a rebuild job; other jobs run in between."""
 
         def progress(done: int) -> None:
             run.before = done
@@ -316,7 +318,7 @@ class Worker:
         if await self._rebuild(run.lease, run.work, progress):
             await self.jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
 
-    async def _store(self, run: _Run) -> None:
+    async def _store(self, run: _JobAttempt) -> None:
         work = run.work
         if work.rebuild is not None:
             await self._make_anew(run)
@@ -341,14 +343,14 @@ class Worker:
             await self._one_by_one(run)
         await self._finish(run)
 
-    async def _follow(self, run: _Run, mirroring: Mirroring) -> None:
+    async def _follow(self, run: _JobAttempt, mirroring: Mirroring) -> None:
         def progress(report: Report) -> None:
             run.report, run.tries = report, 0
 
         run.report = await mirroring(run.lease, progress)
         await self.jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
 
-    async def _all_at_once(self, run: _Run) -> None:
+    async def _all_at_once(self, run: _JobAttempt) -> None:
         def progress(report: Report) -> None:
             run.report = report
 
@@ -356,8 +358,10 @@ class Worker:
         run.report = await self._ingested(run, items, progress)
         run.report.failed = [replace(one, index=run.items[one.index][0]) for one in run.report.failed]
 
-    async def _one_by_one(self, run: _Run) -> None:
-        """A document that an error or the death of a worker comes from must not cost the others their place."""
+    async def _one_by_one(self, run: _JobAttempt) -> None:
+        """Store documents one by one, so that a document that causes an error or a worker's death does not affect the
+        others.
+        """
         run.report = Report()
         for index, item in run.items:
             if index in run.work.parked:
@@ -377,7 +381,7 @@ class Worker:
             report.failed = [replace(one, index=index) for one in report.failed]
             run.report.add(report)
 
-    async def _ingested(self, run: _Run, items: Sequence[Item], progress: Progress) -> Report:
+    async def _ingested(self, run: _JobAttempt, items: Sequence[Item], progress: Progress) -> Report:
         async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
             await self.jobs.record(
                 connection,
@@ -393,7 +397,7 @@ class Worker:
             run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
         )
 
-    async def _finish(self, run: _Run) -> None:
+    async def _finish(self, run: _JobAttempt) -> None:
         work, failed = run.work, run.report.failed
         payloads: dict[int, bytes | None] = {}
         if work.letters:
@@ -405,14 +409,14 @@ class Worker:
         await self.jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads)
 
     async def _work(self) -> None:
-        """Carry out what the queue has, until the worker is closed."""
+        """Carry out jobs from the queue until the worker is closed."""
         while not self._closing.is_set():
             await self._sweep()
             try:
                 self._woken.clear()
                 lease = await self.jobs.take()
             except Exception as error:
-                # Whatever it is, it must not end the work: nobody would notice.
+                # No error may end this loop, because nobody would notice.
                 _log.warning("no job could be taken: %s", error if isinstance(error, Unavailable) else repr(error))
                 await self._wait(_REST_S)
                 continue
@@ -430,7 +434,7 @@ class Worker:
             _tell(lease, task)
 
     async def _keep_schedule(self) -> None:
-        """Write down what is due, until the worker is closed."""
+        """Queue the due runs until the worker is closed."""
         assert self._schedule is not None
         while not self._closing.is_set():
             pause_s = _POLL_S
@@ -443,7 +447,7 @@ class Worker:
                 await asyncio.wait_for(self._closing.wait(), pause_s)
 
     async def _sweep(self) -> None:
-        """Now and then delete what has expired, and withdraw documents: a tenant that writes nothing does not do it."""
+        """Periodically delete what has expired and withdraw expired documents, also for tenants that write nothing."""
         if time.monotonic() - self._swept_at < _SWEEP_EVERY_S:
             return
         self._swept_at = time.monotonic()
@@ -453,7 +457,7 @@ class Worker:
                 await self.jobs.settle(tenant, number)
             for tenant, number in await self.jobs.retired():
                 if not await self.jobs.remove_retired(tenant, number, within_s=_REMOVE_S):
-                    self._swept_at = -math.inf  # there is more, when other jobs have had their turn
+                    self._swept_at = -math.inf  # there are more rows; other jobs run first
         except Exception as error:
             _log.warning(
                 "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)
@@ -465,7 +469,7 @@ class Worker:
 
 
 def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
-    """One line of the log for a job that was not done."""
+    """Log a job that was not completed, in one line."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, LostLease):
         _log.warning("job %s was lost: another worker has it, or it was cancelled", lease.id.hex)
@@ -476,24 +480,24 @@ def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
 
 
 def _items(work: Work) -> list[tuple[int, Item]]:
-    """The records of a job with their places in the delivery; of one that is tried again, those that failed."""
+    """Return the records of a job with their indexes in the delivery; on a retry, only those that failed."""
     if work.payload is None:
         return [(index, _letter(one, _place(index))) for index, one in work.letters]
     return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
 
 
 def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Item]]:
-    """The documents of a file with their places in it, up to a number."""
+    """Return the documents of a file with their indexes, up to the maximum number."""
     items = list(islice(enumerate(read_upload(name, data, stopped=stopped)), MOST_DOCUMENTS + 1))
     if len(items) > MOST_DOCUMENTS:
         index, item = items[-1]
         reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
-        items[-1] = index, Rejected(item.where, item.id, reason, item.readers)
+        items[-1] = index, RejectedItem(item.where, item.id, reason, item.readers)
     return items
 
 
 async def _step(work: Coroutine[Any, Any, None]) -> None:
-    """Work on a connection: cancelled, it is left even if the database hangs."""
+    """Run work on a connection that is abandoned on cancellation even if the database hangs."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
@@ -504,7 +508,7 @@ async def _step(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _letter(payload: bytes | None, where: str) -> Item:
-    return Rejected(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
+    return RejectedItem(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
 
 
 def _place(index: int) -> str:

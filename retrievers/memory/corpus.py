@@ -1,4 +1,4 @@
-"""Documents read, split and analysed as ingestion does it, and kept in memory."""
+"""Read, split and analyse documents as ingestion does, and keep them in memory."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Values, flatten, infer_fields
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import check, digest_of, field_values, prepare
 from retrievers.ingest.record import rejected
 from retrievers.memory.postings import Postings
@@ -26,22 +26,22 @@ _MOST_CHARACTERS = MOST_PASSAGES * split.CAPACITY * 1.15
 
 
 class TooManyPassages(Exception):
-    """More than memory is meant for."""
+    """The documents have more passages than memory is meant for."""
 
 
 class Stopped(Exception):
-    """Nobody waits for it any more."""
+    """The caller no longer waits for the documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Passages in the order of their ids, so that the order of equal scores is theirs.
+    """Passages in the order of their ids, so that equal scores are sorted by id.
 
     Attributes:
-        embedded: the text of each passage that gets a vector; `digests` tell equal ones.
-        owners: per passage the place of its document in `values` and `expiries`.
-        expiries: when each document ends, in seconds since 1970; infinity for never.
-        failed: what could not be read, with the reason.
+        embedded: the text of each passage to embed; equal texts have equal `digests`.
+        owners: for each passage, the index of its document in `values` and `expiries`.
+        expiries: expiry time of each document, in seconds since 1970; infinity for never.
+        failed: documents that could not be read, with the reason.
     """
 
     collection: Collection
@@ -52,17 +52,17 @@ class Corpus:
     owners: NDArray[np.int64]
     values: Sequence[Values]
     expiries: NDArray[np.float64]
-    failed: Sequence[Rejected]
+    failed: Sequence[RejectedItem]
 
     def allowed(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
-        """Which passages satisfy the filter and have not expired, shape (passages,)."""
+        """Return the mask of passages that satisfy the filter and have not expired, shape (passages,)."""
         documents = self.expiries > now.timestamp()
         if wanted is not None:
             documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
         return documents[self.owners]
 
     def find(self, id: ChunkId, wanted: Filter | None, now: datetime) -> Chunk | None:
-        """The passage of that id; None when there is none, or it is not allowed."""
+        """Return the passage with this id; None if there is none, it has expired or the filter excludes it."""
         place = bisect_left(self.chunks, id, key=lambda chunk: chunk.id)
         if place == len(self.chunks) or self.chunks[place].id != id:
             return None
@@ -71,7 +71,7 @@ class Corpus:
         return self.chunks[place] if allowed else None
 
     def firsts(self, wanted: Filter | None, now: datetime) -> list[ChunkId]:
-        """The first passage of every document that the filter allows and that has not expired."""
+        """Return the first passage of every document that satisfies the filter and has not expired."""
         first: dict[int, ChunkId] = {}
         for chunk, owner, allowed in zip(self.chunks, self.owners.tolist(), self.allowed(wanted, now), strict=True):
             if allowed:
@@ -80,25 +80,25 @@ class Corpus:
 
 
 def gather(
-    items: Iterable[Document | Rejected],
+    items: Iterable[Document | RejectedItem],
     name: str,
     *,
     declared: Mapping[str, Field] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Corpus:
-    """Read and prepare documents; one that cannot be used is in `failed` and loses nobody else.
+    """Read and prepare documents. A document that cannot be used is listed in `failed` and does not affect others.
 
     Args:
-        name: of the collection that the passages' ids say, which is the platform's.
-        declared: field types; those of other fields are inferred from all documents.
-        stopped: asked before every document.
+        name: collection name in the passages' ids; the tenant is the platform.
+        declared: field types; other fields are inferred from all documents.
+        stopped: called before every document.
     Raises:
         TooManyPassages: there are more than `MOST_PASSAGES`.
-        Stopped: `stopped` said so.
+        Stopped: `stopped` returned True.
     """
     documents, failed = _distinct(items, stopped)
     now = datetime.now(UTC)
-    # What expires later is left out by the clock, and counts until the documents are read again.
+    # Documents that expire later are excluded at search time, but still counted until the documents are read again.
     documents = [one for one in documents if one.enabled and (one.expires_at is None or one.expires_at > now)]
     fields = {**_inferred(documents), **(declared or {})}
     chunks: list[Chunk] = []
@@ -160,15 +160,15 @@ def gather(
 
 
 def _distinct(
-    items: Iterable[Document | Rejected], stopped: Callable[[], bool]
-) -> tuple[list[Document], list[Rejected]]:
-    """The documents that can be used, of those with the same id the first; and the others with the reason."""
+    items: Iterable[Document | RejectedItem], stopped: Callable[[], bool]
+) -> tuple[list[Document], list[RejectedItem]]:
+    """Return the usable documents, the first of each id, and the others with the reason."""
     documents: dict[str, Document] = {}
-    failed: list[Rejected] = []
+    failed: list[RejectedItem] = []
     characters = 0
     for item in items:
         _go_on(stopped)
-        if isinstance(item, Rejected):
+        if isinstance(item, RejectedItem):
             failed.append(item)
             continue
         try:

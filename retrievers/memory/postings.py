@@ -1,4 +1,4 @@
-"""BM25 over passages in memory: the scores that full text gives, from postings instead of a database."""
+"""BM25 over passages in memory: the same scores as full text in the database."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from retrievers.text.questions import Phrase
 
 Scores = NDArray[np.float64]
 
-# A place is a passage and a position in it; positions end at 16383, so what is subtracted from one in a
-# phrase never reaches a position of the passage before.
+# A place combines passage and position. Positions end at 16383, so the offset of a word in a phrase, subtracted from a
+# place, never reaches the previous passage.
 _POSITIONS = 1 << 32
 
 
 class _Posting:
-    """Where one term occurs. Arrays of numbers: objects for each place would take ten times the memory."""
+    """Occurrences of one term, as arrays of numbers: one object per place would take ten times the memory."""
 
     __slots__ = ("counts", "passages", "places")
 
@@ -28,7 +28,7 @@ class _Posting:
 
 
 class Postings:
-    """The terms of passages, which are numbered from 0 in the order they are added."""
+    """The terms of passages. Passages are numbered from 0 in the order they are added."""
 
     def __init__(self) -> None:
         self._terms: dict[str, _Posting] = {}
@@ -38,7 +38,7 @@ class Postings:
         return len(self._lengths)
 
     def add(self, lexemes: weights.Positions, length: int) -> None:
-        """Add a passage, as `weights.lexemes` gives it."""
+        """Add a passage in the form returned by `weights.lexemes`."""
         number = len(self._lengths)
         for term, places in lexemes.items():
             posting = self._terms.get(term)
@@ -50,14 +50,14 @@ class Postings:
         self._lengths.append(length)
 
     def passages_with(self, terms: Iterable[str]) -> dict[str, int]:
-        """In how many passages each term occurs; absent terms are left out."""
+        """Return the number of passages that contain each term. Absent terms are left out."""
         return {term: len(self._terms[term].passages) for term in terms if term in self._terms}
 
     def scores(self, question: Mapping[str, float]) -> Scores:
-        """BM25 of every passage, shape (passages,); 0 where none of the terms occurs.
+        """Return the BM25 score of every passage, shape (passages,); 0 if it contains none of the terms.
 
         Args:
-            question: weights of terms that occur, see `questions.weigh`.
+            question: weights of terms that occur in passages, see `questions.weigh`.
         """
         lengths = np.frombuffer(self._lengths) if self._lengths else np.zeros(0)
         mean = weights.on_grid(float(lengths.mean())) if self._lengths else 1.0
@@ -70,7 +70,7 @@ class Postings:
         return scores
 
     def holding(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:
-        """Which passages hold every phrase, shape (passages,)."""
+        """Return the mask of passages that contain every phrase, shape (passages,)."""
         held = np.ones(len(self), np.bool_)
         for phrase in phrases:
             one = np.zeros(len(self), np.bool_)
@@ -79,7 +79,7 @@ class Postings:
         return held
 
     def _starts(self, phrase: Phrase) -> NDArray[np.int64]:
-        """The places where the phrase begins."""
+        """Return the places where the phrase begins."""
         first = phrase[0][0]
         starts: NDArray[np.int64] | None = None
         for position, term in phrase:

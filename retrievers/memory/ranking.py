@@ -1,4 +1,4 @@
-"""Passages in memory, ranked by words and by meaning as the database ranks its own."""
+"""Rank passages in memory by words and by meaning, as the database ranks its own."""
 
 from datetime import UTC, datetime
 
@@ -21,12 +21,12 @@ def rank(
     lexical_weight: float,
     source: str,
 ) -> list[Hit]:
-    """The best passages by each measure, ordered by both, each brought to [0, 1] (min-max).
+    """Return the best passages of each measure, sorted by the weighted sum of both, each scaled to [0, 1] (min-max).
 
     Args:
-        vectors: of the passages, shape (passages, dimension); None while there are none.
-        question: the question's vector, shape (dimension,); None without one: words alone count then.
-        lexical_weight: share of the words, in [0, 1].
+        vectors: passage vectors, shape (passages, dimension); None if not embedded yet.
+        question: the question's vector, shape (dimension,); None to rank by words only.
+        lexical_weight: weight of words, in [0, 1].
     Returns:
         At most `query.limit` hits with their chunks; `parts` holds BM25 as "fulltext" and cosine as "vector".
     """
@@ -48,7 +48,9 @@ def rank(
 
 
 def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """BM25 of every passage, and which of them count: what is quoted must occur, where it occurs at all."""
+    """Return the BM25 score of every passage, and the mask of matches. Quoted text must occur if any passage contains
+    it.
+    """
     shares = question_terms(query.text, query.language, query.gloss)
     postings = corpus.postings
     scores = postings.scores(weigh(shares, postings.passages_with(shares), len(postings)))
@@ -59,7 +61,7 @@ def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDA
 
 
 def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> dict[int, float]:
-    """Place to score of the best, ties by place."""
+    """Return index to score of the best passages, ties by index."""
     places = np.flatnonzero(among)
     chosen = places[np.argsort(-scores[places], kind="stable")[:limit]]
     return {int(place): float(scores[place]) for place in chosen}

@@ -5,7 +5,7 @@
     path = "bios"
     description = "Biographies of the people who founded the company"
 
-The settings of one source without a name (LOCAL, WEB_PROVIDER, CLOUD) are the short form.
+The settings LOCAL, WEB_PROVIDER and CLOUD are the short form for one source of a kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from retrievers import cloud, local, web
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card, Retriever
-from retrievers.named.group import Group
+from retrievers.named.group import CollectionGroup
 from retrievers.named.outside import Outside, in_own_words
 from retrievers.registry import Resources
 
@@ -24,9 +24,9 @@ Kind = Literal["local", "web", "cloud", "collections"]
 RESERVED = frozenset(
     ("vector", "fulltext", "sql", "none", "database", "embedder", "model", "reranker", "disk", "worker", "other")
 )
-"""Names of parts of the service, which `/readyz` and `/metrics` tell by them."""
+"""Names of parts of the service, which `/readyz` and `/metrics` use for these parts."""
 
-# The single settings that say the same, by the key of a named source: the builders' errors name these.
+# For each key of a named source, the single setting with the same meaning: builders' errors name the setting.
 _SHORT: Mapping[str, Mapping[str, str]] = {
     "local": {"path": "LOCAL"},
     "web": {"provider": "WEB_PROVIDER", "api_key": "WEB_API_KEY", "base_url": "WEB_BASE_URL", "fetch": "WEB_FETCH"},
@@ -36,11 +36,11 @@ _BUILDERS = {"web": web.build, "cloud": cloud.build}
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """A source as the settings state it.
+class SourceDefinition:
+    """A source as declared in the settings.
 
     Attributes:
-        options: `path`, `provider`, `api_key`, `base_url`, `fetch` and `collections`, as far as the kind has them.
+        options: `path`, `provider`, `api_key`, `base_url`, `fetch` and `collections`, if the kind has them.
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Stated:
 
 
 def card_of(name: str, kind: Kind, description: str, examples: Sequence[str] = (), **limits: Any) -> Card:
-    """The card of a named source; `limits` are the attributes of `Card` of these names."""
+    """Build the card of a named source. `limits` are attributes of `Card`."""
     kinds: Mapping[Kind, Literal["documents", "outside"]] = {"web": "outside", "cloud": "outside"}
     return Card(
         name, description, kinds.get(kind, "documents"), tuple(examples), named=True, part=kind == "collections",
@@ -57,21 +57,25 @@ def card_of(name: str, kind: Kind, description: str, examples: Sequence[str] = (
     )  # fmt: skip
 
 
-def build(stated: Stated, resources: Resources, sources: Mapping[str, Retriever], *, timeout_s: float) -> Retriever:
-    """The retriever of a named source.
+def build(
+    stated: SourceDefinition, resources: Resources, sources: Mapping[str, Retriever], *, timeout_s: float
+) -> Retriever:
+    """Build the retriever of a named source.
 
     Args:
-        sources: those of the database, which a group of collections is searched by.
-        timeout_s: for one search, where the source states none.
+        sources: the database's sources, for searching a group of collections.
+        timeout_s: for one search, if the source declares none.
     Raises:
-        BadRequest: it cannot be made; names the key of the settings.
+        BadRequest: the source is invalid. The message names the key in the settings.
     """
     card, options = stated.card, stated.options
     if stated.kind == "local":
         path = Path(options["path"])
         return local.Local.folder(path, resources.embedder, card=card, setting=f"sources.{card.name}.path")
     if stated.kind == "collections":
-        return Group(card, tuple(options["collections"]), {name: sources[name] for name in ("fulltext", "vector")})
+        return CollectionGroup(
+            card, tuple(options["collections"]), {name: sources[name] for name in ("fulltext", "vector")}
+        )
     short = _SHORT[stated.kind]
     words = {setting: f"sources.{card.name}.{key}" for key, setting in short.items()}
     given = {setting.lower(): options.get(key) for key, setting in short.items()}

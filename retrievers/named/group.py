@@ -1,4 +1,4 @@
-"""A group of collections as a source: full text and vectors over these collections alone."""
+"""A group of collections as a source: full text and vectors over these collections only."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.ranking import blended
 from retrievers.core.types import Card, ChunkId, Hit, Query, Retriever, Scope
 
-# The balance of words and vectors where no other source takes part in it; beside others the fusion decides.
+# Weights of words and vectors when this is the only source; beside other sources the fusion decides.
 _WEIGHTS = {"fulltext": 0.6, "vector": 0.4}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CollectionGroup:
     """Some collections of the database under one name.
 
     Args:
-        collections: their names; of a request those count that it may read.
-        searchers: by the measure that their scores are of, "fulltext" and "vector".
+        collections: their names. A request searches those that it may read.
+        searchers: retrievers by the measure of their scores, "fulltext" and "vector".
     """
 
     card: Card
@@ -26,15 +26,15 @@ class Group:
     searchers: Mapping[str, Retriever]
 
     def missing(self, scope: Scope) -> tuple[str, ...]:
-        """Those of its collections that are not in a scope: there is none, or it may not be read."""
+        """Return its collections that are not in a scope: they do not exist or may not be read."""
         there = {one.name for one in scope.collections}
         return tuple(name for name in self.collections if name not in there)
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by words and meaning in [0, 1]; `parts` holds BM25 and cosine. See `Retriever.search`.
+        """Return hits by words and meaning in [0, 1]; `parts` holds BM25 and cosine. See `Retriever.search`.
 
         Raises:
-            BadRequest: the scope holds none of the collections.
+            BadRequest: the scope contains none of the collections.
             Unavailable: neither words nor vectors can be searched.
         """
         scope = replace(query.scope.only(self.collections), beside=())
@@ -49,7 +49,7 @@ class Group:
                 failed.append(hits)
             else:
                 found[measure] = hits
-        # One of them is enough; what is no failure of a source is a mistake, and surfaces.
+        # One successful measure is enough. An exception that is not a source failure is a bug and is raised.
         unexpected = [one for one in failed if not isinstance(one, Unavailable | OSError)]
         if unexpected or not found:
             raise (unexpected or failed)[0]

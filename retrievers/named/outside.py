@@ -1,4 +1,4 @@
-"""A named source outside: the web or a knowledge base under a name of its own, in its hits and its errors."""
+"""A named outside source: the web or a knowledge base, whose hits and errors carry the source's own name."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ _SETTING = re.compile(r"\b(?:WEB|CLOUD)(?:_[A-Z]+)*\b")
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A retriever of the web or of a knowledge base, named.
+    """A retriever of the web or of a knowledge base, under a name of its own.
 
     Args:
-        words: the key of the settings by the name of the single setting that says the same.
+        words: key of the named source by the single setting with the same meaning.
     """
 
     card: Card
@@ -24,7 +24,7 @@ class Outside:
     words: Mapping[str, str]
 
     async def search(self, query: Query) -> list[Hit]:
-        """The hits, in the name's own collection; see `Retriever.search`."""
+        """Return the hits, with the source's name as their collection; see `Retriever.search`."""
         try:
             hits = await self.inner.search(query)
         except TooCostly as error:
@@ -38,7 +38,7 @@ class Outside:
         return best_first(self._own(hit) for hit in hits)
 
     def _own(self, hit: Hit) -> Hit:
-        """The hit told from one of the same id at another source."""
+        """Return the hit with the source's name, so that it differs from a hit with the same id at another source."""
         id = hit.id._replace(collection=self.card.name)
         chunk = replace(hit.chunk, id=id) if hit.chunk is not None else None
         return hit._replace(id=id, source=self.card.name, chunk=chunk)
@@ -50,5 +50,5 @@ class Outside:
 
 
 def in_own_words(message: str, words: Mapping[str, str]) -> str:
-    """A message about single settings as one about the keys of a named source."""
+    """Replace single settings in a message by the keys of a named source."""
     return _SETTING.sub(lambda found: words.get(found[0], found[0]), message)

@@ -1,1 +1,1 @@
-"""PostgreSQL: the embedded server, migrations, and the one way to a connection."""
+"""PostgreSQL: the embedded server, migrations, the connection pool, and reads of stored documents."""

@@ -1,9 +1,9 @@
-"""A calculation and a filter as one readable SELECT over the view `documents`.
+"""Compile an aggregate and a filter to one readable SELECT over the view `documents`.
 
-The statement is shown beside its answer and can be run again, so values stand in it as literals. A
-filter means what `retrievers.core.filters.matches` means: a field holds values, possibly none, and a
-comparison holds when one of them satisfies it. In SQL an absent value makes a comparison unknown;
-AND and OR of such are never true by it, and the opposite of something is written `IS NOT TRUE`.
+The statement is shown with its result and can be run again, so it contains values as literals. A filter has the meaning
+of `retrievers.core.filters.matches`: a field holds any number of values, and a comparison is true if one of them
+satisfies it. In SQL a missing value makes a comparison unknown. AND and OR of unknown conditions are never true because
+of it, and a negation is written as `IS NOT TRUE`.
 """
 
 import re
@@ -23,12 +23,12 @@ _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -> str:
-    """The statement that calculates something from the documents a filter leaves.
+    """Compile an aggregate over the documents that satisfy a filter.
 
     Returns:
-        A SELECT that the guard accepts unless it is longer than the guard reads.
+        A SELECT that the guard accepts, unless it exceeds the guard's size limit.
     Raises:
-        BadRequest: a group that is asked for cannot be one.
+        BadRequest: a requested group does not fit the type of `group_by`.
     """
     conditions = [compile_filter(wanted, view)] if wanted else []
     if aggregate.where is not None and aggregate.op != "share":
@@ -44,7 +44,7 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -
 
 
 def compile_filter(wanted: Filter, view: View) -> str:
-    """The condition that is true of the documents a filter allows, and false or unknown of the others."""
+    """Return a condition that is true for documents that satisfy the filter, and false or unknown for the others."""
     match wanted:
         case And(parts):
             return " AND ".join(_inside(part, view) for part in parts)
@@ -62,7 +62,7 @@ def compile_filter(wanted: Filter, view: View) -> str:
 
 
 def length_of(column: str) -> str:
-    """How many members the list of a column has; 0 when there is none."""
+    """Return SQL for the length of the list in a column; 0 if it is NULL."""
     return f"coalesce(cardinality({column}), 0)"
 
 
@@ -81,7 +81,7 @@ def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...]
         literals = ", ".join(literal(one, item) for one in value)
         among = f"{column} && ARRAY[{literals}]::{kind}" if listed else f"{column} IN ({literals})"
         if listed and item == "date" and any(len(str(one)) > 10 for one in value):
-            # An array of dates and one with times of day have no common operator.
+            # There is no operator that compares an array of dates with an array of timestamps.
             among = "(" + " OR ".join(f"{literal(one, item)} = ANY ({column})" for one in value) + ")"
         return among if op == "in" else f"({among}) IS NOT TRUE"
     written = literal(value, item)
@@ -98,7 +98,7 @@ def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...]
 
 
 def literal(value: Scalar, kind: str) -> str:
-    """A value as it stands in a statement, for comparison with a column of this type."""
+    """Return the literal of a value, for comparison with a column of this type."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if kind in ("date", "timestamp") and isinstance(value, str):
@@ -113,7 +113,7 @@ def _unused(name: str, view: View) -> str:
 
 
 class _Writer:
-    """Writes one statement."""
+    """Writes the statement of one aggregate."""
 
     def __init__(self, aggregate: Aggregate, view: View, conditions: Sequence[str]) -> None:
         self._aggregate, self._view = aggregate, view
@@ -121,7 +121,7 @@ class _Writer:
         self._tables = ["documents"]
 
     def list_documents(self) -> str:
-        """The documents themselves, in the order of `of`."""
+        """List documents, sorted by `of`."""
         aggregate, view = self._aggregate, self._view
         shown = [one for one in (*aggregate.show, *filter(None, [aggregate.of])) if str(one) not in ("id", "title")]
         columns = ["id"] + (["title"] if "title" in view.columns else [])
@@ -141,7 +141,7 @@ class _Writer:
         return self._select(columns, order, self._limit())
 
     def single(self) -> str:
-        """One calculated value."""
+        """Calculate a single value."""
         if self._aggregate.op == "share":
             assert self._aggregate.where is not None
             part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
@@ -154,7 +154,9 @@ class _Writer:
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
-        """Documents of one group minus those of another, or the sums of a number; with an order the larger first."""
+        """Subtract the count or sum of the second group from that of the first; with an order the smaller from the
+        larger.
+        """
         group, of = self._aggregate.group_by, self._aggregate.of
         assert group is not None
         value = "count(*)" if of is None else f"sum({self._member(of)})"
@@ -163,7 +165,7 @@ class _Writer:
         return self._select([f"{written} AS difference"])
 
     def groups(self) -> str:
-        """A row per group: what they have in common, and the value calculated of each."""
+        """Return one row per group, with the group's value and the calculated value."""
         aggregate = self._aggregate
         assert aggregate.group_by is not None
         group = self._member(aggregate.group_by)
@@ -182,7 +184,7 @@ class _Writer:
         return self._select(columns, grouping, f"{order}, {group}", self._limit())
 
     def over_groups(self) -> str:
-        """One value of what is calculated of each group."""
+        """Aggregate the calculated values of all groups into one value."""
         aggregate = self._aggregate
         assert aggregate.group_by is not None
         assert aggregate.over is not None
@@ -194,7 +196,7 @@ class _Writer:
         return f"SELECT {written} AS {aggregate.over}, count(*) AS groups FROM (\n{each}\n) AS grouped"  # noqa: S608
 
     def _limit_groups(self, expression: Expression) -> None:
-        """Only the groups wanted, and none of documents that have no value."""
+        """Keep only the requested groups, and drop documents without a value."""
         group, wanted = self._member(expression), self._aggregate.between
         if wanted:
             literals = ", ".join(self._group_literal(one, expression, self._kind(expression)) for one in wanted)
@@ -209,7 +211,9 @@ class _Writer:
         return f" HAVING {' AND '.join(bounds)}" if bounds else ""
 
     def _calculated(self, *, after: bool = False, of_groups: bool = False) -> str:
-        """The aggregate function, with `after` also its name; of groups it is not rounded, what is made of it is."""
+        """Return the aggregate function, with its name if `after` is set. Values of groups are not rounded, only the
+        result.
+        """
         aggregate = self._aggregate
         decimals = aggregate.decimals
         if aggregate.op == "count":
@@ -229,7 +233,7 @@ class _Writer:
 
     def _rounded(self, written: str) -> str:
         decimals = self._aggregate.decimals
-        # A median is no numeric, nor is what is made of medians, and only those are rounded to so many decimals.
+        # round() with decimals takes only numeric, but a median, and an aggregate of medians, is a double.
         number = f"({written})::numeric" if "median" in (self._aggregate.op, self._aggregate.over) else written
         return written if decimals is None else f"round({number}, {decimals})"
 
@@ -240,7 +244,7 @@ class _Writer:
         return "\n".join([*lines, *filter(None, rest)])
 
     def _with_ties(self, columns: Sequence[str], order: str, last: str, first: str = "") -> str:
-        """The first rows and those equal to the last of them, in a settled order."""
+        """Return the first rows and the rows equal to the last of them, in a fixed order."""
         inner = self._select(columns, order, f"FETCH FIRST {self._aggregate.limit} ROWS WITH TIES")
         if not first:
             return inner
@@ -250,7 +254,7 @@ class _Writer:
         return "" if self._aggregate.limit is None else f"LIMIT {self._aggregate.limit}"
 
     def _kind(self, expression: Expression) -> str:
-        """Type of an expression's value, or of its members."""
+        """Return the type of an expression's value, or of its members if it is a list."""
         if expression.function is not None:
             return "text" if expression.function in ("year_month", "year_quarter") else "numeric"
         return self._view.kind(expression.field).removesuffix("[]")
@@ -264,7 +268,7 @@ class _Writer:
         return written if written == name else f"{written} AS {name}"
 
     def _value(self, expression: Expression) -> str:
-        """An expression of one document; of a list the list."""
+        """Return an expression that has one value per document; for a list field, the list."""
         column = self._view.column(expression.field)
         kind = self._view.kind(expression.field)
         if expression.function is None:
@@ -280,7 +284,7 @@ class _Writer:
         return _part(expression.function, column)
 
     def _member(self, expression: Expression) -> str:
-        """An expression of one value; a list is taken apart in FROM."""
+        """Return an expression that has one value per row. A list is unnested in FROM."""
         if not self._is_list(expression):
             return self._value(expression)
         column = self._view.column(expression.field)
@@ -304,7 +308,7 @@ class _Writer:
         return f"{self._value(group)} = {written}"
 
     def _group_literal(self, value: Any, group: Expression, kind: str) -> str:
-        """The value of a group, given as JSON, as its type."""
+        """Return the literal of a group's JSON value, in the group's type."""
         try:
             if kind == "numeric" and not isinstance(value, bool):
                 number = value if isinstance(value, int | float) else float(value)
@@ -321,7 +325,7 @@ class _Writer:
 
 
 def _function(name: str, value: str) -> str:
-    """An aggregate function of a value."""
+    """Apply an aggregate function to a value."""
     return f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {value})" if name == "median" else f"{name}({value})"
 
 
@@ -336,6 +340,6 @@ def _part(function: str, written: str) -> str:
 
 
 def _output(expression: Expression) -> str:
-    """The name of an expression's column."""
+    """Return the column name of an expression."""
     named = {"len": f"number of {expression.field}", "number": expression.field}
     return named.get(expression.function or "", expression.function or expression.field)

@@ -1,4 +1,4 @@
-"""What exists: the collections a tenant can see, how often terms occur in them, and passages by identity."""
+"""What the database holds: the collections a tenant can see, term counts, field values, and passages by id."""
 
 import asyncio
 import json
@@ -48,16 +48,16 @@ _IDS = """
 _NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
 _MOST_IDS = 50
 _ALIKE = 0.8
-"""Share of the ids that must begin with one word for it to be what documents are called."""
-# Counters and fields may be this old where another process has written; a name that is not found is looked up anew at
-# once.
+"""Minimum share of ids that must begin with a word for it to be the name of a document."""
+# Maximum age of counters and fields after another process has written, in seconds. A collection that is not found is
+# looked up again at once.
 _FRESH_S = 0.2
 _MOST_TENANTS = 1024
 _MOST_TERMS = 65_536
 
 
 class _Visible(NamedTuple):
-    """The collections that a viewer sees, and how often readers had changed before they were read."""
+    """The collections that a viewer sees, and the counter of reader changes as it was before they were read."""
 
     read_at: float
     changed: int
@@ -65,7 +65,7 @@ class _Visible(NamedTuple):
 
 
 class Catalogue:
-    """Reads of what the database holds, each within a viewer's scope."""
+    """Reads what the database holds, within a viewer's scope."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -78,11 +78,11 @@ class Catalogue:
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
-        """Every collection the viewer can see: those of the tenant, and the platform's with public documents."""
+        """Return all collections that the viewer can see: the tenant's, and the platform's with public documents."""
         return (await self._visible(who, fresh=fresh)).collections
 
     async def _visible(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> "_Visible":
-        """What the viewer sees; after a change of readers nothing that was read before it."""
+        """Return what the viewer sees. After a change of readers, nothing read before the change is returned."""
         viewer = Viewer.of(who)
         known = self._collections.get(viewer)
         if known and not fresh and self._is_new(viewer, known):
@@ -91,7 +91,7 @@ class Catalogue:
             if known.changed >= changed:
                 return known
         outdated, asked_at = known, time.monotonic()
-        # Those who ask at once wait for one reading: what is old by now is so for all of them.
+        # Concurrent callers wait for one read: what is outdated for one is outdated for all.
         async with self._reading.setdefault(viewer, asyncio.Lock()):
             known = self._collections.get(viewer)
             if known and (
@@ -105,11 +105,11 @@ class Catalogue:
         return found
 
     async def _changed(self, viewer: Viewer) -> int:
-        """How often readers of the tenant's documents have changed."""
+        """Return the counter of changes to the readers of the tenant's documents."""
         return int((await self._database.search(_CHANGED, {"scope": self._database.scope(viewer)}))[0][0])
 
     def forget(self, tenant: str) -> None:
-        """Have what the tenant's viewers see read anew: it was written to."""
+        """Discard what the tenant's viewers see, because it was changed."""
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
         while len(self._written) > _MOST_TENANTS:
@@ -132,12 +132,12 @@ class Catalogue:
     async def scope(
         self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
     ) -> Scope:
-        """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
+        """Return the scope of a request: one collection (the tenant's and the platform's of this name), or all.
 
         Args:
-            changed: how often readers of the tenant's documents have changed, as the request was told already.
+            changed: the counter of reader changes, if the request has already read it.
         Raises:
-            UnknownCollection: none of that name is visible; never a wider scope.
+            UnknownCollection: no collection of this name is visible. The scope is never widened instead.
         """
         known = await self._visible(who, fresh=fresh, changed=changed)
         visible = known.collections
@@ -157,7 +157,7 @@ class Catalogue:
         return Scope(tenant, chosen, principals=principals, changed=known.changed)
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
-        """In how many passages each term occurs, per collection number; absent terms are left out."""
+        """Return the number of passages that contain each term, by collection number. Absent terms are left out."""
         wanted = list(dict.fromkeys(terms))
         known = {
             collection.number: {term: self._terms.get(_key(collection, term)) for term in wanted}
@@ -183,21 +183,22 @@ class Catalogue:
         return counts
 
     async def fields(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
-        """What the fields that a filter over the scope may name hold; costs nothing while nothing changes.
+        """Return the values of the fields that a filter over the scope may name. Cached until something changes.
 
         Args:
-            fresh: as of now; otherwise, while documents are being written, up to a second old.
+            fresh: read the current values; otherwise, while documents are being written, they may be up to a second
+                old.
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """What the fields of each collection hold, as of `fields`."""
+        """Return the field values of each collection, cached as in `fields`."""
         return await self._fields.held(scope)
 
     async def called(self, scope: Scope) -> str | None:
-        """What documents are called by their ids, "pep" of "pep-1" and "pep-2"; None where the ids have no such word.
+        """Return the word that document ids begin with, "pep" for "pep-1" and "pep-2"; None if there is no such word.
 
-        It is kept as long as the collections are what they were: their size is of no account.
+        Cached until a collection's size doubles or halves, or its parts change.
         """
         key = _size_of(scope)
         if key not in self._called:
@@ -215,7 +216,9 @@ class Catalogue:
         return self._called[key]
 
     async def description(self, scope: Scope) -> tuple[str, bool]:
-        """What the collections of one name hold, and whether that is a draft, kept as `called` is."""
+        """Return the description of the collections of one name, and whether it is a draft. Drafts are cached as in
+        `called`.
+        """
         given = next((one.description for one in scope.collections if one.description), "")
         if given:
             return given, False
@@ -239,14 +242,14 @@ class Catalogue:
         return self._drafts[key], True
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
-        """Values by their names, in the fields that have too many for `fields` to give all of them.
+        """Find values by name, in the fields that have too many values for `fields` to list.
 
         Args:
-            folded_spans: parts of a question as `text.folding.fold` writes them. One finds every value that it
-                is a whole word or consecutive words of ("guido": "Guido van Rossum").
+            folded_spans: parts of a question in the form of `text.folding.fold`. A span matches every value that
+                contains it as a whole word or as consecutive words ("guido": "Guido van Rossum").
         Returns:
-            (field, value, documents), at most 200: values that are a whole span first, then the commonest.
-            [] without a query where no field is that large.
+            At most 200 (field, value, documents): values that equal a span first, then the most common. [] without a
+            database query if no field has that many values.
         """
         return await self._fields.find(scope, folded_spans)
 
@@ -258,11 +261,11 @@ class Catalogue:
         *,
         most_documents: int | None = None,
     ) -> dict[str, dict[str, int]]:
-        """The candidates that documents inside a filter hold, see `retrievers.postgres.values_within`."""
+        """Return the candidates that occur in documents inside a filter, see `retrievers.postgres.values_within`."""
         return await values_within(self._database, scope, wanted, candidates, most_documents=most_documents)
 
     async def describe(self, scope: Scope) -> dict[str, Any]:
-        """The field catalogue of a collection: what `signalbox collections show` prints."""
+        """Return the field catalogue of a collection, as `signalbox collections show` prints it."""
         held = await self._fields.read(scope)
         fields = {name: field for one in held for name, field in one.fields.items()}
         described = [_described(fields[name], values) for name, values in sorted(merged(held, fields).items())]
@@ -284,24 +287,24 @@ class Catalogue:
     async def feedback(
         self, scope: Scope, documents: Collected[feedback.Document]
     ) -> Mapping[feedback.Document, float]:
-        """What the tenant has said of documents, see `retrievers.postgres.feedback.of_documents`."""
+        """Return the tenant's feedback on documents, see `retrievers.postgres.feedback.of_documents`."""
         return await feedback.of_documents(self._database, scope, documents)
 
     async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
-        """Key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
+        """Return key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
         return await read_phrases(self._database, scope, documents)
 
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
     ) -> listing_of.Listed:
-        """The documents that satisfy a filter, see `retrievers.postgres.listing.list_documents`."""
+        """List the documents that satisfy a filter, see `retrievers.postgres.listing.list_documents`."""
         return await listing_of.list_documents(self._database, scope, wanted, known, skip=skip, most=most)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
-        """The chunks of those identities.
+        """Return the chunks with these ids.
 
-        What is gone meanwhile, is out of scope or does not (any more) satisfy the filter is left out: the
-        searches have applied both, this applies them again to what is shown.
+        Chunks that were deleted, are out of scope or do not satisfy the filter are left out: the searches have checked
+        this, and it is checked again for what is shown.
         """
         numbers = {(one.tenant, one.name): one.number for one in scope.collections}
         names = {one.number: one.name for one in scope.collections}
@@ -324,12 +327,12 @@ class Catalogue:
 
 @lru_cache(maxsize=_MOST_TENANTS)
 def _fields(described: str) -> Mapping[str, Field]:
-    """The fields of a collection. They hardly ever change, and collections are read several times a second."""
+    """Parse the fields of a collection. Cached: collections are read several times a second, but rarely change."""
     return from_catalogue(json.loads(described))
 
 
 def _size_of(scope: Scope) -> tuple[tuple[int, ...], ...]:
-    """The collections with their sizes, which change when one has twice or half as many documents, and their parts."""
+    """Return a key of the collections that changes when a size doubles or halves, or when the parts change."""
     return tuple(
         (one.number, one.documents.bit_length(), *(part for part, _ in one.parts)) for one in scope.collections
     )
@@ -354,7 +357,7 @@ def _described(field: Field, values: FieldValues) -> dict[str, Any]:
 
 
 def _collection(row: Row, parts: Sequence[Row]) -> Collection:
-    """A collection as the parts that are seen of it make it."""
+    """Build a collection from its row and the rows of its visible parts."""
     languages: Counter[str] = Counter()
     for one in (row, *parts):
         languages.update(one[9])

@@ -1,4 +1,4 @@
-"""Stored documents as they were given, for who may see them."""
+"""Read stored documents as they were given, with the permissions of a viewer."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class StoredDocument:
 
 
 async def read_document(database: Database, scope: Scope, id: str) -> StoredDocument | None:
-    """The document of that id in the scope, the tenant's own before the platform's; None where there is none.
+    """Return the document with this id in the scope, or None. The tenant's own takes precedence over the platform's.
 
-    What is disabled or has expired is not there, and of the platform's only what is public is.
+    Disabled and expired documents are not found, and of the platform's only public ones.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
     rows = await database.fetch(scope.viewer, _READ, values)
@@ -44,14 +44,14 @@ Named = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """What a document was given beside its text: key terms, and questions that it answers."""
+    """Text given with a document beside its body: key terms, and questions that it answers."""
 
     important: tuple[str, ...]
     questions: tuple[str, ...]
 
 
 async def read_phrases(database: Database, scope: Scope, documents: Collection[Named]) -> Mapping[Named, Phrases]:
-    """The phrases of those documents that have any; documents outside the scope are left out."""
+    """Return the phrases of the documents that have any. Documents outside the scope are left out."""
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(one[0], numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
     if not asked:

@@ -1,6 +1,6 @@
-"""Drafts of what a collection holds, for one that nobody has described: telling words, titles and fields.
+"""Draft a description of a collection that nobody has described: its distinctive words, titles and fields.
 
-A draft is made of documents that whoever asks may read, and stored nowhere.
+A draft is made from documents that the viewer may read, and is not stored.
 """
 
 import math
@@ -15,7 +15,7 @@ from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
 
 _MOST_DOCUMENTS, _MOST_CHARACTERS = 200, 1000
-"""Documents that a draft is made of, and characters of each."""
+"""Maximum number of documents for a draft, and of characters of each."""
 _SAMPLE = """
     SELECT d.title, left(d.body, %(characters)s)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
@@ -26,17 +26,17 @@ _SAMPLE = """
 """
 _RUN = re.compile(r"[\u4e00-\u9fff]+|[^\W\d_]{3,}")
 _FEW = 0.01
-"""Share of documents below which a word is as good as missing."""
+"""Smoothing of document shares, so that a word missing elsewhere does not get an infinite weight."""
 _CANDIDATES = 200
 _WORDS, _TITLES, _FIELDS, _VALUES = 12, 3, 6, 4
 _LONGEST = 60
 
 
 class Sample(NamedTuple):
-    """Beginnings of a collection's documents.
+    """A sample of a collection's documents.
 
     Attributes:
-        words: term to the share of the documents that hold it, the commonest first, with its commonest spelling.
+        words: term to (share of documents that contain it, its most common spelling), most common first.
     """
 
     titles: tuple[str, ...]
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 async def read_sample(database: Database, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
-    """A sample of collections of one name, given by owner and number."""
+    """Read a sample of the collections of one name, given as (owner, number)."""
     values = {
         "tenants": [tenant for tenant, _ in collections],
         "among": [number for _, number in collections],
@@ -55,7 +55,7 @@ async def read_sample(database: Database, viewer: Viewer, collections: Sequence[
 
 
 def sample(documents: Sequence[tuple[str, str]]) -> Sample:
-    """The sample of titles with texts."""
+    """Build a sample from (title, text) pairs."""
     holding: Counter[str] = Counter()
     spelled: dict[str, Counter[str]] = {}
     for title, text in documents:
@@ -69,10 +69,10 @@ def sample(documents: Sequence[tuple[str, str]]) -> Sample:
 
 
 def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, float]) -> str:
-    """A collection in a line; "" for one without documents.
+    """Describe a collection in one line; "" if it has no documents.
 
     Args:
-        elsewhere: the share of the passages of other collections that hold each word.
+        elsewhere: share of the passages of other collections that contain each word.
     """
 
     def tells(term: str) -> float:
@@ -91,7 +91,7 @@ def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, 
 
 
 def _field(one: FieldValues) -> str:
-    """A field with its commonest values, where they repeat: `Status (Paid, Rejected)`."""
+    """Format a field with its most common values, if any occurs twice: `Status (Paid, Rejected)`."""
     repeated = [value for value, count in one.values.items() if count > 1][:_VALUES]
     return f"{one.field.name} ({', '.join(map(_short, repeated))})" if repeated else one.field.name
 
@@ -102,7 +102,7 @@ def _short(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[tuple[str, str]]:
-    """The terms of a text with how they are spelled."""
+    """Yield the terms of a text with their spelling."""
     for run in _RUN.findall(text):
         chinese = is_chinese(run)
         for term in analyse(run, "zh" if chinese else "en"):

@@ -1,4 +1,4 @@
-"""Faults of the database server, or of the way to it, as `Unavailable`."""
+"""Convert faults of the database server, or of the connection to it, to `Unavailable`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +14,10 @@ _READ_ONLY = "25006"
 
 @contextmanager
 def faults_explained(advice: str = "") -> Iterator[None]:
-    """Raise Unavailable for what is the server's fault inside the block; other errors pass.
+    """Raise Unavailable for server faults inside the block. Other errors pass unchanged.
 
     Args:
-        advice: what to do about a server that cannot be reached, added to the reason.
+        advice: what to do if the server cannot be reached, appended to the reason.
     """
     try:
         yield
@@ -29,10 +29,10 @@ def faults_explained(advice: str = "") -> Iterator[None]:
 
 
 def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None:
-    """The fault that an error stands for; None when the fault is not the server's.
+    """Return the `Unavailable` for a server fault; None for any other error.
 
-    Faults are the driver's operational errors (SQLSTATE classes 08, 53, 57, 58 and others, and connections that fail
-    without one), and a write while the database is read-only.
+    Server faults are the driver's operational errors (SQLSTATE classes 08, 53, 57, 58 and others, and connection
+    failures without an SQLSTATE), and a write while the database is read-only.
     """
     if error.sqlstate == _READ_ONLY:
         reason = f"it is read-only, so nothing can be stored or deleted now ({first_line(error)})"
@@ -46,5 +46,5 @@ def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None
 
 
 def first_line(error: BaseException) -> str:
-    """The message of an error without its details; the name of its type when it has none."""
+    """Return the first line of an error's message; the name of its type if it has none."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""Feedback on answers, and what it says of the documents they were made of."""
+"""Store feedback on answers, and derive scores of the documents in them."""
 
 import math
 import uuid
@@ -9,7 +9,7 @@ from retrievers.ingest.clean import printable
 from retrievers.postgres.database import Database
 
 MOST_COMMENT = 4000
-# One judgement is no verdict: with so much neutral weight beside it, it moves a document by a quarter at most.
+# A neutral weight added to the judgements, so that a single one moves a document by a quarter at most.
 _PRIOR = 3.0
 
 Document = tuple[str, str, str]
@@ -27,13 +27,12 @@ async def record(
     asker: str | None = None,
     conversation: str | None = None,
 ) -> None:
-    """Keep a judgement of an answer; a later one about the same answer replaces it.
+    """Store a judgement of an answer. A later judgement of the same answer replaces it.
 
     Args:
-        score: 0 to 10; 5 says nothing for or against.
-        documents: collection number and id of the answer's hits, best first. Of a document with several the
-            first counts.
-        asker, conversation: of the question, for the judgement to be erased by.
+        score: 0 to 10; 5 is neutral.
+        documents: collection number and id of the answer's hits, best first. Only the first hit of a document counts.
+        asker, conversation: of the question, so that the judgement can be erased with them.
     """
     trace = uuid.UUID(trace_id)
     shares: dict[tuple[int, str], float] = {}
@@ -41,7 +40,7 @@ async def record(
         shares.setdefault(document, 1 / math.log2(rank + 1))
     said = printable(comment)[:MOST_COMMENT] if comment else None
     async with database.transaction(tenant) as connection:
-        # First the judgement: its row has who judges the same answer at the same time wait.
+        # The judgement comes first: its row lock serialises concurrent judgements of the same answer.
         await connection.execute(_RECORD, (tenant, trace, score, said, asker, conversation))
         await connection.execute(_FORGET_DOCUMENTS, (trace,))
         rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
@@ -49,7 +48,7 @@ async def record(
 
 
 async def of_documents(database: Database, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
-    """What the tenant's feedback says of documents: -1 (always bad) to 1 (always good), near 0 while it is little."""
+    """Return the tenant's feedback on documents: -1 (always bad) to 1 (always good), near 0 while there is little."""
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
     if not asked:

@@ -1,4 +1,4 @@
-"""Whose the folders of the embedded PostgreSQL are, and what their owner may do there."""
+"""Ownership and permissions of the embedded PostgreSQL's folders."""
 
 import os
 import pwd
@@ -14,10 +14,10 @@ SOURCE = "the embedded PostgreSQL"
 
 
 def read_only(data: Path, user: str | None) -> str | None:
-    """What of a data folder its server may not write, and how to mend that; None where it may write all of it.
+    """Return which part of a data folder its server cannot write, and how to repair it; None if it can write all of it.
 
     Args:
-        user: the account that the server runs as; None for the one of this process.
+        user: the account that the server runs as; None for this process's account.
     """
     if os.statvfs(data).f_flag & os.ST_RDONLY:
         mend = "mount it for writing, or copy the folder and set SIGNALBOX_HOME to the copy"
@@ -27,7 +27,7 @@ def read_only(data: Path, user: str | None) -> str | None:
         try:
             status = path.lstat()
         except OSError:
-            # Removed meanwhile, or in a folder that cannot be entered, which was named before.
+            # Removed in the meantime, or inside an inaccessible folder that was reported before.
             continue
         if status.st_uid != owner:
             mend = f"chown -R {user or owner} {shlex.quote(str(data))}"
@@ -40,10 +40,10 @@ def read_only(data: Path, user: str | None) -> str | None:
 
 
 def account(user: str) -> pwd.struct_passwd:
-    """The system user of that name, made where there is none.
+    """Return the system user with this name. Creates it if it does not exist.
 
     Raises:
-        Unavailable: it cannot be made.
+        Unavailable: it cannot be created.
     """
     try:
         return pwd.getpwnam(user)
@@ -58,7 +58,7 @@ def account(user: str) -> pwd.struct_passwd:
 
 
 def allow(path: Path, bits: int) -> None:
-    """Add rights to those of a file or folder; raises OSError."""
+    """Add permission bits to a file or folder. Raises OSError."""
     mode = path.stat().st_mode
     if mode & bits != bits:
         path.chmod(mode | bits)

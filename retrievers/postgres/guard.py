@@ -1,9 +1,8 @@
-"""The guard of the SQL source: judges a statement nobody trusts, without running it.
+"""The guard of the SQL source: judges an untrusted statement without running it.
 
-First a scan of the text (`guard_scan`), then sqlglot's parser on what is left, then every node, name
-and function against allow-lists in its scope (`guard_scope`). The text that runs is the one given,
-with a LIMIT: printing the parsed tree changes what some statements mean. PostgreSQL is the second
-wall (`sql_run`).
+It scans the text (`guard_scan`), parses it with sqlglot, and checks every node, name and function in its scope against
+allow-lists (`guard_scope`). The text that runs is the original with a LIMIT, because printing the parsed tree changes
+the meaning of some statements. PostgreSQL's own permissions are the second barrier (`sql_run`).
 """
 
 import logging
@@ -23,18 +22,18 @@ from retrievers.postgres.guard_words import FUNCTIONS, KEYWORDS, TYPES, UNITS
 MAX_ROWS = 1000
 _LOG = logging.getLogger(__name__)
 _DIALECT = Postgres()
-# Reading a statement takes about 6 steps per token; where the parser tries again and again, they double.
+# Parsing takes about 6 steps per token. If the parser backtracks, the steps grow exponentially.
 _STEPS_PER_TOKEN = 60
 _LEAST_STEPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardVerdict:
     """Whether a statement may run.
 
     Attributes:
-        reason: in a line, why it may not; empty when it may.
-        sql: what may run: the statement as given, with a LIMIT of at most 1,000 rows.
+        reason: why it may not run, in one line; empty if it may.
+        sql: the statement to run: the original with a LIMIT of at most 1,000 rows.
     """
 
     ok: bool
@@ -42,8 +41,8 @@ class Verdict:
     sql: str | None = None
 
 
-def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
-    """Judge a statement over the view `documents`; takes milliseconds, never more than a second.
+def judge(statement: str, columns: Mapping[str, str]) -> GuardVerdict:
+    """Judge a statement over the view `documents`. Takes milliseconds, never more than a second.
 
     Args:
         statement: any text.
@@ -57,19 +56,19 @@ def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
         resolver.query(tree, None, {})
         if not resolver.views:
             raise Refused('the statement must read "documents"')
-        return Verdict(True, sql=_limited(scanned, tree))
+        return GuardVerdict(True, sql=_limited(scanned, tree))
     except Refused as refusal:
-        return Verdict(False, str(refusal))
+        return GuardVerdict(False, str(refusal))
     except RecursionError:
-        return Verdict(False, "the statement is nested too deeply")
+        return GuardVerdict(False, "the statement is nested too deeply")
     except Exception:
-        # What cannot be judged must not run, nor keep others from being judged.
+        # A statement that cannot be judged must not run, and must not stop the guard for others.
         _LOG.exception("the guard failed on a statement of %d characters", len(statement))
-        return Verdict(False, "the statement cannot be judged")
+        return GuardVerdict(False, "the statement cannot be judged")
 
 
 class _Parser(PostgresParser):
-    """The parser, which gives up where it would take long: some of its choices double its time."""
+    """A parser with a step limit, because some of its backtracking takes exponential time."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
@@ -101,7 +100,7 @@ def _parse(scanned: Scanned) -> exp.Expr:
 
 
 def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
-    """Every word of the text is known by itself or is a name in the tree: none was overlooked by the parser."""
+    """Check that every word of the text is allowed or is a name in the tree, so that the parser has overlooked none."""
     names = {str(one.this).lower() for one in tree.find_all(exp.Identifier)}
     for token in scanned.tokens:
         if token.kind == "word" and token.text not in KEYWORDS | TYPES | UNITS | FUNCTIONS | names:
@@ -109,7 +108,7 @@ def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
 
 
 def _limited(scanned: Scanned, tree: exp.Expr) -> str:
-    """The statement with at most MAX_ROWS rows."""
+    """Return the statement limited to MAX_ROWS rows."""
     limit = tree.args.get("limit")
     if limit is None:
         return f"{scanned.text}\nLIMIT {MAX_ROWS}"
@@ -118,7 +117,7 @@ def _limited(scanned: Scanned, tree: exp.Expr) -> str:
         raise Refused("LIMIT must be a whole number")
     if int(count.this) <= MAX_ROWS:
         return scanned.text
-    # The last LIMIT or FETCH outside brackets is the statement's own.
+    # The last LIMIT or FETCH outside brackets belongs to the outermost statement.
     depth, place = 0, None
     for index, token in enumerate(scanned.tokens):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0) if token.kind == "mark" else 0

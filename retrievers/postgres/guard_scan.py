@@ -1,8 +1,8 @@
-"""The guard's own reading of a statement, character by character, before any parser sees it.
+"""The guard's own tokenizer: scans a statement character by character before any parser sees it.
 
-It accepts less than PostgreSQL does, on purpose: what two readers could take differently (comments,
-escapes, dollar quotes, letters that turn into others) is refused, so that the parser, which is
-another program than the server's, cannot be led astray. It takes time in proportion to the length.
+It deliberately accepts less than PostgreSQL. Anything that two programs could read differently (comments, escapes,
+dollar quotes, letters that change under case folding) is refused, because the parser is not PostgreSQL's and could be
+deceived. Takes time linear in the length.
 """
 
 import re
@@ -29,7 +29,7 @@ MAX_TOKENS = 2500
 MAX_SERIES = 1000
 MAX_GROWTH = 200
 MAX_PATTERN = 100
-# How often a word or mark may occur: the parser's time doubles with some of them.
+# Maximum number of occurrences of a word or mark: with some of them, the parser's time grows exponentially.
 MOST = {
     "join": 8, "union": 8, "intersect": 8, "except": 8, "[": 20, "select": 20, "case": 40, "lateral": 8, "with": 6,
     "not": 140, "values": 2, "||": 24, "generate_series": 1, "array": 40, "over": 30, "unnest": 20, "interval": 40,
@@ -52,12 +52,12 @@ _ENDS_OPERAND = frozenset({")", "]"})
 
 
 class Refused(Exception):
-    """The statement is not accepted; the message says why."""
+    """The statement is not accepted. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of a statement: `text` as PostgreSQL means it (words in lower case, quotes taken off)."""
+class SqlToken:
+    """A token of a statement. `text` is as PostgreSQL reads it (words in lower case, quotes removed)."""
 
     kind: Kind
     text: str
@@ -70,20 +70,20 @@ class Scanned:
     """A statement as tokens.
 
     Attributes:
-        text: the statement without white space around it and without a last semicolon.
-        partner: for each opening bracket's index that of the closing one, and back.
+        text: the statement without surrounding white space and without a final semicolon.
+        partner: index of each bracket's partner, in both directions.
     """
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[SqlToken, ...]
     partner: dict[int, int]
 
 
 def scan(statement: str) -> Scanned:
-    """The statement as tokens.
+    """Split the statement into tokens and check them.
 
     Raises:
-        Refused: it is too long, too nested, or holds what nobody needs for a question about documents.
+        Refused: it is too long, nested too deeply, or contains something that no question about documents needs.
     """
     if len(statement) > MAX_CHARACTERS or len(statement.encode(errors="replace")) > MAX_BYTES:
         raise Refused(f"the statement is longer than {MAX_BYTES:,} bytes")
@@ -104,8 +104,8 @@ def scan(statement: str) -> Scanned:
     return scanned
 
 
-def _tokens(text: str) -> list[Token]:
-    tokens: list[Token] = []
+def _tokens(text: str) -> list[SqlToken]:
+    tokens: list[SqlToken] = []
     place = 0
     while place < len(text):
         found = _TOKEN.match(text, place)
@@ -120,7 +120,7 @@ def _tokens(text: str) -> list[Token]:
             meaning = {"string": written[1:-1].replace("''", "'"), "quoted": written[1:-1].replace('""', '"')}.get(
                 kind, written.lower() if kind == "word" else written
             )
-            tokens.append(Token(kind, meaning, place, place + len(written)))  # type: ignore[arg-type]
+            tokens.append(SqlToken(kind, meaning, place, place + len(written)))  # type: ignore[arg-type]
         place += len(written)
         if len(tokens) > MAX_TOKENS:
             raise Refused(f"the statement has more than {MAX_TOKENS:,} parts")
@@ -128,7 +128,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _operator(run: str) -> str:
-    """The operator at the beginning of a run of operator characters, by PostgreSQL's rule."""
+    """Return the operator at the beginning of a run of operator characters, by PostgreSQL's rule."""
     if "--" in run or "/*" in run or "*/" in run:
         raise Refused("comments are not accepted")
     if len(run) > 8:
@@ -148,7 +148,7 @@ def _check_word(kind: str, written: str, following: str) -> None:
         if exponent and (len(exponent[1]) > 3 or int(exponent[1]) > 330):
             raise Refused(f"the number {written[:20]} is too large")
         return
-    # A letter with a lower or upper case outside ASCII may turn into an ASCII one, for one reader only.
+    # A non-ASCII letter with upper and lower case may fold to an ASCII letter in one of the two programs.
     odd = next((one for one in written if ord(one) > 127 and unicodedata.category(one) != "Lo"), None)
     if odd is not None:
         raise Refused(f'the letter "{odd}" may stand in quotes only')
@@ -156,7 +156,7 @@ def _check_word(kind: str, written: str, following: str) -> None:
         raise Refused(f"the name {written} is not in normal form")
 
 
-def _brackets(tokens: list[Token]) -> dict[int, int]:
+def _brackets(tokens: list[SqlToken]) -> dict[int, int]:
     partner: dict[int, int] = {}
     opened: list[int] = []
     for index, token in enumerate(tokens):
@@ -189,7 +189,7 @@ def _count(scanned: Scanned) -> None:
 
 
 def _check_neighbours(scanned: Scanned) -> None:
-    """Words that PostgreSQL reads by what stands beside them."""
+    """Check words whose meaning in PostgreSQL depends on their neighbours."""
     tokens = scanned.tokens
     if tokens[0].text not in ("select", "with", "("):
         raise Refused("only a SELECT is accepted")
@@ -202,7 +202,7 @@ def _check_neighbours(scanned: Scanned) -> None:
         if token.kind in ("word", "quoted") and token.text.startswith("pg_"):
             raise Refused(f'the name "{token.text}" is not accepted')
         if token.kind == "string" and before is not None:
-            # Also the prefixes E, B, X, N and U&, casts such as regclass 'x', and strings in two pieces.
+            # This also refuses the prefixes E, B, X, N and U&, casts such as regclass 'x', and strings in two pieces.
             if before.kind in ("string", "quoted", "number") or before.text in _ENDS_OPERAND:
                 raise Refused(f"a string must not follow {before.text[:40]!r}")
             if before.kind == "word" and before.text not in KEYWORDS | TYPES:
@@ -215,7 +215,7 @@ def _check_neighbours(scanned: Scanned) -> None:
                 raise Refused(f'a cast to "{after.text if after else ""}" is not accepted')
 
 
-def _may_be_subscripted(before: Token | None) -> bool:
+def _may_be_subscripted(before: SqlToken | None) -> bool:
     if before is None:
         return False
     if before.kind == "word":
@@ -224,14 +224,14 @@ def _may_be_subscripted(before: Token | None) -> bool:
 
 
 def _check_backslashes(scanned: Scanned, patterns: frozenset[int]) -> None:
-    """A backslash is what it is, but for a pattern; where it stands before a quote people read it as an escape."""
+    """Allow backslashes only in patterns, and none before a quote, where it could be read as an escape."""
     for token in scanned.tokens:
         if "\\" in token.text and (token.start not in patterns or re.search(r"\\('|$|\\)", token.text)):
             raise Refused("a backslash is accepted in the pattern of LIKE or of a regular expression only")
 
 
 def _check_calls(scanned: Scanned) -> None:
-    """Every name before a bracket is a function that is known, or names the columns of a table."""
+    """Check that every name before a bracket is an allowed function, or names the columns of a table."""
     patterns: set[int] = set()
     for index, token in enumerate(scanned.tokens[1:], 1):
         before = scanned.tokens[index - 1]
@@ -263,7 +263,7 @@ def _check_calls(scanned: Scanned) -> None:
 
 
 def _names_columns(scanned: Scanned, opening: int) -> bool:
-    """Whether the bracket holds the column names of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`."""
+    """Return whether the bracket names columns of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`."""
     tokens, closing = scanned.tokens, scanned.partner[opening]
     inside = tokens[opening + 1 : closing]
     names = all(one.kind in ("word", "quoted") for one in inside[::2])
@@ -275,16 +275,16 @@ def _names_columns(scanned: Scanned, opening: int) -> bool:
     if earlier.kind == "word" and earlier.text in ("as", "ordinality"):
         return True
     if earlier.kind == "mark" and earlier.text == ")":
-        # Not DISTINCT ON (a) f (b), which is a call.
+        # But not DISTINCT ON (a) f (b), which is a call.
         opened = scanned.partner[opening - 2]
         return tokens[opened - 1].text != "on"
     follows = tokens[closing + 1 : closing + 2]
     return earlier.text in ("with", ",") and bool(follows) and follows[0].text == "as"
 
 
-def arguments(scanned: Scanned, opening: int) -> list[tuple[Token, ...]]:
-    """The tokens of each argument between an opening bracket and its partner."""
-    found: list[tuple[Token, ...]] = []
+def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
+    """Return the tokens of each argument between an opening bracket and its partner."""
+    found: list[tuple[SqlToken, ...]] = []
     index = start = opening + 1
     closing = scanned.partner[opening]
     while index < closing:
@@ -299,7 +299,7 @@ def arguments(scanned: Scanned, opening: int) -> list[tuple[Token, ...]]:
 
 
 def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
-    """Bounds of the functions whose cost depends on a value; the places of the patterns among them."""
+    """Check arguments that determine a function's cost. Return the positions of the patterns among them."""
     given = arguments(scanned, opening)
     if name in REGEXES:
         return _check_pattern(given[1] if len(given) > 1 else ())
@@ -313,7 +313,7 @@ def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
         if not given or len(given[0]) != 1 or given[0][0].kind != "string" or re.search(r"%[^sIL%]", given[0][0].text):
             raise Refused("format() needs a text with %s and nothing else to fill in")
     elif name in ("substring", "substr"):
-        # SUBSTRING(title FROM 'pattern') and SUBSTRING(title, 'pattern') are regular expressions.
+        # SUBSTRING(title FROM 'pattern') and SUBSTRING(title, 'pattern') take regular expressions.
         words = [token.text for part in given for token in part if token.kind == "word"]
         last = given[1] if len(given) > 1 else given[0][1:] if given else ()
         texts = [token for token in last if token.kind == "string"]
@@ -323,7 +323,7 @@ def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
 
 
 def _check_growth(scanned: Scanned) -> None:
-    """How much longer the statement can make a text, were its calls all inside one another."""
+    """Limit how much the statement can lengthen a text, assuming that all of its calls are nested."""
     growth = 1
     for index, token in enumerate(scanned.tokens[:-1]):
         if token.kind != "word" or index + 1 not in scanned.partner or scanned.tokens[index + 1].text != "(":
@@ -338,8 +338,8 @@ def _check_growth(scanned: Scanned) -> None:
         raise Refused(f"texts may grow more than {MAX_GROWTH:,} times")
 
 
-def _check_series(given: list[tuple[Token, ...]]) -> None:
-    """generate_series(2000, 2025): its length must be plain to see."""
+def _check_series(given: list[tuple[SqlToken, ...]]) -> None:
+    """Check that the length of a series such as generate_series(2000, 2025) is evident and limited."""
     bounds = [_whole(part) for part in given]
     if len(bounds) in (2, 3) and None not in bounds:
         first, last = bounds[0] or 0, bounds[1] or 0
@@ -356,16 +356,16 @@ def _check_series(given: list[tuple[Token, ...]]) -> None:
     raise Refused(f"generate_series() needs two numbers at most {MAX_SERIES:,} apart, or two dates and an interval")
 
 
-def _day(part: tuple[Token, ...]) -> int | None:
-    """A literal date as a number of days, roughly."""
+def _day(part: tuple[SqlToken, ...]) -> int | None:
+    """Return a literal date as an approximate number of days; None for anything else."""
     texts = [token.text for token in part if token.kind == "string"]
     others = {token.text for token in part if token.kind != "string"} - {"date", "timestamp", "::"}
     found = re.match(r"(\d{4})-(\d\d)-(\d\d)", texts[0]) if len(texts) == 1 and not others else None
     return int(found[1]) * 365 + int(found[2]) * 30 + int(found[3]) if found else None
 
 
-def _whole(part: tuple[Token, ...]) -> int | None:
-    """A literal whole number, perhaps with a sign."""
+def _whole(part: tuple[SqlToken, ...]) -> int | None:
+    """Return a literal integer, possibly with a sign; None for anything else."""
     sign = 1
     if len(part) == 2 and part[0].text == "-":
         sign, part = -1, part[1:]
@@ -374,11 +374,11 @@ def _whole(part: tuple[Token, ...]) -> int | None:
     return None
 
 
-def _check_pattern(part: tuple[Token, ...]) -> set[int]:
-    """A regular expression that cannot take long: written out, short, without nested repetition.
+def _check_pattern(part: tuple[SqlToken, ...]) -> set[int]:
+    """Check that a regular expression is a literal, short, and without nested repetition, so that it runs fast.
 
     Returns:
-        Where it stands.
+        The position of the pattern.
     """
     if len(part) != 1 or part[0].kind != "string" or not part[0].text:
         raise Refused("a regular expression must be a text in quotes")

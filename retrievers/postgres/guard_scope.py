@@ -1,8 +1,7 @@
-"""The guard's reading of a parsed statement: every table, column, function and type, each in its scope.
+"""The guard's check of a parsed statement: every table, column, function and type, each in its scope.
 
-A name is looked up where PostgreSQL would look it up: among the tables of its own SELECT, then those
-of the ones around it. `d.name` needs a column of that name in `d`, because PostgreSQL would otherwise
-call the function `name(d)`.
+A name is resolved as PostgreSQL does: first among the tables of its own SELECT, then among those of the enclosing ones.
+`d.name` requires a column of this name in `d`, because PostgreSQL would otherwise call the function `name(d)`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +47,7 @@ _TYPES = {
     DataType.Type.TIMESTAMPTZ, DataType.Type.VARCHAR, DataType.Type.BPCHAR, DataType.Type.LIST,
 }  # fmt: skip
 
-# What the parser calls functions whose PostgreSQL names the scanner has already found allowed.
+# Parser classes for functions that the scanner has already allowed under their PostgreSQL names.
 _RENAMED = {
     "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
     "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",
@@ -62,7 +61,7 @@ _RENAMED = {
     "CurrentTimestamp", "Unicode",
 }  # fmt: skip
 
-# What each of these may carry; anything else (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
+# Allowed parts of these nodes. Any other part (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
 _CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: words("with_ expressions from_ joins laterals where group having windows order limit offset distinct"),
     exp.SetOperation: words("with_ this expression distinct order limit offset"),
@@ -83,7 +82,7 @@ _CLAUSES = {"locks": "FOR UPDATE or FOR SHARE", "sample": "TABLESAMPLE", "kind":
 
 
 def named(identifier: object) -> str:
-    """A name as PostgreSQL folds it: ASCII letters in lower case unless quoted."""
+    """Fold a name as PostgreSQL does: ASCII letters to lower case unless the name is quoted."""
     if not isinstance(identifier, exp.Identifier):
         raise Refused("a name is not accepted there")
     text = str(identifier.this)
@@ -91,47 +90,47 @@ def named(identifier: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A table that WITH has made: its columns, and whether it is one row."""
+class WithTable:
+    """A table defined by WITH: its columns, and whether it has at most one row."""
 
     columns: frozenset[str]
     single: bool
 
 
-Tables = Mapping[str, Known]
+Tables = Mapping[str, WithTable]
 
 
 @dataclass(slots=True)
-class Scope:
-    """The tables of one SELECT: name to columns. `outer` is the scope around it."""
+class SelectScope:
+    """The tables of one SELECT, name to columns. `outer` is the enclosing scope."""
 
-    outer: "Scope | None" = None
+    outer: "SelectScope | None" = None
     tables: dict[str, frozenset[str]] = field(default_factory=dict)
     views: int = 0
     taken_apart: int = 0
 
     def add(self, name: str, columns: frozenset[str]) -> None:
-        """Another table.
+        """Add a table.
 
         Raises:
-            Refused: there is one of that name.
+            Refused: the name is already used.
         """
         if name in self.tables:
             raise Refused(f'the table name "{name}" is used twice')
         self.tables[name] = columns
 
-    def around(self) -> "Iterator[Scope]":
-        """This scope and those around it, innermost first."""
-        scope: Scope | None = self
+    def around(self) -> "Iterator[SelectScope]":
+        """Yield this scope and the enclosing ones, innermost first."""
+        scope: SelectScope | None = self
         while scope is not None:
             yield scope
             scope = scope.outer
 
     def check(self, name: str, table: str | None) -> None:
-        """Find a column.
+        """Check that a column exists.
 
         Raises:
-            Refused: it is not there.
+            Refused: it does not.
         """
         if table is None:
             if not any(name in columns for scope in self.around() for columns in scope.tables.values()):
@@ -146,17 +145,17 @@ class Scope:
 
 
 class Resolver:
-    """One walk over a statement; every method raises Refused for what is not allowed."""
+    """Walks a statement once. Every method raises Refused for anything not allowed."""
 
     def __init__(self, columns: frozenset[str]) -> None:
         self._columns = columns
         self.views = self._queries = self._nodes = 0
 
-    def query(self, node: object, outer: Scope | None, tables: "Tables") -> list[str]:
-        """Names of the columns a query answers with; "?" for one without a name.
+    def query(self, node: object, outer: SelectScope | None, tables: "Tables") -> list[str]:
+        """Check a query and return the names of its result columns.
 
         Args:
-            tables: the names its FROM may use beside the view: those of WITH around it.
+            tables: tables that its FROM may use beside the view: those defined by an enclosing WITH.
         """
         self._queries += 1
         if self._queries > MAX_QUERIES * 3:
@@ -172,12 +171,12 @@ class Resolver:
             self.query(node.expression, outer, tables)
         else:
             names = self.query(node.this, outer, tables)
-        rows = Scope(outer, {"": frozenset(names)})
+        rows = SelectScope(outer, {"": frozenset(names)})
         for part in ("order", "limit", "offset"):
             self._expression(node.args.get(part), rows, tables)
         return names
 
-    def _with(self, node: exp.Expr, outer: Scope | None, tables: "Tables") -> "Tables":
+    def _with(self, node: exp.Expr, outer: SelectScope | None, tables: "Tables") -> "Tables":
         clause = node.args.get("with_")
         if clause is None:
             return tables
@@ -192,15 +191,15 @@ class Resolver:
             if name == VIEW or name in tables:
                 raise Refused(f'WITH must not define "{name}" anew')
             found = self.query(one.this, outer, tables)
-            tables = {**tables, name: Known(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
+            tables = {**tables, name: WithTable(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
         return tables
 
     def _renamed(self, names: list[str], alias: exp.Expr | None) -> list[str]:
         columns = [named(one) for one in (alias.args.get("columns") or ())] if alias else []
         return columns + names[len(columns) :]
 
-    def _select(self, node: exp.Select, outer: Scope | None, tables: "Tables") -> list[str]:
-        scope = Scope(outer)
+    def _select(self, node: exp.Select, outer: SelectScope | None, tables: "Tables") -> list[str]:
+        scope = SelectScope(outer)
         source = node.args.get("from_")
         if source is not None:
             self._source(source.this, scope, tables)
@@ -211,14 +210,14 @@ class Resolver:
             self._item(expression, scope, tables)
         for part in ("where", "having", "windows", "limit", "offset"):
             self._expression(node.args.get(part), scope, tables)
-        sorting = Scope(scope, {"": frozenset(names)})
+        sorting = SelectScope(scope, {"": frozenset(names)})
         for part in ("group", "order", "distinct"):
             self._expression(node.args.get(part), sorting, tables)
         if scope.views > 1 and _links(node, equal=scope.views > 2) < scope.views - 1:
             raise Refused("tables are joined without a condition that compares columns of both: say ON a.x = b.x")
         return names
 
-    def _join(self, join: exp.Expr, scope: Scope, tables: "Tables") -> None:
+    def _join(self, join: exp.Expr, scope: SelectScope, tables: "Tables") -> None:
         if isinstance(join, exp.Lateral):
             self._source(join, scope, tables)
             return
@@ -230,8 +229,8 @@ class Resolver:
         for one in join.args.get("using") or ():
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
-    def _source(self, node: object, scope: Scope, tables: "Tables") -> None:
-        """One table of FROM; functions and LATERAL see those before it."""
+    def _source(self, node: object, scope: SelectScope, tables: "Tables") -> None:
+        """Check one table of FROM. Functions and LATERAL can refer to earlier tables."""
         if isinstance(node, exp.Lateral):
             self._carried(node)
             if isinstance(node.this, exp.Subquery):
@@ -248,7 +247,9 @@ class Resolver:
         else:
             raise Refused(f"{type(node).__name__} is not accepted in FROM")
 
-    def _derived(self, node: exp.Subquery, alias: Any, scope: Scope, tables: "Tables", outer: Scope | None) -> None:
+    def _derived(
+        self, node: exp.Subquery, alias: Any, scope: SelectScope, tables: "Tables", outer: SelectScope | None
+    ) -> None:
         before = self.views
         if isinstance(node.this, exp.Table):
             raise Refused("a join in brackets is not accepted")
@@ -261,7 +262,7 @@ class Resolver:
         else:
             scope.add(f"?{len(scope.tables)}", frozenset(names))
 
-    def _table(self, node: exp.Table, scope: Scope, tables: "Tables") -> None:
+    def _table(self, node: exp.Table, scope: SelectScope, tables: "Tables") -> None:
         self._carried(node)
         if isinstance(node.this, exp.Func):
             self._rows(node.this, node.args.get("alias"), scope, tables)
@@ -286,8 +287,8 @@ class Resolver:
         for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
             self._join(join, scope, tables)
 
-    def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: "Tables") -> None:
-        """A function that answers with rows, or VALUES."""
+    def _rows(self, node: exp.Expr, alias: Any, scope: SelectScope, tables: "Tables") -> None:
+        """Check a function that returns rows, or VALUES."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
             raise Refused(f"more than {MAX_LISTS} lists are taken apart in one FROM")
@@ -304,7 +305,7 @@ class Resolver:
             columns.add(named(node.args["offset"]))
         scope.add(name, frozenset({name, "ordinality"} | columns | (names if not columns else set())))
 
-    def _answers(self, node: exp.Select, scope: Scope) -> list[str]:
+    def _answers(self, node: exp.Select, scope: SelectScope) -> list[str]:
         names: list[str] = []
         for one in node.expressions:
             if isinstance(one, exp.Alias):
@@ -316,11 +317,12 @@ class Resolver:
             elif isinstance(one, exp.Column):
                 names.append(named(one.this))
             else:
-                # PostgreSQL names it after its function or type. No other function has such a name.
+                # PostgreSQL names an unnamed column after its function or type. No function outside the allow-list has
+                # such a name.
                 names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
         return names
 
-    def _item(self, node: exp.Expr, scope: Scope, tables: "Tables") -> None:
+    def _item(self, node: exp.Expr, scope: SelectScope, tables: "Tables") -> None:
         inner = node.this if isinstance(node, exp.Alias) else node
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
             if inner is node and not (isinstance(inner, exp.Star) and any(inner.args.values())):
@@ -330,8 +332,8 @@ class Resolver:
             raise Refused("* has no name of its own")
         self._expression(node, scope, tables)
 
-    def _expression(self, node: object, scope: Scope, tables: "Tables") -> None:
-        """Everything below a node, queries inside it in scopes of their own."""
+    def _expression(self, node: object, scope: SelectScope, tables: "Tables") -> None:
+        """Check everything below a node. Queries inside it get scopes of their own."""
         waiting = [node]
         while waiting:
             one = waiting.pop()
@@ -355,7 +357,7 @@ class Resolver:
             raise Refused("* is not accepted there")
         return list(node.args.values())
 
-    def _column(self, node: exp.Column, scope: Scope) -> None:
+    def _column(self, node: exp.Column, scope: SelectScope) -> None:
         self._carried(node)
         table = node.args.get("table")
         if isinstance(node.this, exp.Star):
@@ -387,7 +389,7 @@ class Resolver:
         raise Refused(f"{type(node).__name__} is not accepted")
 
     def _carried(self, node: exp.Expr) -> None:
-        """Refuse what a part of the statement carries beside what is known."""
+        """Refuse parts of a node that are not in its allow-list."""
         allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
         for key, value in node.args.items():
             if value and key not in allowed:
@@ -397,7 +399,7 @@ class Resolver:
 
 
 def _links(node: exp.Select, *, equal: bool) -> int:
-    """How many comparisons of columns of two tables the joins of a SELECT have, or with `equal` equalities."""
+    """Count the comparisons between columns of two tables in a SELECT; with `equal` only the equalities."""
     kinds: tuple[type[exp.Expr], ...] = (exp.EQ,)
     if not equal:
         kinds = (exp.EQ, exp.LT, exp.GT, exp.LTE, exp.GTE, exp.Like, exp.ILike, exp.ArrayOverlaps, exp.ArrayContainsAll)
@@ -411,7 +413,7 @@ def _links(node: exp.Select, *, equal: bool) -> int:
 
 
 def _is_one_row(node: object) -> bool:
-    """Whether a query answers with one row at most: an aggregate over everything, or LIMIT 1."""
+    """Return whether a query returns at most one row: an aggregate over all rows, or LIMIT 1."""
     if not isinstance(node, exp.Select):
         return False
     limit = node.args.get("limit")

@@ -1,12 +1,11 @@
-"""What the SQL guard knows by name: the words, functions, types and operators of an analytic SELECT.
+"""Allow-lists of the SQL guard: the words, functions, types and operators of an analytic SELECT.
 
-Everything is an allow-list. A name that is missing here costs somebody a rephrased statement; one
-that should not be here may cost the database.
+A missing name costs a user a rephrased statement. A wrong name may cost the database.
 """
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Split a text into words."""
     return frozenset(text.split())
 
 
@@ -36,7 +35,7 @@ TYPES = words(
     """
 )
 
-# Keywords after which a bracket opens something that is no call.
+# Keywords that may precede a bracket without forming a call.
 BEFORE_BRACKET = words(
     """
     all and any array as between by case cube distinct else except exists filter from group having ilike in
@@ -76,7 +75,7 @@ SCALARS = words(
     """
 )
 
-# Functions that stand where a table can: rows made of a value.
+# Functions that can take the place of a table: they return rows.
 ROWS = frozenset({"unnest", "generate_series", "generate_subscripts", "regexp_matches", "regexp_split_to_table"})
 
 FUNCTIONS = AGGREGATES | WINDOWS | SCALARS | ROWS | {"cast"}
@@ -88,8 +87,8 @@ REGEXES = words(
     """
 )
 
-# Words that PostgreSQL reads as calls without brackets, or as types that look things up: never a name,
-# not even one that the statement defines itself.
+# Words that PostgreSQL reads as calls without brackets, or as types that look up objects. They are never accepted as
+# names, not even as names that the statement defines.
 NEVER_NAMES = words(
     """
     user current_user session_user system_user current_role current_catalog current_schema current_time localtime

@@ -1,4 +1,4 @@
-"""Rows of the two searches as hits."""
+"""Convert rows of the full-text and vector searches to hits."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,9 @@ from retrievers.postgres.database import Row
 
 
 def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
-    """Hits of (tenant, collection number, document id, ordinal, score) rows, best first, ties by id.
+    """Convert (tenant, collection number, document id, ordinal, score) rows to hits, best first, ties by id.
 
-    A passage that comes twice is kept once, and one outside the scope is dropped: the database has
-    checked the tenant, this checks it again.
+    Duplicates are dropped, and passages of other tenants: a second check after the database's own.
     """
     names = {collection.number: collection.name for collection in query.scope.collections}
     allowed = (query.scope.tenant, PLATFORM)

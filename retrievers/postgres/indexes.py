@@ -1,7 +1,7 @@
-"""Indexes on vectors, built and dropped without holding up who writes; and indexes that are missing or invalid.
+"""Build and drop vector indexes without blocking writers, and find indexes that are missing or invalid.
 
-PostgreSQL builds an index beside its writers only outside a transaction and for the table's owner, so these calls
-connect as the owner, for the schema alone.
+PostgreSQL builds an index concurrently only outside a transaction and for the table's owner, so these functions connect
+as the owner, for schema changes only.
 """
 
 import asyncio
@@ -20,14 +20,16 @@ from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
 
 _LOCK = 7_306_521_445
-"""With the embedder's number, the advisory lock of whoever builds or drops its index."""
+"""Combined with the embedder's number, the advisory lock for building or dropping its index."""
 _LOOK_EVERY_S = 0.2
 _LOCK_TIMEOUT = "60s"
-"""How long open transactions are waited for: a build begins when those that may not know of the index have ended."""
+"""How long open transactions are waited for: a build starts when all transactions that may not know the index have
+ended.
+"""
 
 
 async def vector_index(database: Database, name: str, dimension: int) -> int:
-    """The number of an embedder, made known when it is new, once there is a whole index for its vectors.
+    """Register an embedder if it is new, build its index if needed, and return its number.
 
     Raises:
         EmbedderMismatch: its vectors had another length before.
@@ -49,16 +51,16 @@ async def vector_index(database: Database, name: str, dimension: int) -> int:
 
 
 async def build(connection: AsyncConnection[Row], number: int, dimension: int) -> None:
-    """Build the index for an embedder's vectors, unless there is a whole one."""
+    """Build the index for an embedder's vectors, unless a valid one exists."""
     index = sql.Identifier("signalbox", f"chunk_embedding_{number}")
     async with _alone(connection, number):
         state = "SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s))"
         whole = (await _row(connection, state, f"signalbox.chunk_embedding_{number}"))[0]
         if whole:
             return
-        if whole is False:  # somebody was killed while building it
+        if whole is False:  # an earlier build was killed
             await connection.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(index))
-        # As `signalbox.register_embedder` makes it.
+        # The same definition as in `signalbox.register_embedder`.
         await connection.execute(
             sql.SQL(
                 "CREATE INDEX CONCURRENTLY {} ON signalbox.chunk"
@@ -69,7 +71,7 @@ async def build(connection: AsyncConnection[Row], number: int, dimension: int) -
 
 
 async def drop_unused(database: Database, number: int) -> bool:
-    """Forget an embedder and its index, unless a collection has it; returns whether it is gone."""
+    """Delete an embedder and its index unless a collection uses it. Return whether it was deleted."""
     async with _owner(database) as connection, _alone(connection, number):
         try:
             await connection.execute("DELETE FROM signalbox.embedder WHERE number = %s", (number,))
@@ -81,13 +83,13 @@ async def drop_unused(database: Database, number: int) -> bool:
 
 
 async def faulty(database: Database) -> list[str]:
-    """Indexes of the schema that are missing or invalid and not being built, by name."""
+    """Return the names of the schema's indexes that are missing, or are invalid and not being built."""
     async with _owner(database) as connection:
         return [row[0] for row in await (await connection.execute(_FAULTY, (list(_shipped()),))).fetchall()]
 
 
 async def mend(database: Database, name: str) -> None:
-    """Build an index of `faulty` again, beside who reads and writes."""
+    """Rebuild an index that `faulty` returned, without blocking readers and writers."""
     async with _owner(database) as connection:
         vectors = await (await connection.execute(_EMBEDDER_OF, (name,))).fetchone()
         if vectors is not None:
@@ -96,14 +98,14 @@ async def mend(database: Database, name: str) -> None:
             statement = _shipped()[name].replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
             await connection.execute(statement.encode())
         else:
-            # What an earlier attempt to build one again has left has such a name.
+            # Names of indexes that an interrupted REINDEX CONCURRENTLY has left behind.
             verb = "DROP INDEX" if re.search("_cc(new|old)[0-9]*$", name) else "REINDEX INDEX"
             await connection.execute(sql.SQL(f"{verb} CONCURRENTLY {{}}").format(sql.Identifier("signalbox", name)))
 
 
 @cache
 def _shipped() -> dict[str, str]:
-    """Statements of the indexes that the schema has beside those of its constraints, by name."""
+    """Return the CREATE INDEX statements of the schema, except those of constraints, by index name."""
     schema = files("retrievers.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
     return {found[2]: found[1] for found in re.finditer(r"^(CREATE INDEX (\w+) ON .*);$", schema, re.MULTILINE)}
 
@@ -124,7 +126,7 @@ _FAULTY = """
 
 @asynccontextmanager
 async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
-    """A connection of the owner, with pgvector's types in its path."""
+    """Open a connection of the owner, with pgvector's types in its search path."""
     with faults_explained():
         connection = await AsyncConnection.connect(database.owner, autocommit=True, connect_timeout=10)
         async with connection:
@@ -143,8 +145,9 @@ async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
 
 @asynccontextmanager
 async def _alone(connection: AsyncConnection[Row], number: int) -> AsyncIterator[None]:
-    """Nobody else builds or drops this index meanwhile. Asked again and again: a session that waits inside a statement
-    would itself be waited for by the one that builds."""
+    """Hold the lock on an index. Polls, because a session that waits inside a statement would block the concurrent
+    build of the lock's holder.
+    """
     while not (await _row(connection, "SELECT pg_try_advisory_lock(%s)", _LOCK * 100_000 + number))[0]:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_EVERY_S)
     try:

@@ -1,4 +1,4 @@
-"""API keys: made once, stored as digests, and verified so that a revoked one stops within a second everywhere."""
+"""API keys: created once, stored as digests, and verified so that a revoked key stops working within a second."""
 
 import asyncio
 import hashlib
@@ -23,29 +23,31 @@ from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
 
 FRESH_S = 0.5
-"""How long what the database said of a key is believed. With the time a request takes, less than a second."""
+"""How long the database's answer about a key is cached, in seconds. Together with the time of a request, under a
+second.
+"""
 TIMEOUT_S = 3.0
-"""How long the database may take to say it; a request has its other work to do."""
+"""Timeout for verifying a key, in seconds: the request needs time for its other work."""
 MOST_CACHED = 10_000
 MOST_NAME_CHARACTERS = 200
 MOST_DAYS = 36_500
-# sbx_<id>_<256 random bits><64 bits that only this database's secret makes of them>
+# sbx_<id>_<256 random bits><64 bits derived from these with the database's secret>
 _FORM = re.compile(r"sbx_(?P<id>[0-9a-f]{16})_(?P<random>[0-9a-f]{64})(?P<seal>[0-9a-f]{16})")
 _NOBODYS = f"sbx_{'0' * 16}_{'0' * 64}{'0' * 16}"
 
 
 class BadKey(RetrievalError):
-    """The key opens nothing: it is none, or it has been revoked or has expired."""
+    """The key is invalid, revoked or expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of a key; the key itself is known to its holder alone.
+    """The record of a key. Only the holder knows the key itself.
 
     Attributes:
-        principals: as whom its holder reads; by default what has no readers.
-        trusted: whether its holder may say as whom a request reads.
-        last_used_at: to the minute.
+        principals: principals as whom the holder reads; by default none, so only documents without readers are visible.
+        trusted: whether the holder may choose the principals of a request.
+        last_used_at: accurate to the minute.
     """
 
     tenant: str
@@ -60,19 +62,19 @@ class Key:
 
     @property
     def state(self) -> str:
-        """live, expired or revoked."""
+        """State of the key: live, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= datetime.now(UTC) else "live"
 
     def json(self) -> dict[str, Any]:
-        """The key's record in types of JSON."""
+        """Return the key's record as JSON values."""
         moments = {name: value.isoformat() for name, value in asdict(self).items() if isinstance(value, datetime)}
         return {**asdict(self), **moments, "state": self.state}
 
 
 class KeyHolder(NamedTuple):
-    """Who holds a live key, see `Key`."""
+    """The holder of a live key, see `Key`."""
 
     tenant: str
     id: str
@@ -81,8 +83,8 @@ class KeyHolder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question to the database about a key, answered or under way."""
+class _KeyLookup:
+    """A verification of a key by the database, finished or in progress."""
 
     at: float
     answer: "asyncio.Task[KeyHolder]"
@@ -93,7 +95,7 @@ class Keys:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+        self._asked: OrderedDict[bytes, _KeyLookup] = OrderedDict()
 
     async def create(
         self,
@@ -104,15 +106,15 @@ class Keys:
         principals: Iterable[str] = (),
         trusted: bool = False,
     ) -> tuple[Key, str]:
-        """A new key of the tenant: its record, and the key as text, which nobody can tell again.
+        """Create a key for the tenant. Return its record and the key as text, which cannot be recovered later.
 
         Args:
-            name: what it is for, up to 200 printable characters.
-            days: how long it is valid; for good when None.
+            name: what the key is for, up to 200 printable characters.
+            days: validity in days; None for unlimited.
             principals, trusted: see `Key`.
         Raises:
-            BadRequest: the tenant, the name, the days or the principals cannot be.
-            Unavailable: the database cannot be asked.
+            BadRequest: the tenant, the name, the days or the principals are invalid.
+            Unavailable: the database cannot be reached.
         """
         if len(name) > MOST_NAME_CHARACTERS or name != printable(name):
             raise BadRequest(f"a key's name has at most {MOST_NAME_CHARACTERS} printable characters", where="name")
@@ -131,11 +133,11 @@ class Keys:
         return _key(row), key
 
     async def stored(self, tenant: str | None = None) -> list[Key]:
-        """The keys of a tenant, or of all, oldest first; those that were revoked or have expired too.
+        """Return the keys of a tenant, or of all tenants, oldest first, including revoked and expired keys.
 
         Raises:
-            BadRequest: the tenant cannot be one.
-            Unavailable: the database cannot be asked, or its owner may not act as `signalbox_keys`.
+            BadRequest: the tenant's name is invalid.
+            Unavailable: the database cannot be reached, or its owner may not act as `signalbox_keys`.
         """
         if tenant is not None:
             return [_key(row) for row in await self._database.fetch(tenant, _LIST, ())]
@@ -143,11 +145,11 @@ class Keys:
             return [_key(row) for row in await (await connection.execute(_LIST)).fetchall()]
 
     async def revoke(self, id: str) -> Key:
-        """End a key for good; once more does nothing.
+        """Revoke a key permanently. Revoking it again has no effect.
 
         Raises:
-            BadRequest: there is no key of that id.
-            Unavailable: as of `stored`.
+            BadRequest: there is no key with this id.
+            Unavailable: as in `stored`.
         """
         async with self._all_tenants() as connection:
             cursor = await connection.execute("SELECT tenant FROM signalbox.api_key WHERE id = %s", (printable(id),))
@@ -158,20 +160,20 @@ class Keys:
         return _key(rows[0])
 
     async def any_live(self) -> bool:
-        """Whether some tenant has a key that opens something."""
+        """Return whether any tenant has a live key."""
         return any(key.state == "live" for key in await self.stored())
 
     async def verify(self, key: str) -> KeyHolder:
-        """Whose a key is.
+        """Return the holder of a key.
 
-        What was not made here is refused without asking the database: nobody else can seal a key. What the database
-        said is believed for `FRESH_S`, also that it could not be asked, and asked for once at a time.
+        A key that was not made here is refused without a database query, since nobody else can compute its seal. The
+        database's answer, or its failure to answer, is cached for `FRESH_S`. Concurrent calls share one query.
 
         Raises:
-            BadKey: it is no key, or valid no more.
-            Unavailable: the database cannot be asked.
+            BadKey: the key is invalid, revoked or expired.
+            Unavailable: the database cannot be reached.
         """
-        # What has not even the form is refused on the same way, in the same time.
+        # A malformed key takes the same path, so that it is refused in the same time.
         parts = _FORM.fullmatch(key) or _FORM.fullmatch(_NOBODYS)
         assert parts is not None
         if not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
@@ -179,17 +181,17 @@ class Keys:
         digest, now = _digest(key), time.monotonic()
         asked = self._asked.get(digest)
         if asked is None or now - asked.at >= FRESH_S:
-            asked = _Asked(now, asyncio.create_task(self._ask(parts["id"], digest)))
+            asked = _KeyLookup(now, asyncio.create_task(self._ask(parts["id"], digest)))
             asked.answer.add_done_callback(_seen)
             self._asked[digest] = asked
             self._asked.move_to_end(digest)
             if len(self._asked) > MOST_CACHED:
                 self._asked.popitem(last=False)
-        # Others may wait for the same answer when this caller gives up.
+        # Shielded, because other callers may wait for the same answer.
         return await asyncio.shield(asked.answer)
 
     async def _ask(self, id: str, digest: bytes) -> KeyHolder:
-        """The holder of a live key."""
+        """Ask the database for the holder of a live key."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
@@ -207,11 +209,13 @@ class Keys:
 
     @asynccontextmanager
     async def _all_tenants(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
-        """A connection of the owner that reads the keys of every tenant: for who administers, never for a request."""
+        """Open a connection of the owner that can read the keys of all tenants. For administration, never for a
+        request.
+        """
         try:
             with faults_explained():
                 async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
-                    # For the transaction alone: behind a pooler the session is soon somebody else's.
+                    # LOCAL, because behind a connection pooler the session may next serve another client.
                     await connection.execute("SET LOCAL ROLE signalbox_keys")
                     yield connection
         except psycopg.errors.InsufficientPrivilege as error:
@@ -230,7 +234,7 @@ def _key(row: Row) -> Key:
 
 
 def _seen(answer: "asyncio.Task[KeyHolder]") -> None:
-    """All who asked may be gone by the time it fails."""
+    """Retrieve the exception, since all callers may be gone when the query fails."""
     if not answer.cancelled():
         answer.exception()
 

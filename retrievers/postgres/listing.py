@@ -1,4 +1,4 @@
-"""Which documents satisfy a filter: how many there are, and the ids of those that are not known yet."""
+"""List the documents that satisfy a filter: their number, and the ids of those that the caller does not know yet."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,9 +31,9 @@ class Listed(NamedTuple):
     """The documents that satisfy a filter.
 
     Attributes:
-        total: how many there are.
-        unknown: how many of them are not among those that the caller knows.
-        first: the first passages of the unknown ones asked for, in the order of tenant, collection and id.
+        total: number of documents.
+        unknown: number of documents that the caller does not know yet.
+        first: first passages of the requested range of unknown documents, by tenant, collection and id.
     """
 
     total: int
@@ -44,13 +44,13 @@ class Listed(NamedTuple):
 async def list_documents(
     database: Database, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
 ) -> Listed:
-    """The documents of a scope's collections that satisfy a filter and have not expired.
+    """List the documents of a scope's collections that satisfy a filter and have not expired.
 
     Args:
-        known: passages whose documents are not listed again; of documents beside the database none counts.
-        skip, most: which part of the unknown documents is listed.
+        known: passages whose documents are not listed again. Passages from outside the database are ignored.
+        skip, most: range of the unknown documents to list.
     Raises:
-        Unavailable: the database cannot say.
+        Unavailable: the database cannot answer.
     """
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     names = {(one.tenant, one.number): one.name for one in scope.collections}

@@ -1,4 +1,4 @@
-"""Schema migrations: plain SQL files, applied once each, in order, under an advisory lock."""
+"""Schema migrations: plain SQL files, each applied once, in order, under an advisory lock."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql", "signalbox_keys",
 SERVICE_ROLE = "signalbox_app"
 SQL_ROLE = "signalbox_sql"
 SET_CONFIG = "pg_catalog.set_config(text, text, boolean)"
-# Any fixed number: whoever migrates this database takes this lock.
+# An arbitrary fixed number: every process that migrates this database takes this lock.
 MIGRATION_LOCK = 7_306_521_445_210_918
 _UNREADABLE = (
     "DATABASE_URL is no connection string; it looks like postgresql://USER:PASSWORD@HOST/NAME, "
@@ -45,7 +45,7 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """The shipped migrations, first version first."""
+    """Return the shipped migrations by version."""
     found = []
     for file in files("retrievers.postgres").joinpath("migrations").iterdir():
         name = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
@@ -58,14 +58,14 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     """Bring the schema up to date.
 
     Args:
-        conninfo: the owner's connection: it may create roles, a schema and, unless it is there, the
+        conninfo: the owner's connection. It must be allowed to create roles, a schema and, unless it exists, the
             extension vector.
-        known: the migrations to apply; the shipped ones when None.
+        known: the migrations to apply; None for the shipped ones.
     Returns:
-        The migrations that were applied now.
+        The migrations that were applied by this call.
     Raises:
-        Unavailable: the server cannot be reached, is too old, lacks pgvector or rights, or holds a
-            migration that this program does not know; the message says what to do.
+        Unavailable: the server cannot be reached, is too old, lacks pgvector or permissions, or has a migration that
+            this program does not know. The message says what to do.
     """
     known = migrations() if known is None else known
     check_address(conninfo)
@@ -87,15 +87,15 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:
             raise
-        # The reason would quote the string, which may hold a password.
+        # The original message would quote the string, which may contain a password.
         raise Unavailable(_SOURCE, _UNREADABLE) from None
 
 
 def check_address(address: str) -> None:
-    """Refuse a connection string that cannot be meant: errors would quote parts of its password.
+    """Refuse a malformed connection string, because errors would quote parts of its password.
 
     Raises:
-        Unavailable: it does not parse, or an unescaped character of the password split it at a wrong place.
+        Unavailable: it does not parse, or an unescaped character in the password split it at the wrong place.
     """
     try:
         parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
@@ -107,7 +107,7 @@ def check_address(address: str) -> None:
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
-    """Whether every shipped migration is applied and the service's login is there; cheap, and without a lock."""
+    """Return whether all shipped migrations are applied. Cheap, and without a lock."""
     if connection.execute("SELECT to_regclass('signalbox.migration')").fetchone() == (None,):
         return False
     rows = connection.execute("SELECT version, checksum FROM signalbox.migration ORDER BY version").fetchall()
@@ -115,13 +115,13 @@ def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
 
 
 def service_address(owner: str) -> str:
-    """The connection string of the login the service uses when it was given none; made at need.
+    """Return the connection string of the login that the service uses by default. Creates the login if needed.
 
-    Every database has a login of its own: `signalbox_app` belongs to all databases of the server, and
-    two of them would overwrite each other's password.
+    Each database has its own login: `signalbox_app` is shared by all databases of the server, and two services would
+    overwrite each other's password.
 
     Raises:
-        Unavailable: the owner may not create it.
+        Unavailable: the owner may not create the login.
     """
     try:
         with faults_explained(_ADVICE), psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
@@ -206,7 +206,7 @@ def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence
 
 
 def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
-    """The roles of the service, shared by every database of the server. The owner may act as each."""
+    """Create the roles of the service, which all databases of the server share, and grant them to the owner."""
     present = {
         row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", (list(ROLES),))
     }
@@ -215,17 +215,17 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         if role not in present:
             login = sql.SQL("LOGIN" if role == SERVICE_ROLE else "NOLOGIN")
             create = sql.SQL("CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS").format(name, login)
-            # Another database of the same server may be migrating at this moment.
+            # Another database of the same server may be migrated at the same time.
             with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
                 connection.execute(create)
         member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
         if member != (True,):
             _grant(connection, sql.SQL("GRANT {} TO CURRENT_USER").format(name))
-    # The service takes this role on for a statement; it does not have its rights and policies otherwise.
+    # The service switches to this role for single statements, and does not otherwise inherit its rights and policies.
     if connection.execute("SELECT pg_has_role(%s, %s, 'SET')", (SERVICE_ROLE, SQL_ROLE)).fetchone() != (True,):
         names = sql.Identifier(SQL_ROLE), sql.Identifier(SERVICE_ROLE)
         _grant(connection, sql.SQL("GRANT {} TO {} WITH INHERIT FALSE, SET TRUE").format(*names))
-    # In the embedded server's database not everybody may call it (`EmbeddedServer.secure`).
+    # In the embedded server's database, PUBLIC may not call this function (`EmbeddedServer.secure`).
     rights = "SELECT has_function_privilege(%s, %s, 'EXECUTE')"
     if connection.execute(rights, (SERVICE_ROLE, SET_CONFIG)).fetchone() != (True,):
         service = sql.Identifier(SERVICE_ROLE)
@@ -233,12 +233,12 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
-    """Name and password of the role the service logs in as."""
+    """Return name and password of the service's login, creating what is missing."""
     row = connection.execute("SELECT name, password FROM signalbox.login").fetchone()
     name, password = (str(row[0]), str(row[1])) if row else _new_login(connection)
-    # Each step is taken unless it was: a restored database, or one left half way, is mended.
+    # Each step checks whether it is needed, which repairs a restored or half-finished database.
     if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,)).fetchone() is None:
-        # Sent as its hash: a failing statement ends in the server's log.
+        # Sent as a hash, because a failing statement is written to the server's log.
         hashed = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
         connection.execute(
             sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE PASSWORD {}").format(
@@ -257,7 +257,7 @@ def _new_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[st
 
 
 def _grant(connection: "psycopg.Connection[tuple[object, ...]]", statement: sql.Composed) -> None:
-    """Grant a role or a right; PostgreSQL lets two sessions that do so at once collide instead of wait."""
+    """Run a GRANT, and retry it: in PostgreSQL, concurrent grants fail instead of waiting."""
     for _ in range(20):
         try:
             connection.execute(statement)
@@ -273,7 +273,7 @@ def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     ).fetchone()
     assert row is not None
     connection.execute(sql.SQL("SET LOCAL search_path = signalbox, {}, pg_temp").format(sql.SQL(str(row[0]))))
-    # Loads the library, so that functions can carry its settings; and lets the search role own functions.
+    # Loads the library, so that functions can have its settings, and lets the search role own functions.
     connection.execute("SELECT '[1]'::vector")
     connection.execute("GRANT CREATE ON SCHEMA signalbox TO signalbox_search")
 

@@ -1,4 +1,4 @@
-"""Many rows of one statement, without holding up the event loop."""
+"""Read many rows of one statement without blocking the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -10,7 +10,7 @@ from retrievers.postgres.database import Row
 
 
 async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
-    """All rows of a statement, decoded some at a time: others have the event loop in between."""
+    """Return all rows of a statement. They are decoded in batches, so that other tasks get turns in between."""
     rows: list[Row] = []
     while some := await cursor.fetchmany(each):
         rows += some
@@ -21,10 +21,10 @@ async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
 async def pages(
     connection: AsyncConnection[Row], statement: str, values: Mapping[str, Any], each: int
 ) -> AsyncIterator[list[Row]]:
-    """The rows of a statement, so many at a time: neither memory nor the event loop has all of them at once.
+    """Yield the rows of a statement in batches of `each`, to limit memory and give other tasks turns.
 
     Args:
-        connection: in a transaction.
+        connection: a connection in a transaction.
     """
     async with connection.cursor(name="pages") as cursor:
         await cursor.execute(statement.encode(), values)

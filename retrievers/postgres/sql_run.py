@@ -1,13 +1,13 @@
-"""Runs a statement over the view `documents`: the second wall behind the guard.
+"""Run a statement over the view `documents`. This is the second barrier, behind the guard.
 
-Whatever the statement holds, it runs as `signalbox_sql`, which may read documents and nothing else,
-under row policies with the signed scope, in a transaction that is read-only, ends after 3 s and is
-rolled back; it is sent by the extended protocol, which takes one statement, and stands inside ours.
+Whatever the statement contains, it runs as `signalbox_sql`, which may only read documents, under row policies with the
+signed scope, in a read-only transaction that ends after 3 s and is rolled back. It is sent by the extended protocol,
+which accepts a single statement, and is embedded in our own.
 
-What is left: set_config() could take the service's role back, which reads no more rows of documents
-(they are bound to the signed scope) but sees and ends statements that run at that moment under the
-service's login. The embedded server does not let this role call it (`EmbeddedServer.secure`); in a
-database of the user's own, where everybody's rights are not ours to change, the guard alone does.
+A remaining risk: set_config() could switch back to the service's role. That reveals no more rows of documents (they are
+bound to the signed scope), but shows and can end statements that are running under the service's login. The embedded
+server does not let this role call the function (`EmbeddedServer.secure`). In a user's own database we cannot revoke
+everybody's rights, so only the guard prevents it.
 """
 
 import math
@@ -26,7 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
-from retrievers.core.types import Scope, Table, Viewer
+from retrievers.core.types import ResultTable, Scope, Viewer
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
@@ -60,17 +60,19 @@ _TOO_COSTLY = (
 _TOO_LARGE = "a row of the answer is too large: "
 
 
-async def run(database: Database, scope: Scope, view: View, statement: str, *, timeout_s: float = TIMEOUT_S) -> Table:
-    """The rows of a statement that the guard has accepted.
+async def run(
+    database: Database, scope: Scope, view: View, statement: str, *, timeout_s: float = TIMEOUT_S
+) -> ResultTable:
+    """Run a statement that the guard has accepted and return its rows.
 
     Args:
         statement: one SELECT over `documents`, without a semicolon.
     Returns:
         At most 1,000 rows of JSON values; dates and times as ISO 8601 text.
     Raises:
-        BadRequest: PostgreSQL refuses the statement, or the answer is too large.
-        TooCostly: no answer in time, or it needs too much memory or disk.
-        Unavailable: the database cannot be asked.
+        BadRequest: PostgreSQL refuses the statement, or the result is too large.
+        TooCostly: no result in time, or the statement needs too much memory or disk.
+        Unavailable: the database cannot be reached.
     """
     values = [
         sorted({one.tenant for one in scope.collections}),
@@ -90,11 +92,11 @@ async def run(database: Database, scope: Scope, view: View, statement: str, *, t
             if size > MAX_BYTES:
                 raise BadRequest("the answer of the statement is too large", where="statement")
         columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
-    return Table(columns, tuple(rows), statement)
+    return ResultTable(columns, tuple(rows), statement)
 
 
 def _wrapped(view: str, statement: str) -> bytes:
-    # NOT MATERIALIZED: only the columns that are used are made.
+    # NOT MATERIALIZED, so that only the used columns are computed.
     return f"""
 WITH documents AS NOT MATERIALIZED (
     {view})
@@ -110,10 +112,10 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 async def _entered(
     database: Database, who: Viewer, timeout_s: float, full: Mapping[str, str]
 ) -> AsyncIterator[AsyncConnection[Row]]:
-    """A transaction that can do nothing but read documents that the viewer sees; it is always rolled back.
+    """Open a transaction that can only read documents visible to the viewer. It is always rolled back.
 
     Args:
-        full: what the short names in the server's messages stand for.
+        full: full names for the short names in the server's messages.
     """
     settings = {**_SETTINGS, "signalbox.scope": database.scope(who), "statement_timeout": f"{timeout_s * 1000:.0f}"}
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
@@ -125,7 +127,7 @@ async def _entered(
         except psycopg.Error as error:
             raise _explained(error, timeout_s, full) from error
         finally:
-            # Locks of a session outlive a rollback; the guard lets none through, this is for when it errs.
+            # Session locks outlive a rollback. The guard accepts no locks; this is a precaution against its errors.
             if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("SELECT pg_advisory_unlock_all()")
 
@@ -146,12 +148,12 @@ def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) 
 
 
 def _unwrapped(message: str) -> str:
-    """The server's message without the position, which counts our lines."""
+    """Return the server's message without the position, which refers to the wrapped statement."""
     return re.sub(r"\s+LINE \d+:.*", "", message)
 
 
 def jsonable(value: Any) -> Any:
-    """A value of PostgreSQL as JSON can hold it."""
+    """Convert a PostgreSQL value to a JSON value."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Decimal):
@@ -166,7 +168,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): jsonable(one) for key, one in value.items()}
     if isinstance(value, bytes | bytearray | memoryview):
-        # A text without a type inside a row.
+        # Text of unknown type inside a row.
         return bytes(value).decode(errors="replace")
     return [jsonable(one) for one in value] if isinstance(value, Sequence) else str(value)
 
@@ -174,13 +176,13 @@ def jsonable(value: Any) -> Any:
 def _number(value: Decimal) -> int | float | str:
     if not value.is_finite():
         return str(value)
-    if value.adjusted() > MAX_DIGITS:  # more than a JSON reader takes
+    if value.adjusted() > MAX_DIGITS:  # more digits than a JSON reader accepts
         return f"{value:.15E}"
     return int(value) if int(value.as_tuple().exponent) >= 0 else float(value)
 
 
 class _IntervalLoader(Loader):
-    """Intervals as text such as "25 years 5 months 3 days 04:00:00", which JSON can hold and a month keeps a month."""
+    """Loads an interval as text such as "25 years 5 months 3 days 04:00:00", which keeps months as months."""
 
     format = Format.BINARY
 

@@ -1,11 +1,11 @@
-"""The view `documents`: what a statement of the SQL source reads, one typed column per metadata field.
+"""The view `documents` that statements of the SQL source read, with one typed column per metadata field.
 
-It is no view in the database but the first part of every statement (`WITH documents AS (...)`), so
-that its columns fit the collections of the request, and its rows are bound to them by parameters.
+It is not a view in the database, but a WITH clause before every statement (`WITH documents AS (...)`). So its columns
+fit the collections of the request, and parameters bind its rows to them.
 
-PostgreSQL answers with 1,664 columns at most and cuts names at 63 bytes. So of very many fields those
-that most documents have are always there (also in `*`) and the others where a statement names them;
-and longer names travel under short ones, which no reader of a statement or an answer sees.
+PostgreSQL returns at most 1,664 columns and cuts names at 63 bytes. If there are too many fields, only those that most
+documents have are always columns (also in `*`), and the others are added if a statement names them. Longer names are
+replaced by short ones, which are hidden from the readers of statements and results.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from retrievers.postgres.catalogue import filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.guard_words import words
 
-# Words that PostgreSQL does not take as a column's name without quotes.
+# Words that PostgreSQL does not accept as column names without quotes.
 _KEYWORDS = words(
     """
     all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
@@ -40,7 +40,7 @@ _KEYWORDS = words(
 )
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _MOST_VIEWS = 256
-# A list that is written as text has two columns, and a statement may name some hundred fields more.
+# A list that is written as text has two columns, and a statement may name some hundred additional fields.
 _MOST_FIELDS = 500
 _MOST_NAME_BYTES = 63
 _NAME = re.compile(
@@ -84,9 +84,10 @@ class View:
 
     Attributes:
         columns: name to type, as a statement sees them.
-        names: field to column: the same, but where a field is called as a column that every document has.
-        values: column to its value in SQL.
-        rare: the columns that are there only where a statement names them.
+        names: field to column name. They differ only if a column that every document has already uses the name.
+        notes: column to its description.
+        values: column to its SQL expression.
+        rare: columns that exist only if a statement names them.
     """
 
     columns: Mapping[str, str]
@@ -96,18 +97,18 @@ class View:
     rare: frozenset[str] = frozenset()
 
     def column(self, field: str) -> str:
-        """The column of a field, quoted where that is needed."""
+        """Return the column of a field, quoted if necessary."""
         return quoted_name(self._name(field))
 
     def kind(self, field: str) -> str:
-        """The type of a field's column."""
+        """Return the type of a field's column."""
         return self.columns[self._name(field)]
 
     def body(self, named: Iterable[str] = ()) -> str:
-        """The SELECT behind the view; $1 the tenants, $2 the collections' numbers, $3 the tenant that asks.
+        """Return the SELECT behind the view. $1: tenants, $2: collection numbers, $3: the requesting tenant.
 
         Args:
-            named: the names in the statement that reads it.
+            named: names in the statement that reads the view.
         """
         wanted = [name for name in self.columns if name not in self.rare]
         wanted += sorted(self.rare.intersection(named))
@@ -124,7 +125,7 @@ class View:
 
 
 def short_name(name: str) -> str:
-    """The name as PostgreSQL can hold it: a long one by its beginning and its digest."""
+    """Return the name in the form sent to PostgreSQL: a long name becomes its beginning and its digest."""
     written = name.encode(errors="replace")
     if len(written) <= _MOST_NAME_BYTES:
         return name
@@ -133,13 +134,13 @@ def short_name(name: str) -> str:
 
 
 def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
-    """The statement as PostgreSQL can read it, and the names in it as they were, words among them."""
+    """Replace long names in the statement by short ones. Return it with the original names, including other words."""
     names: set[str] = set()
 
     def written(found: re.Match[str]) -> str:
         if found["text"] is not None:
             return found[0]
-        # PostgreSQL takes ASCII letters alone for small ones.
+        # PostgreSQL folds only ASCII letters to lower case.
         small = "".join(one.lower() if one.isascii() else one for one in found["word"] or "")
         name = small or found["quoted"].replace('""', '"')
         names.add(name)
@@ -150,14 +151,14 @@ def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
 
 
 def quoted_name(name: str) -> str:
-    """A name as it stands in a statement."""
+    """Return a name as it is written in a statement."""
     if _PLAIN.fullmatch(name) and name not in _KEYWORDS and not name.startswith("pg_"):
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(text: str) -> str:
-    """A text as it stands in a statement; characters that the guard does not take in quotes become chr(92)."""
+    """Return a text as an SQL expression. Characters that the guard refuses in quotes are written as chr(92)."""
     parts: list[str] = []
     for plain, characters in groupby(text, lambda character: character.isprintable() and character != "\\"):
         if plain:
@@ -170,15 +171,15 @@ def quoted_text(text: str) -> str:
 
 
 class Views:
-    """The views of scopes, kept until a collection changes."""
+    """The views of scopes, cached until a collection changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: OrderedDict[tuple[Hashable, ...], View] = OrderedDict()
 
     async def of(self, scope: Scope) -> View:
-        """The view over the collections of a scope."""
-        # The platform knows more of its collections than others do.
+        """Return the view over the collections of a scope."""
+        # The platform sees more of its own collections than other tenants do.
         key = (
             scope.tenant == PLATFORM,
             *((one.tenant, one.number, one.version, one.parts) for one in scope.collections),
@@ -193,7 +194,7 @@ class Views:
                 "among": [one.number for one in scope.collections],
             }
             if dates:
-                # A date column must hold times of day when there are any: rarely, and only the data tell.
+                # A date column needs the type timestamp if any value has a time of day, which only the data tell.
                 values = {**among, "names": dates}
                 timed = [row[0] for row in await self._database.fetch(scope.viewer, _TIMES, values)]
             rare: set[str] = set()
@@ -209,7 +210,7 @@ class Views:
         return self._known[key]
 
     async def _collation(self, tenant: str) -> str:
-        """Text is ordered by code point, as filters and Python do; where the server can, with Unicode's cases."""
+        """Return a collation by code point, as in filters and Python; from PostgreSQL 17 with Unicode case mapping."""
         rows = await self._database.fetch(tenant, "SELECT current_setting('server_version_num')::int", {})
         return "pg_catalog.pg_c_utf8" if rows[0][0] >= 170000 else 'pg_catalog."C"'
 
@@ -222,14 +223,15 @@ def make_view(
     *,
     collation: str = 'pg_catalog."C"',
 ) -> View:
-    """The view with these fields.
+    """Build the view with these fields.
 
     Args:
-        fields: all that a filter may name.
-        own: those of them that documents' own metadata has; one that no column can be called as is left out.
-        timed: the date fields that hold times of day.
-        rare: the fields whose columns are there only where a statement names them.
-        collation: of its texts.
+        fields: all fields that a filter may name.
+        own: the fields among them that occur in documents' metadata. Fields whose name cannot be a column's are left
+            out.
+        timed: date fields whose values include times of day.
+        rare: fields whose columns exist only if a statement names them.
+        collation: collation of text columns.
     """
     timed, rare = set(timed), set(rare)
     short = {short_name(name) for name in fields if short_name(name) != name}
@@ -249,11 +251,11 @@ def make_view(
             add(name, kind, expression, note)
     for name in sorted(own):
         field = fields[name]
-        # Documents are found again by their id, so this one name is never a field's.
+        # A statement finds documents by the column id, so this name is never a field's.
         names[name] = _free("metadata.id", fields) if name == "id" else name
         kind = _kind(field, name in timed)
         if field.separator is not None:
-            # Written as one text and known as a list: people compare it as either.
+            # Written as one text but known as a list: users compare it as either.
             text = f"array_to_string({_expression(field, kind, collation)}, '{_quoted(field.separator.strip())} ')"
             add(name, "text", text, field.description)
             names[name] = _free(f"{name}_list", fields)
@@ -266,7 +268,7 @@ def make_view(
 
 
 def _quoted(text: str) -> str:
-    """What stands between the quotes of a literal that PostgreSQL alone reads."""
+    """Escape text for a literal that only PostgreSQL reads."""
     return text.replace("'", "''")
 
 
@@ -282,7 +284,7 @@ def _kind(field: Field, timed: bool) -> str:
 
 
 def _expression(field: Field, kind: str, collation: str) -> str:
-    """The column's value out of the document's normal form; NULL where there is none."""
+    """Return the SQL expression of a column over the document's normal form; NULL if there is no value."""
     key = f"d.fields -> '{_quoted(field.name)}'"
     item = kind.removesuffix("[]")
     if kind.endswith("[]"):
@@ -295,10 +297,10 @@ def _expression(field: Field, kind: str, collation: str) -> str:
 
 
 def describe_columns(view: View, values: Mapping[str, Iterable[str]] | None = None) -> str:
-    """The view for a model that writes statements: a line per column.
+    """Describe the view for a model that writes statements, one line per column.
 
     Args:
-        values: commonest values of a column, shown beside it.
+        values: common values of a column, shown beside it.
     """
     lines = ["documents: one row per document"]
     for name, kind in view.columns.items():

@@ -1,4 +1,4 @@
-"""Settings and quotas of tenants, read and counted in one statement for each request."""
+"""Settings and quotas of tenants, read and counted by one statement per request."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,14 +17,15 @@ from retrievers.postgres.faults import faults_explained
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for a tenant beside the settings of the service; None is as these say.
+    """A tenant's settings, which override those of the service. None means the service's setting.
 
     Attributes:
-        sources: names of the sources that its questions may be put to; None is all.
-        week_start: 0 (Monday) to 6 (Sunday); `fiscal_year_start`: a month, 1 to 12.
-        collection: asked by questions that name none.
-        language: of answers, a code of ISO 639-1.
-        questions_per_day, tokens_per_day: quotas, of days in the tenant's time zone; 0 lets nothing through.
+        sources: names of the sources that its questions may use; None for all.
+        week_start: 0 (Monday) to 6 (Sunday).
+        fiscal_year_start: a month, 1 to 12.
+        collection: default collection of questions that name none.
+        language: language of answers, an ISO 639-1 code.
+        questions_per_day, tokens_per_day: quotas per day in the tenant's time zone; 0 allows nothing.
     """
 
     sources: tuple[str, ...] | None = None
@@ -38,12 +39,14 @@ class Rules:
 
 
 OWN = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
-"""What a tenant may set itself: it widens no right. The database lets the service write no other column."""
+"""Settings that a tenant may change itself, since they extend no permission. The database lets the service write only
+these columns.
+"""
 NAMES = tuple(one.name for one in fields(Rules))
 
 
 class Use(NamedTuple):
-    """What a tenant has used of a day, which ends at `ends_at`."""
+    """A tenant's usage of a day, which ends at `ends_at`."""
 
     day: date
     questions: int
@@ -57,11 +60,11 @@ class Use(NamedTuple):
 
 
 class State(NamedTuple):
-    """The rules of a tenant and its use of today, which is told where there is a quota or it is asked for.
+    """The settings of a tenant and its usage of today. `use` is None if there is no quota and usage was not requested.
 
     Attributes:
-        changed: how often readers of its documents have changed, see `Catalogue.scope`.
-        refused: whether a quota is used up, so that the request was not counted and must not be answered.
+        changed: counter of changes to the readers of its documents, see `Catalogue.scope`.
+        refused: whether a quota is used up. The request was then not counted and must not be answered.
     """
 
     changed: int
@@ -71,7 +74,7 @@ class State(NamedTuple):
 
 
 class Tenants:
-    """The settings and the use of the tenants of one database.
+    """The settings and the usage of the tenants of one database.
 
     Args:
         zone: time zone of tenants that have set none.
@@ -81,12 +84,12 @@ class Tenants:
         self._database, self._zone = database, zone
 
     async def enter(self, tenant: str, questions: int = 1) -> State:
-        """What holds for a request of the tenant, which is counted if there is a quota.
+        """Return the state of the tenant for a request, and count the request if there is a quota.
 
-        Of requests that come at once to several processes no more are let in than the quota allows.
+        Concurrent requests in several processes never exceed the quota together.
 
         Raises:
-            Unavailable: the database cannot be asked, or cannot count.
+            Unavailable: the database cannot be reached, or cannot count.
         """
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asking": questions}
         row = (await self._database.search(_RULES, values))[0]
@@ -94,41 +97,41 @@ class Tenants:
         return State(row[0], _rules(row[1:-5]), use, row[-1])
 
     async def state(self, tenant: str) -> State:
-        """The rules and the use of today; nothing is counted."""
+        """Return the settings and today's usage without counting a request."""
         return await self.enter(tenant, 0)
 
     async def note(self, tenant: str, questions: int, tokens: int) -> None:
-        """Add to the use of today, whatever the quotas are."""
+        """Add to today's usage, regardless of quotas."""
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asked": questions, "spent": tokens}
         await self._database.search(_NOTE, values)
 
     async def change(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Set some of `OWN` for the tenant, on its own behalf; None is as the service says again.
+        """Change settings in `OWN` for the tenant, on its own behalf. None restores the service's setting.
 
         Raises:
             BadRequest: the database does not know the time zone.
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         await self._check_zone(tenant, changes)
         await self._database.fetch(whole(tenant), _upsert(changes), {"tenant": tenant, **changes})
 
     async def administer(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Set any of the rules, as the owner of the database; raises as `change`."""
-        await self._check_zone(tenant, changes)  # and whether there can be such a tenant
+        """Change any of the settings, as the owner of the database. Raises like `change`."""
+        await self._check_zone(tenant, changes)  # also checks the tenant's name
         async with self._administering() as connection:
             await connection.execute(_upsert(changes), {"tenant": tenant, **changes})
 
     async def names(self) -> list[str]:
-        """Every tenant that has documents, a key or settings.
+        """Return all tenants that have documents, a key or settings.
 
         Raises:
-            Unavailable: the database cannot be asked, or its owner may not act as `signalbox_tenants`.
+            Unavailable: the database cannot be reached, or its owner may not act as `signalbox_tenants`.
         """
         async with self._administering() as connection:
             return [row[0] for row in await (await connection.execute(_NAMES)).fetchall()]
 
     async def _check_zone(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Refuse a time zone that the server does not know: its list is its own."""
+        """Refuse a time zone that the database server does not know."""
         zone = changes.get("time_zone")
         try:
             await self._database.fetch(tenant, "SELECT now() AT TIME ZONE %(zone)s::text", {"zone": zone})
@@ -137,7 +140,7 @@ class Tenants:
 
     @asynccontextmanager
     async def _administering(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection of the owner that sees the settings of all tenants: never for a request."""
+        """Open a connection of the owner that sees the settings of all tenants. Never for a request."""
         try:
             with faults_explained():
                 async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:

@@ -1,4 +1,4 @@
-"""What metadata fields hold, read from the tables that ingestion keeps: never from documents."""
+"""Read the values of metadata fields from the tables that ingestion maintains, never from documents."""
 
 import asyncio
 import time
@@ -13,17 +13,17 @@ from retrievers.postgres.database import Database
 from retrievers.text.folding import fold
 
 MAX_VALUES = 1000
-"""Most values of a field that are held; of more, the commonest."""
+"""Maximum number of values of a field that are read: the most common ones."""
 MAX_FOUND = 200
 
 _CATALOGUED = ("language", "public")
-"""The reserved keys whose values are kept: the others tell documents apart."""
+"""Reserved keys whose values are catalogued. The other reserved keys are unique per document."""
 _MOST_FIELDS = 500
-"""Of a collection with more, the rarest come with their counts and without values."""
+"""In a collection with more fields, the rarest fields have counts but no values."""
 _MOST_SPANS = 1000
 _MOST_PER_SPAN = 30
 _SHOWN = 10
-# While documents are written the version changes with every batch: what was read may be this old.
+# While documents are written, the version changes with every batch, so that cached values may be this old, in seconds.
 _FRESH_S = 1.0
 _MOST_SCOPES = 64
 _TEXTUAL = ("string", "boolean")
@@ -45,9 +45,10 @@ VISIBLE_FIELDS = """
         WHERE EXISTS (SELECT FROM signalbox.field_count n
                       WHERE n.tenant = k.tenant AND n.collection = ANY (seen.parts) AND n.field = f.name)) END
 """
-"""The fields of a collection `k` as a viewer may know them. Who sees all documents of a collection of its tenant knows
-all of them; others know those, and the aliases of those values, that documents hold which they find: fields of hidden,
-disabled, expired and former documents, or only declared, are not theirs."""
+"""SQL for the fields of a collection `k` that a viewer may know. A viewer who sees all documents of its tenant's
+collection knows all fields. Others know the fields, and the aliases of values, that occur in documents they can find:
+fields that occur only in hidden, disabled, expired or former documents, or are only declared, are hidden.
+"""
 _HELD = f"""
     SELECT part.number, part.version, part.documents, k.records, {VISIBLE_FIELDS}, (
         SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held, CASE f.item
@@ -90,7 +91,7 @@ _HELD = f"""
     JOIN signalbox.collection part USING (tenant, number)
     JOIN signalbox.collection k ON k.tenant = part.tenant AND k.number = coalesce(part.part_of, part.number)
 """  # noqa: S608 - constants both
-# The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
+# Strings that continue the span's words after a blank lie between "span" and "span!", because "!" follows the blank.
 _FIND = """
     SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, collection)
@@ -108,11 +109,11 @@ _FIND = """
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one collection holds for everybody, or one of its parts, as of one version.
+    """Field values of one collection's documents without readers, or of one of its parts, at one version.
 
     Attributes:
-        records: words for one of its documents, as declared.
-        values: per field, with the commonest values of numbers and dates too.
+        records: declared words for one of its documents.
+        values: values per field, including the most common values of numbers and dates.
     """
 
     number: int
@@ -124,23 +125,24 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownValues:
     read_at: float
     catalogue: FieldCatalogue
     held: tuple[Held, ...]
 
 
 _Which = tuple[bool, int, tuple[tuple[str, int], ...]]
-"""Whether the platform asks, which knows more of its collections than others do; the changes of readers; then the
-collections and their parts."""
+"""Cache key: whether the platform asks, which sees more of its own collections; the counter of reader changes; the
+collections and their parts.
+"""
 
 
 class FieldReader:
-    """Field catalogues of scopes, kept as long as their collections do not change."""
+    """Field catalogues of scopes, cached while their collections do not change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[_Which, _Known] = OrderedDict()
+        self._known: OrderedDict[_Which, _KnownValues] = OrderedDict()
         self._reading: dict[_Which, asyncio.Lock] = {}
 
     async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
@@ -182,7 +184,9 @@ class FieldReader:
         return [(name, value, count) for (name, value), count in ranked[:MAX_FOUND]]
 
     async def read(self, scope: Scope) -> tuple[Held, ...]:
-        """What every collection of the scope and every part holds now, in the scope's order; one query."""
+        """Read the current values of every collection in the scope and of its parts, in the scope's order, in one
+        query.
+        """
         counted = _counted(scope)
         values = {
             "tenants": [tenant for tenant, _ in counted],
@@ -192,17 +196,17 @@ class FieldReader:
             "shown": _SHOWN,
         }
         rows = {row[0]: row for row in await self._database.fetch(scope.viewer, _HELD, values)}
-        # One that was deleted meanwhile holds nothing.
+        # A collection deleted in the meantime is left out.
         return tuple(_held(rows[number]) for _, number in counted if number in rows)
 
-    async def _current(self, scope: Scope, *, fresh: bool = False) -> _Known:
+    async def _current(self, scope: Scope, *, fresh: bool = False) -> _KnownValues:
         which = (scope.tenant == PLATFORM, scope.changed, tuple(_counted(scope)))
         known = self._known.get(which)
         if known and not fresh and _is_good(known, scope):
             return known
         asked_at = time.monotonic()
         async with self._reading.setdefault(which, asyncio.Lock()):
-            # Whoever waited here has what was read meanwhile.
+            # Another caller may have read it while this one waited for the lock.
             known = self._known.get(which)
             if known and (known.read_at > asked_at or (not fresh and _is_good(known, scope))):
                 return known
@@ -221,14 +225,14 @@ class FieldReader:
                 ),
                 records=shared_records(held),
             )
-            known = self._known[which] = _Known(read_at, catalogue, held)
+            known = self._known[which] = _KnownValues(read_at, catalogue, held)
             self._known.move_to_end(which)
         while len(self._known) > _MOST_SCOPES:
             self._reading.pop(self._known.popitem(last=False)[0], None)
         return known
 
     def _within(self, scope: Scope) -> tuple[Held, ...]:
-        """What was read of the scope as part of a wider one, if that is as new as the scope; else ()."""
+        """Return the values from the cache of a wider scope, if they are as new as this scope; else ()."""
         wanted = _versions(scope)
         for (*asked, _), known in reversed(self._known.items()):
             read = {(one.number, one.version): one for one in known.held}
@@ -238,19 +242,19 @@ class FieldReader:
 
 
 def _counted(scope: Scope) -> list[tuple[str, int]]:
-    """Tenant and number of the collections of a scope and of their parts, which are counted by themselves."""
+    """Return tenant and number of a scope's collections and of their parts, which have counts of their own."""
     return [
         (one.tenant, number) for one in scope.collections for number in (one.number, *(part for part, _ in one.parts))
     ]
 
 
 def _versions(scope: Scope) -> list[tuple[int, int]]:
-    """Number and version of the collections of a scope and of their parts."""
+    """Return number and version of a scope's collections and of their parts."""
     return [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
 
 
-def _is_good(known: _Known, scope: Scope) -> bool:
-    """Whether it is as new as the scope, or was read a moment ago."""
+def _is_good(known: _KnownValues, scope: Scope) -> bool:
+    """Return whether a cached catalogue is as new as the scope, or was read a moment ago."""
     read = dict(known.catalogue.key)
     versions = _versions(scope)
     if all(read.get(number, -1) >= version for number, version in versions):
@@ -274,16 +278,18 @@ def _held(row: tuple[Any, ...]) -> Held:
 
 
 def shared_records(held: Sequence[Held]) -> tuple[str, ...]:
-    """The words for a document that all of the collections declare: one alone says nothing of the others' documents."""
+    """Return the words for a document that all collections declare. A word of only some would not fit the others'
+    documents.
+    """
     first, *others = [one.records for one in held] or [()]
     return tuple(word for word in first if all(word in words for words in others))
 
 
 def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
-    """The fields over several collections.
+    """Merge the field values of several collections.
 
-    Counts are summed. How many different values there are is exact where all of them are held, and
-    elsewhere counts those twice that are rare in two collections.
+    Counts are summed. The number of distinct values is exact if all values were read. Otherwise a value that is too
+    rare to be read in two collections counts twice.
     """
     return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
             for name, field in fields.items()}  # fmt: skip
@@ -294,7 +300,7 @@ def _merged(field: Field, parts: Sequence[FieldValues], held: Sequence[Held]) ->
     for part in parts:
         counts.update(part.values)
     twice = sum(len(part.values) for part in parts) - len(counts)
-    # One collection's are in order already.
+    # The values of a single collection are already sorted.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(parts) > 1 else list(counts.items())
     lows = [part.low for part in parts if part.low is not None]
     highs = [part.high for part in parts if part.high is not None]
@@ -312,12 +318,12 @@ def _merged(field: Field, parts: Sequence[FieldValues], held: Sequence[Held]) ->
 
 
 def _order(bound: str | float) -> tuple[float, str]:
-    """Bounds of one field are all numbers or all dates."""
+    """Return a sort key for the bounds of one field, which are all numbers or all dates."""
     return (0.0, bound) if isinstance(bound, str) else (bound, "")
 
 
 def _aliases(fields: Iterable[Field]) -> dict[str, str]:
-    """Alias to value; one that stands for different values in two collections is left out."""
+    """Return alias to value. An alias with different values in two collections is left out."""
     meant: dict[str, set[str]] = {}
     for field in fields:
         for value, names in field.aliases.items():
@@ -344,11 +350,11 @@ def _number(bound: Any) -> Any:
 
 
 def filterable(scope: Scope) -> Mapping[str, Field]:
-    """The fields a filter over the scope may name.
+    """Return the fields that a filter over the scope may name.
 
-    A field that is of one type here and of another there can be used within one collection only; where
-    it is a list in one of them it is treated as a list. What is held beside the database adds fields and
-    changes none: a folder must not make a collection's filters invalid.
+    A field whose type differs between collections is left out, so it can be used within a single collection only. If it
+    is a list in one of them, it is treated as a list. Sources beside the database add fields but change none: a folder
+    must not invalidate a collection's filters.
     """
     fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
     disagreed: set[str] = set()
@@ -359,7 +365,7 @@ def filterable(scope: Scope) -> Mapping[str, Field]:
         elif known is None or name in RESERVED or field.type == "list":
             fields[name] = field
         elif known.unit != field.unit:
-            fields[name] = replace(known, unit=None)  # numbers of two units are of none
+            fields[name] = replace(known, unit=None)  # a number with different units has none
     for one in scope.beside:
         fields = {**one.fields, **fields}
     return {name: field for name, field in fields.items() if name not in disagreed}

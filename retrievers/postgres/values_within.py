@@ -1,4 +1,4 @@
-"""Values that documents inside a filter hold: what may be offered to a caller whose filter is fixed."""
+"""Find the values that occur in documents inside a filter, to offer them to a caller whose filter is fixed."""
 
 from collections.abc import Collection, Mapping
 
@@ -32,12 +32,12 @@ async def values_within(
     *,
     most_documents: int | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Of the candidates of each field, those that documents inside the filter hold, with how many do.
+    """Return the candidates of each field that occur in documents inside the filter, with their number of documents.
 
     Args:
-        most_documents: looked at; None means all that the filter leaves.
+        most_documents: maximum number of documents to look at; None for all inside the filter.
     Raises:
-        Unavailable: the database cannot say.
+        Unavailable: the database cannot answer.
     """
     pairs = [(field, value) for field, values in candidates.items() for value in values if "\0" not in value]
     if not pairs or not scope.collections:

@@ -1,7 +1,7 @@
-"""The process that reads files: one after the other, each within the limits, until nobody asks for more.
+"""The process that reads files, one after the other, each within the limits, until the socket is closed.
 
-Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input; the folder is its own for
-temporary files, and goes with it. The process reaches no network and starts no other.
+Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input. The folder is the process's
+own for temporary files, and is removed with it. The process cannot use the network or start other processes.
 """
 
 import ctypes
@@ -20,21 +20,22 @@ from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.sandbox.frames import pack
-from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, Limits
+from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, ProcessLimits
 
 Task = Callable[..., Iterator[dict[str, Any]]]
-"""Reads a file: takes it open, and arguments; yields JSON objects, `{"read": BYTES}` among them for progress."""
+"""Reads an open file, with arguments. Yields JSON objects; `{"read": BYTES}` among them reports progress."""
 
 _MOST_HEADER_BYTES = 1 << 20
 _MOST_FILES = 64
 _MOST_WRITTEN_BYTES = 64 << 20
 _SENT_AT_ONCE_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 256 << 20
-"""A process that holds more after a file ends itself: the memory goes back to the system. So does one that has used up
-half of its address space, of which the next file, a good one, needs its part."""
+"""A process that holds more memory than this after a file ends itself, which returns the memory to the system. So does
+a process that has used half of its address space, since the next file needs its share.
+"""
 _MOST_REASON_CHARACTERS = 1000
 _NOT_COUNTED_BYTES = 256
-"""Of each message: the names of its parts, which no file brings along."""
+"""Bytes of each message that do not count as output: the names of its keys, which no file controls."""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "pty.")
 
@@ -42,7 +43,7 @@ _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", 
 def main() -> None:
     """Read files until the other end of the socket is closed."""
     connection = socket.socket(fileno=os.dup(0))
-    limits, folder = Limits(**json.loads(sys.argv[1])), sys.argv[2]
+    limits, folder = ProcessLimits(**json.loads(sys.argv[1])), sys.argv[2]
     confine(limits)
     is_last = False
     while not is_last and (given := receive_request(connection)) is not None:
@@ -50,22 +51,22 @@ def main() -> None:
         for file, arguments in zip(files, request["arguments"], strict=True):
             if not is_last:
                 with file:
-                    is_last = Answer(connection, limits).send_all(request["task"], file, arguments)
-    shutil.rmtree(folder, ignore_errors=True)  # whoever made it may be gone
-    os._exit(0)  # no library gets a word in, whatever state it is in
+                    is_last = FileAnswer(connection, limits).send_all(request["task"], file, arguments)
+    shutil.rmtree(folder, ignore_errors=True)  # the parent may be gone and cannot remove it
+    os._exit(0)  # exits without running any library's cleanup code
 
 
-def confine(limits: Limits) -> None:
-    """Limit what this process can use and reach, for good."""
+def confine(limits: ProcessLimits) -> None:
+    """Limit permanently what this process can use and reach."""
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, _MOST_WRITTEN_BYTES),
         (resource.RLIMIT_NOFILE, _MOST_FILES),
     ):
-        with suppress(ValueError, OSError):  # macOS has no limit of the address space
+        with suppress(ValueError, OSError):  # macOS cannot limit the address space
             resource.setrlimit(kind, (most, most))
-    # An empty network of its own also stops libraries in C, which the hook below does not see; some systems refuse it.
+    # An empty network namespace also stops C libraries, which bypass the audit hook below. Some systems refuse it.
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:
@@ -79,7 +80,7 @@ def _refuse(event: str, arguments: object) -> None:
 
 
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[BinaryIO]] | None:
-    """The next request, a line of JSON, and its files; None when there is none any more."""
+    """Receive the next request, a line of JSON, and its files; None if the connection is closed."""
     received, descriptors, _, _ = socket.recv_fds(connection, _MOST_HEADER_BYTES, _MOST_FILES)
     while received and not received.endswith(b"\n"):
         received += connection.recv(_MOST_HEADER_BYTES) or b"\n"
@@ -88,21 +89,21 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[Bin
     return json.loads(received), [os.fdopen(descriptor, "rb") for descriptor in descriptors]
 
 
-class Answer:
-    """What is read from one file, sent in pieces of some size."""
+class FileAnswer:
+    """The result of reading one file, sent in chunks."""
 
-    def __init__(self, connection: socket.socket, limits: Limits) -> None:
+    def __init__(self, connection: socket.socket, limits: ProcessLimits) -> None:
         self._connection, self._limits = connection, limits
         self._waiting = bytearray()
         self._read_bytes = self._made_bytes = 0
 
     def send_all(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
-        """Carry out a task over a file, and say how it ended: with an `error` or without one.
+        """Run a task on a file, send its messages, and then a message with `error`, None on success.
 
         Returns:
             Whether this process must end, because it keeps too much memory.
         Raises:
-            MemoryError: there is not enough. No library can be trusted after that.
+            MemoryError: memory is exhausted. No library can be trusted after that.
         """
         limit_cpu(self._limits.cpu_s)
         error: str | None = None
@@ -118,7 +119,7 @@ class Answer:
             raise
         except RecursionError:
             error = "it is nested too deeply"
-        except Exception as problem:  # of a library, which may raise anything over files of strangers
+        except Exception as problem:  # a library may raise anything when it reads an untrusted file
             error = f"{type(problem).__name__}: {problem}"
         is_last = held_bytes() > _MOST_KEPT_BYTES or reserved_bytes() > self._limits.memory_bytes / 2
         self._waiting += pack({"error": error and error[:_MOST_REASON_CHARACTERS], "last": is_last})
@@ -144,13 +145,13 @@ class Answer:
 
 
 def limit_cpu(seconds: int) -> None:
-    """From now on, this process may use so much processor time; then the system ends it."""
+    """Limit the processor time of this process from now on, in seconds. Beyond it, the system kills the process."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
 def held_bytes() -> int:
-    """Memory of this process; elsewhere than on Linux the most that it ever had."""
+    """Return the resident memory of this process. Outside Linux: its maximum so far."""
     try:
         return _pages()[1] * resource.getpagesize()
     except OSError:
@@ -158,7 +159,7 @@ def held_bytes() -> int:
 
 
 def reserved_bytes() -> int:
-    """Address space of this process, which is what the next file has less of; 0 elsewhere than on Linux."""
+    """Return the used address space of this process, which the next file cannot use; 0 outside Linux."""
     try:
         return _pages()[0] * resource.getpagesize()
     except OSError:
@@ -166,7 +167,7 @@ def reserved_bytes() -> int:
 
 
 def _pages() -> list[int]:
-    """The memory of this process in pages: its address space, then what it holds of it."""
+    """Return the memory of this process in pages: address space, then resident memory."""
     with open("/proc/self/statm", "rb") as file:
         return [int(count) for count in file.read().split()]
 
@@ -176,5 +177,5 @@ if __name__ == "__main__":
         main()
     except MemoryError:
         os._exit(EXIT_OUT_OF_MEMORY)
-    except ConnectionError:  # whoever asked is gone
+    except ConnectionError:  # the parent is gone
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Messages between a service and the processes that read files for it: JSON behind its length, over one socket."""
+"""Messages between a service and the processes that read its files: JSON after its length, over one socket."""
 
 import json
 import socket
@@ -9,16 +9,16 @@ _LENGTH = struct.Struct("!I")
 
 
 def pack(message: Any) -> bytes:
-    """A message as bytes. Lone surrogates become question marks."""
+    """Encode a message. Unpaired surrogates become question marks."""
     data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
     return _LENGTH.pack(len(data)) + data
 
 
 class Receiver:
-    """Reads messages from a socket, whose time-out may end a read at any byte: the next call goes on there.
+    """Reads messages from a socket with a timeout. A read that times out is continued by the next call.
 
     Args:
-        most_bytes: of one message.
+        most_bytes: maximum size of one message.
     """
 
     def __init__(self, connection: socket.socket, most_bytes: int) -> None:
@@ -26,12 +26,12 @@ class Receiver:
         self._received = bytearray()
 
     def receive(self) -> Any:
-        """The next message.
+        """Return the next message.
 
         Raises:
             TimeoutError: it is not complete yet.
-            EOFError: the other side is gone.
-            ValueError: no message, or one that is too long.
+            EOFError: the other end is closed.
+            ValueError: the message is invalid or too long.
         """
         while True:
             head = self._received

@@ -1,23 +1,23 @@
-"""What a process that reads one file may use, and what is said when that is not enough."""
+"""Limits of a process that reads one file, and the messages for exceeding them."""
 
 import signal
 from dataclasses import dataclass
 
 PART_BYTES = 8 << 20
-"""Files of many documents may be of any size: each time that so much of one was read, a new part begins."""
+"""Files with many documents can have any size: after each part of this many bytes, the limits start anew."""
 
 EXIT_OUT_OF_MEMORY = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Limits of a process, for each part of a file.
 
     Attributes:
         memory_bytes: address space.
-        cpu_s: processor time, all threads together.
-        wait_s: time for which somebody waits.
-        output_bytes: what is read from the part, as JSON.
+        cpu_s: processor time of all threads together.
+        wait_s: time that the caller waits.
+        output_bytes: size of the result of a part, as JSON.
     """
 
     memory_bytes: int = 1 << 30
@@ -42,17 +42,17 @@ class Limits:
         return f"more than {self.output_bytes // 1_000_000} MB of text comes out of it; split it"
 
     def reason_of_death(self, exit_code: int) -> str:
-        """Why a process ended before it had read its file.
+        """Return why a process ended before it had read its file.
 
         Args:
-            exit_code: as of `subprocess.Popen.returncode`: negative for a signal.
+            exit_code: as in `subprocess.Popen.returncode`: negative for a signal.
         """
         if exit_code == -signal.SIGXCPU:
             return self.out_of_cpu
-        if exit_code in (EXIT_OUT_OF_MEMORY, -signal.SIGKILL):  # the latter by the system, when its memory is full
+        if exit_code in (EXIT_OUT_OF_MEMORY, -signal.SIGKILL):  # SIGKILL: the system's memory is full
             return self.out_of_memory
         name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
         return f"its reader crashed ({name}); it may use {self.memory_bytes >> 20:,} MiB of memory"
 
 
-DEFAULT = Limits()
+DEFAULT = ProcessLimits()

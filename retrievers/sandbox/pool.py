@@ -1,4 +1,4 @@
-"""Processes that read files of strangers: a few, started when they are needed and kept for the next file."""
+"""A pool of processes that read untrusted files. They are started on demand and reused."""
 
 import asyncio
 import atexit
@@ -21,58 +21,58 @@ from typing import Any, BinaryIO, TypeVar
 
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
-from retrievers.sandbox.limits import DEFAULT, PART_BYTES, Limits
+from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
 
 Stopped = Callable[[], bool]
-"""Whether nobody waits any more for what is being read."""
+"""Returns True if the caller no longer waits for the file."""
 Returned = TypeVar("Returned")
 
 MOST_REQUESTS = 16
-"""Handed to a process at once."""
+"""Maximum number of files handed to a process at once."""
 _LOOK_EVERY_S = 0.2
-"""How soon it is noticed that nobody wants the file any more."""
+"""How often the receiver checks whether the caller still waits, in seconds."""
 _KEPT_S = 60.0
-"""How long a process without work is kept."""
+"""How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
-"""Read by one process: what a file leaves behind in a library ends with it."""
+"""Maximum number of files per process: whatever a file leaves behind in a library ends with the process."""
 
 
 def never() -> bool:
-    """Somebody waits to the end."""
+    """Return False: the caller waits to the end."""
     return False
 
 
 class Sandbox:
-    """Reads files in processes of its own.
+    """Reads files in separate processes.
 
     Args:
-        places: how many files are read at the same time; others wait.
+        places: maximum number of files read in parallel; further files wait.
     """
 
-    def __init__(self, places: int, limits: Limits = DEFAULT) -> None:
+    def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
         self._free = threading.BoundedSemaphore(places)
         self._idle: list[_Process] = []
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
-        # A process that was forked must not read from the sockets of the one it comes from.
+        # A forked process must not read from its parent's sockets.
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
     def run(
         self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
     ) -> Generator[Iterator[dict[str, Any]], None, None]:
-        """What a task makes of each file: its JSON objects, one after the other, and for each file in turn.
+        """Run a task on each file. Yields an iterator over the task's JSON objects for each file in turn.
 
-        While the objects of one file are taken, the process reads on in the next one.
+        While the caller takes the objects of one file, the process already reads the next one.
 
         Args:
             task: "module:function", see `retrievers.sandbox.child.Task`.
-            requests: files, open for reading, each with a descriptor, and the task's other arguments as JSON; at most
-                `MOST_REQUESTS`.
+            requests: files open for reading, each with a file descriptor, and the task's other arguments as JSON; at
+                most `MOST_REQUESTS`.
         Raises:
-            BadDocument: by the objects of a file that is bad, or that takes more to read than the limits allow.
-            Unavailable: by them, when `stopped` says so.
+            BadDocument: from an iterator, if its file is invalid or exceeds the limits.
+            Unavailable: from an iterator, if `stopped` returns True.
         """
         waiting = deque(requests)
         while waiting:
@@ -83,12 +83,12 @@ class Sandbox:
                     yield process.receive(stopped)
 
     async def in_thread(self, function: Callable[[Stopped], Returned]) -> Returned:
-        """Call what uses `run`; cancelled, it ends the process that reads.
+        """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
 
         Args:
-            function: is given what it hands to `run` as `stopped`.
+            function: takes the `stopped` argument to pass to `run`.
         Raises:
-            Unavailable: there is no room for a process or a file now; what `function` raises goes through.
+            Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._places, "sandbox")
@@ -116,7 +116,7 @@ class Sandbox:
                     process.end()
 
     def _take(self) -> "_Process | None":
-        """A process without work, if there is one that still lives."""
+        """Return an idle process that is still alive, or None."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -127,12 +127,12 @@ class Sandbox:
             process.end()
 
     def close(self) -> None:
-        """End the processes without work; the next file starts another."""
+        """End the idle processes. The next file starts a new one."""
         while (process := self._take()) is not None:
             process.end()
 
     def _retire(self, process: "_Process") -> None:
-        """End a process that had no work for some time."""
+        """End a process that has been idle for some time."""
         with self._lock:
             if process not in self._idle:
                 return
@@ -145,9 +145,9 @@ class Sandbox:
 
 
 class _Process:
-    """One process and the socket to it."""
+    """A process and the socket to it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ProcessLimits) -> None:
         self._limits = limits
         with ExitStack() as undoing:
             self._folder = tempfile.mkdtemp(prefix="signalbox-")
@@ -170,36 +170,37 @@ class _Process:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self._folder,
-            # The code is found where this process finds it, and not in a folder that somebody works in.
+            # The code is loaded from this process's path, not from the current working directory.
             env={
                 "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
                 "PYTHONUTF8": "1",
                 "TMPDIR": self._folder,
-                # Libraries for numbers reserve address space for every core, which is limited here.
+                # Numeric libraries reserve address space per core, and address space is limited here.
                 "OPENBLAS_NUM_THREADS": "1",
                 "OMP_NUM_THREADS": "1",
-                # So does the C library, for threads that allocate at the same time.
+                # The C library does so too, for threads that allocate at the same time.
                 "MALLOC_ARENA_MAX": "1",
             },
             start_new_session=True,
         )
 
     def send(self, task: str, requests: Iterable[tuple[BinaryIO, Mapping[str, Any]]]) -> None:
-        """Have files read; what is made of them is received in this order."""
+        """Send files to read. Their results are received in this order."""
         if self._resting is not None:
             self._resting.cancel()
         files, arguments = zip(*requests, strict=True)
         for file in files:
-            file.seek(0)  # a process that was ended may have read on in the next ones, whose place is shared
+            # another process may have read ahead in this file before it was ended, and file positions are shared
+            file.seek(0)
         self._outstanding = len(files)
         self._files += len(files)
         request = json.dumps({"task": task, "arguments": arguments}).encode() + b"\n"
-        with suppress(ConnectionError):  # who receives will notice
+        with suppress(ConnectionError):  # the receiver will notice
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
     def receive(self, stopped: Stopped) -> Iterator[dict[str, Any]]:
-        """What is made of the next file; left before its end, nothing more can be received."""
+        """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
         while True:
@@ -231,7 +232,7 @@ class _Process:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be given other files."""
+        """Whether it can read more files."""
         return self.is_well and not self._outstanding and self._files < _MOST_FILES_EACH
 
     @property
@@ -239,13 +240,13 @@ class _Process:
         return self._process.poll() is None
 
     def rest(self, retire: Callable[["_Process"], None]) -> None:
-        """There is no work: after some time without any, `retire` is called."""
+        """Mark the process as idle, and call `retire` if it stays idle for `_KEPT_S`."""
         self._resting = threading.Timer(_KEPT_S, retire, (self,))
         self._resting.daemon = True
         self._resting.start()
 
     def end(self) -> None:
-        """End the process with all that it started, and remove its files."""
+        """Kill the process and its children, and remove its files."""
         if self._resting is not None:
             self._resting.cancel()
         with suppress(ProcessLookupError, PermissionError):

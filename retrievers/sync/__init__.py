@@ -1,1 +1,1 @@
-"""Collections that follow a source: what the sources have, what was stored of it, and the run that makes both equal."""
+"""Mirrors: collections that follow a source. Lists the source, compares it with the manifest, stores the difference."""

@@ -1,4 +1,4 @@
-"""Connections to other databases: PostgreSQL by psycopg, any other by SQLAlchemy where that is installed."""
+"""Read rows from other databases: PostgreSQL by psycopg, any other by SQLAlchemy if it is installed."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -22,10 +22,10 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def named(url: str) -> str:
-    """A database's address without user, password and options.
+    """Return a database's address without user, password and options.
 
     Raises:
-        BadRequest: it is no address.
+        BadRequest: it is not a valid address.
     """
     try:
         scheme = urlsplit(url).scheme
@@ -37,7 +37,7 @@ def named(url: str) -> str:
         port = f":{split.port}" if split.port else ""
         return f"{scheme}://{split.hostname or ''}{port}{split.path}"
     except (ValueError, psycopg.Error):
-        # The reason would quote the address, which may hold a password.
+        # The original message would quote the address, which may contain a password.
         raise BadRequest(
             "the address of the database cannot be read; quote % : @ / of the password", where="source"
         ) from None
@@ -45,11 +45,11 @@ def named(url: str) -> str:
 
 @contextmanager
 def opened(url: str, shown: str, statement: str) -> Iterator[Rows]:
-    """The rows of one SELECT, in a transaction that sees one state and writes nothing.
+    """Run one SELECT and yield its rows, in a read-only transaction that sees a single state of the database.
 
     Raises:
-        BadRequest: the statement cannot be run there.
-        Unavailable: the database cannot be asked, or its driver is not installed.
+        BadRequest: the database refuses the statement.
+        Unavailable: the database cannot be reached, or its driver is not installed.
     """
     rows = _by_psycopg if urlsplit(url).scheme in _POSTGRES else _by_sqlalchemy
     with rows(url, shown, statement) as found:

@@ -1,4 +1,4 @@
-"""Files that a source hands over as bytes, read as the files of a folder are."""
+"""Read files that a source provides as bytes, in the same way as the files of a folder."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -9,24 +9,26 @@ from typing import BinaryIO
 
 from retrievers.ingest.clean import Cleaner, printable
 from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES, READERS
-from retrievers.ingest.formats import Source as File
+from retrievers.ingest.formats import SourceFile as File
 from retrievers.ingest.read import read_each
 from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import Read, Unread, Wanted, check_running, reads_of
 
 
 class Unreadable(Exception):
-    """One file cannot be had now; the message says why."""
+    """One file cannot be read now. The message says why."""
 
 
 def is_read(name: str) -> bool:
-    """Whether `signalbox ingest` would read a file of this path: of a known form, and no part of it hidden."""
+    """Return whether `signalbox ingest` would read a file of this path: its format is known and no part of it is
+    hidden.
+    """
     path = PurePosixPath(name)
     return path.suffix.lower() in READERS and not any(part.startswith(".") for part in path.parts)
 
 
 def id_of_path(name: str) -> str:
-    """What the document of a file is called when it does not say so itself."""
+    """Return the id of a file's document, unless the file states one itself."""
     return Cleaner().text(name)
 
 
@@ -36,11 +38,11 @@ def read_files(
     load: Callable[[str, BinaryIO], None],
     shown: str,
 ) -> Iterator[Read]:
-    """The documents of files, a few at a time.
+    """Yield the documents of files, reading a few files at a time.
 
     Args:
-        load: writes the content of the file of a key; raises Unreadable.
-        shown: of the source, before the path in messages.
+        load: writes the content of the file with a key into an open file; raises Unreadable.
+        shown: name of the source, put before the path in messages.
     """
     left = iter(wanted)
     while some := list(islice(left, MOST_REQUESTS)):
@@ -64,6 +66,6 @@ def read_files(
 
 
 def too_large(size_bytes: int) -> str | None:
-    """Why a file of that size is not fetched."""
+    """Return why a file of this size is not fetched; None if it is."""
     most = MAX_WHOLE_FILE_BYTES
     return f"larger than {most >> 20} MB" if size_bytes > most else None

@@ -1,7 +1,8 @@
-"""Sources that are followed no more, because they were moved or named otherwise: their documents stay.
+"""Forgotten sources: they are no longer followed, because they were moved or renamed. Their documents stay.
 
-Another source of the collection may give them: each then is its own, as it was stored. Of a forgotten source that has
-given so most of its documents to one other, the rest goes with what that one deletes; of any other it stays.
+Another source of the collection may provide the same documents. It then takes them over as they are stored. If one
+source has taken over most documents of a forgotten source, the remaining ones are deleted with what that source
+deletes. Otherwise they stay.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ from retrievers.ingest.store import Connection
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a forgotten source has left to another that took documents of it over.
+    """Documents that remain from a forgotten source, as seen by another source that took over some of them.
 
     Attributes:
-        taken: how many that one has taken over.
-        ids: of the documents that nobody has taken over, in their order.
+        taken: number of documents that the other source has taken over.
+        ids: ids of the documents that no source has taken over, sorted.
     """
 
     sync: UUID
@@ -26,32 +27,34 @@ class Remains:
     ids: Sequence[str]
 
     def goes(self, most_deleted: float, *, force: bool) -> bool:
-        """Whether the rest is deleted.
+        """Return whether the remaining documents are deleted.
 
         Args:
-            most_deleted: share of its documents that may be.
+            most_deleted: maximum share of the forgotten source's documents that may be deleted.
         """
         return self.taken > 0 and (force or len(self.ids) <= most_deleted * (self.taken + len(self.ids)))
 
 
 async def lock_manifest(connection: Connection, tenant: str, collection: str) -> None:
-    """Have nobody else change the manifest of a collection until the end of the transaction.
+    """Lock the manifest of a collection until the end of the transaction.
 
-    Nobody waits for another in a circle, because all take locks in one order: the collection, the manifest, the
-    source's row, what the manifest holds, the job, its dead letters.
+    All code takes locks in the same order, so there are no deadlocks: the collection, the manifest, the source's row,
+    the manifest's rows, the job, its dead letters.
     """
     await connection.execute(_LOCK, {"tenant": tenant, "collection": collection})
 
 
 async def remains(connection: Connection, tenant: str, collection: str, sync: UUID) -> list[Remains]:
-    """What is left of the forgotten sources of a collection, as it concerns one that is followed."""
+    """Return the remains of the forgotten sources of a collection, as seen by the followed source `sync`."""
     values = {"tenant": tenant, "collection": collection, "sync": sync}
     rows = await (await connection.execute(_REMAINS, values)).fetchall()
     return [Remains(*row) for row in rows if row[2]]
 
 
 async def inherit(connection: Connection, tenant: str, sync: UUID, former: UUID) -> None:
-    """Have a source delete what is left of a forgotten one: its documents become those of no item of the source."""
+    """Hand the remains of a forgotten source to another: they become its documents without an item, which it then
+    deletes.
+    """
     values = {"tenant": tenant, "sync": sync, "former": former}
     moved = await connection.execute(_INHERIT, values)
     await connection.execute(_COUNT, values | {"count": moved.rowcount})
@@ -59,7 +62,7 @@ async def inherit(connection: Connection, tenant: str, sync: UUID, former: UUID)
 
 
 async def forget_source(connection: Connection, tenant: str, collection: str, sync: UUID) -> None:
-    """Follow a source no more: its run ends, its documents stay."""
+    """Stop following a source: its current run ends, its documents stay."""
     values = {"tenant": tenant, "collection": collection, "sync": sync, "days": KEPT_DAYS}
     await lock_manifest(connection, tenant, collection)
     for statement in (_FORGET, _DISOWN, _NO_FORMER, _FORGET_ITEMS, _END_RUN):
@@ -82,7 +85,7 @@ _INHERIT = """
     UPDATE signalbox.sync_document SET sync = %(sync)s, former = sync, item = NULL
     WHERE tenant = %(tenant)s AND sync = %(former)s
 """
-# The guard of a run that goes on with this one's work counts them among its own.
+# If another attempt continues this run, its deletion guard counts these documents among the source's own.
 _COUNT = "UPDATE signalbox.sync SET documents = documents + %(count)s WHERE tenant = %(tenant)s AND id = %(sync)s"
 _REMOVE = "DELETE FROM signalbox.sync WHERE tenant = %(tenant)s AND id = %(former)s AND forgotten_at IS NOT NULL"
 _FORGET = """
@@ -91,7 +94,7 @@ _FORGET = """
     WHERE tenant = %(tenant)s AND id = %(sync)s
 """
 _DISOWN = "UPDATE signalbox.sync_document SET item = NULL WHERE tenant = %(tenant)s AND sync = %(sync)s"
-# What others took over before it was forgotten is no sign that they follow it.
+# Documents taken over before the source was forgotten do not mean that the other source follows it.
 _NO_FORMER = """
     UPDATE signalbox.sync_document SET former = NULL
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND former = %(sync)s

@@ -1,6 +1,6 @@
-"""A git checkout as a source: the files of a commit, which is that of HEAD or of another name.
+"""A git checkout as a source: the files of one commit, HEAD or another name.
 
-What is not committed is none of it, so a run never sees half an edit; and of a file that has not changed, git says so.
+Uncommitted changes are ignored, so a run never sees half an edit. Git itself tells which files have changed.
 """
 
 import os
@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.clean import one_line
-from retrievers.ingest.documents import Rejected
+from retrievers.ingest.documents import RejectedItem
 from retrievers.sandbox import Stopped
 from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
-from retrievers.sync.source import Item, Listing, Read, Wanted, check_running
+from retrievers.sync.source import Listing, Read, SourceItem, Wanted, check_running
 
 _WITHIN_S = 120.0
 _FILES = ("100644", "100755")
@@ -24,7 +24,7 @@ _FILES = ("100644", "100755")
 
 @dataclass(slots=True)
 class Checkout:
-    """The committed files of a checkout, or of a bare repository.
+    """The committed files of a checkout or a bare repository.
 
     Attributes:
         commit: HEAD, a branch, a tag or a commit.
@@ -49,7 +49,7 @@ class Checkout:
         if not self.path.exists():
             raise BadRequest(f"the source {self.path} does not exist", where="source")
         listed = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")
-        items, failed = list[Item](), list[Rejected]()
+        items, failed = list[SourceItem](), list[RejectedItem]()
         self._blobs = {}
         for line in filter(None, listed.split(b"\0")):
             about, _, raw = line.partition(b"\t")
@@ -59,10 +59,10 @@ class Checkout:
             if mode not in _FILES or not is_read(name) or key in self._blobs:
                 continue
             if reason := too_large(int(size)):
-                failed.append(Rejected(key, None, reason))
+                failed.append(RejectedItem(key, None, reason))
                 continue
             self._blobs[key] = blob, int(size)
-            items.append(Item(key, blob))
+            items.append(SourceItem(key, blob))
         return Listing(items, [one.where for one in failed], failed)
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
@@ -77,17 +77,17 @@ class Checkout:
             raise Unreadable(error.reason) from None
 
     def _git(self, *arguments: str) -> bytes:
-        """What git answers. It runs nothing of the repository's own, and fetches nothing."""
+        """Return the output of a git command. It runs no code from the repository and fetches nothing."""
         program = shutil.which("git")
         if program is None:
             raise Unavailable("the source", "git is not installed")
-        # A repository in a folder above is not the one that was meant.
+        # Do not search parent folders: a repository there is not the one that was meant.
         ceiling = Path(os.path.abspath(self.path)).parent.as_posix()
         environment = {
             "PATH": os.defpath, "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": ceiling, "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1",
         }  # fmt: skip
-        # Whose the folder is does not matter: only objects are read.
+        # The owner of the folder does not matter, because only objects are read.
         command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, env=environment, timeout=_WITHIN_S, check=False)

@@ -1,4 +1,4 @@
-"""The guard of deletions: a source that has lost much may not be the source that was meant."""
+"""The deletion guard: if a source has lost many documents, it may be the wrong source, and nothing is deleted."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,25 @@ from retrievers.sync.forgotten import Remains
 
 
 class DeletionRefused(RetrievalError):
-    """A source has lost so much that it may not be the source that was meant."""
+    """A source has lost so many documents that it may be the wrong source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Attributes:
-    most_deleted: share of a source's documents that may be deleted by one run, 0 to 1.
-    force: delete whatever the source has no more.
+class DeletionLimits:
+    """Limits of the deletions of one run.
+
+    Attributes:
+        most_deleted: maximum share of a source's documents that one run may delete, 0 to 1.
+        force: delete everything that the source no longer has.
     """
 
     most_deleted: float = 0.5
     force: bool = False
 
 
-def why_refused(doomed: int, before: int, limits: Limits) -> str | None:
-    """Why so many documents are not deleted; None where they are."""
-    # Some may have come since the last whole run.
+def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
+    """Return why this number of documents is not deleted; None if it is."""
+    # Documents stored since the last complete run may be among them.
     doomed = min(doomed, before)
     if limits.force or doomed <= limits.most_deleted * before:
         return None
@@ -34,7 +36,7 @@ def why_refused(doomed: int, before: int, limits: Limits) -> str | None:
 
 
 def why_kept(left: Remains) -> str:
-    """Why what is left of a forgotten source is not deleted."""
+    """Return why the remains of a forgotten source are not deleted."""
     return (
         f"{len(left.ids):,} documents of a source that was forgotten stay: more than SYNC_MAX_DELETE allows, or "
         "something failed; if they are meant to go, sync it with --force once nothing fails"

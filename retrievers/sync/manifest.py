@@ -1,4 +1,4 @@
-"""What was stored from which item of a source: read and written by the run that holds the lease."""
+"""The manifest of a mirror: which documents were stored from which item. Written by the run that holds the lease."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from retrievers.core.types import whole
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
-from retrievers.ingest.jobs import Jobs, Lease
+from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Report
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
@@ -17,16 +17,16 @@ from retrievers.postgres.rows import pages
 from retrievers.sync.forgotten import Remains, inherit, lock_manifest, remains
 
 _READING = "1"
-"""Of how items become documents: with another number every item is read again."""
+"""Version of the conversion from items to documents. With another version, every item is read again."""
 
 
 def id_of(tenant: str, collection: str, source: str) -> UUID:
-    """The mirror of a source in a collection: the same for whoever runs it."""
+    """Return the id of a source's mirror in a collection. It depends on the arguments only."""
     return uuid5(NAMESPACE_URL, "\n".join(("signalbox-sync", tenant, collection, source)))
 
 
-class Known(NamedTuple):
-    """An item as it was last read; its version is None where it must be read again."""
+class KnownItem(NamedTuple):
+    """State of an item when it was last read. `version` is None if it must be read again."""
 
     version: str | None
     digest: bytes | None
@@ -34,10 +34,10 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A document that an item gives.
+    """The claim of an item to a document that it provides.
 
     Attributes:
-        given: digest of it as it was given.
+        given: digest of the document as provided.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Claim:
 
 
 class Owner(NamedTuple):
-    """To which source and item a document belongs; to none that still gives it where `item` is None."""
+    """The source and item that a document belongs to. `item` is None if no item provides it any more."""
 
     sync: UUID
     item: str | None
@@ -55,7 +55,7 @@ class Owner(NamedTuple):
 
 
 def may_have(claim: Claim, owner: Owner, sync: UUID, run: int) -> bool:
-    """Whether a document that belongs to an item may go to the one that claims it in this run of this source."""
+    """Return whether a claimed document may move from its owner to the claiming item, in this run of this source."""
     if owner.item is None:
         return True
     if owner.sync != sync or claim.item > owner.item:
@@ -68,7 +68,7 @@ class Manifest:
     """The manifest of one mirror.
 
     Attributes:
-        collection: its name.
+        collection: name of the collection.
     """
 
     database: Database
@@ -76,20 +76,21 @@ class Manifest:
     sync: UUID
     collection: str
 
-    async def known(self) -> dict[str, Known]:
-        """The items that were read before. Those whose documents were changed or deleted since by others, or whose
-        reading was broken off, have neither version nor digest."""
-        known: dict[str, Known] = {}
+    async def known(self) -> dict[str, KnownItem]:
+        """Return the items that were read before. Version and digest are None if others have changed or deleted the
+        item's documents since, or if reading it was interrupted.
+        """
+        known: dict[str, KnownItem] = {}
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             async for page in pages(connection, _KNOWN, self._which(), _PAGE):
                 for item, version, digest in page:
-                    known[item] = Known(_read_now(version), digest and bytes(digest))
+                    known[item] = KnownItem(_read_now(version), digest and bytes(digest))
             async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
-                known.update((row[0], Known(None, None)) for row in page)
+                known.update((row[0], KnownItem(None, None)) for row in page)
         return known
 
     async def damaged(self) -> list[tuple[str, str]]:
-        """Item and id of each document that is not stored as this source stored it."""
+        """Return (item, document id) of every document that is not stored as this source stored it."""
         found: list[tuple[str, str]] = []
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
@@ -97,7 +98,9 @@ class Manifest:
         return found
 
     async def documents_of(self, items: Iterable[str], *, orphans: bool = True) -> set[str]:
-        """Ids of the documents of some items, and of those that no item gives any more."""
+        """Return the ids of the documents of some items and, with `orphans`, of documents that no item provides any
+        more.
+        """
         found: set[str] = set()
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             if orphans:
@@ -109,23 +112,23 @@ class Manifest:
         return found
 
     async def doomed(self) -> int:
-        """How many documents no item gives any more."""
+        """Return the number of documents that no item provides any more."""
         rows = await self.database.fetch(whole(self.tenant), _COUNT_ORPHANS, self._which())
         return int(rows[0][0])
 
     async def stored(self) -> tuple[int, int]:
-        """How many documents there are by the manifest, and how many the last whole run left."""
+        """Return the number of documents in the manifest, and the number after the last complete run."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             row = await (await connection.execute(_STORED, self._which())).fetchone()
         return (row[0], row[0] if row[1] is None else row[1]) if row else (0, 0)
 
     async def remains(self) -> list[Remains]:
-        """What is left of the sources of its collection that were forgotten."""
+        """Return the remains of the collection's forgotten sources."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             return await remains(connection, self.tenant, self.collection, self.sync)
 
     async def owners(self, ids: Sequence[str]) -> dict[str, Owner]:
-        """To which items documents belong, by id."""
+        """Return the owners of documents, by id."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             return await self._owners(connection, ids)
 
@@ -139,21 +142,21 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Changes a manifest. Every change is one transaction with the proof that the lease is still held.
+    """Changes a manifest. Every change is one transaction that also verifies the lease.
 
     Attributes:
-        run: number of this attempt, higher than those of all before.
-        report: what was done until now.
+        run: number of this attempt, higher than that of any earlier attempt.
+        report: what has been done so far.
     """
 
     manifest: Manifest
-    jobs: Jobs
+    jobs: JobQueue
     lease: Lease
     run: int
     report: Report
 
     async def vanish(self, items: Sequence[str]) -> None:
-        """The source has these items no more. Raises LostLease, as all methods here."""
+        """Remove items that the source no longer has. Raises LostLease, as do all methods of this class."""
         for some in _some(items):
             async with self._transaction() as connection:
                 which = self.manifest._which(items=some)
@@ -162,10 +165,10 @@ class Writer:
 
     @asynccontextmanager
     async def _transaction(self, *, deletes: bool = False) -> AsyncIterator[Connection]:
-        """A transaction that is undone where the lease was lost; in the order of `lock_manifest`.
+        """Open a transaction that is rolled back if the lease is lost. Takes locks in the order of `lock_manifest`.
 
         Args:
-            deletes: it deletes documents too, so the collection comes first.
+            deletes: the transaction also deletes documents, so it locks the collection first.
         """
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
@@ -174,22 +177,22 @@ class Writer:
             await lock_manifest(connection, manifest.tenant, manifest.collection)
             yield connection
             report = self.report
-            # Last: while the job's row is locked, the lease cannot be kept.
+            # Last: while the job's row is locked, the lease cannot be renewed.
             await self.jobs.record(
                 connection, self.lease, inserted=0, updated=0, done=report.done, failed=len(report.failed)
             )
 
     async def claim(self, claims: Sequence[Claim], ended: Sequence[str]) -> tuple[int, dict[str, Owner], set[str]]:
-        """Have the documents belong to their items, unless others have a better right.
+        """Assign documents to their items, unless another item or source has a better claim.
 
-        Items of one source that give the same document share it: it is that of the first by name.
+        If several items of one source provide the same document, it belongs to the first item by name.
 
         Args:
-            claims: of different documents.
-            ended: items that have been read to their end: what they gave before and give no more is free.
+            claims: claims to different documents.
+            ended: items that have been read completely: documents that they no longer provide become free.
         Returns:
-            The number for the delivery that stores them, of those whose claim was refused to whom they belong, and the
-            items that others of this source have taken documents from: they must be read again.
+            The delivery number for storing the documents, the owners of refused documents by id, and the items of this
+            source that lost a document and must be read again.
         """
         async with self._transaction() as connection:
             delivery = await store.next_delivery(connection)
@@ -215,18 +218,19 @@ class Writer:
 
     async def complete(
         self,
-        read: Mapping[str, Known],
+        read: Mapping[str, KnownItem],
         *,
         stored: Sequence[str] = (),
         failed: Sequence[str] = (),
         delivery: int = 0,
     ) -> None:
-        """Items have been read to their end and their documents are stored.
+        """Record that items have been read completely and their documents are stored.
 
         Args:
-            read: the items, as they were read.
-            stored: ids of documents that are stored; `failed`: of those that could not be.
-            delivery: the number they were stored with: what somebody else stored since is none of this source's.
+            read: state of the items, by key.
+            stored: ids of documents that are stored.
+            failed: ids of documents that could not be stored.
+            delivery: the delivery number they were stored with. A later version stored by others is not this source's.
         """
         async with self._transaction() as connection:
             which = self.manifest._which(ids=list(stored), failed=list(failed), delivery=delivery)
@@ -239,21 +243,21 @@ class Writer:
                 digests=[one.digest for one in read.values()],
             )
             await connection.execute(_NOTE_ITEMS, items)
-            # What was interrupted before did not stop at this: neither a worker's death nor a dependency.
+            # Progress was made, so earlier interruptions, a worker's death or a failed dependency, are forgotten.
             await connection.execute(_ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
 
     async def inherit(self, former: UUID) -> None:
-        """Have what is left of a forgotten source be deleted with what is gone from this one."""
+        """Take over the remains of a forgotten source, to be deleted with this source's own deletions."""
         async with self._transaction() as connection:
             await inherit(connection, self.manifest.tenant, self.manifest.sync, former)
 
     async def delete_some(self) -> int | None:
-        """Delete a batch of the documents that no item gives any more; how many were stored, None when none is left."""
+        """Delete a batch of documents that no item provides any more. Return their number; None if none is left."""
         while True:
             try:
                 return await self._delete_some()
             except store.Replaced:
-                continue  # it was made anew in between, and has another number
+                continue  # the collection was recreated in the meantime, under another number
 
     async def _delete_some(self) -> int | None:
         manifest = self.manifest
@@ -271,7 +275,7 @@ class Writer:
         return count
 
     async def end(self) -> int:
-        """Bring the collection to the state that its documents define; how many the source has there now."""
+        """Finish the run: update the collection's derived state, and return the number of the source's documents."""
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if (number := await _number(connection, manifest)) is not None:
@@ -287,10 +291,10 @@ async def _number(connection: Connection, manifest: Manifest) -> int | None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, document: str | None = None) -> None:
-    """Take a document, or all of a collection, out of the manifests as it is deleted in this transaction, before its
-    jobs are touched.
+    """Remove a document, or all documents of a collection, from the manifests, in the transaction that deletes it.
 
-    The next run of a source that still has it stores it again.
+    Call it before the transaction touches the collection's jobs. The next run of a source that still has a document
+    stores it again.
     """
     which = {"tenant": tenant, "collection": collection, "document": document}
     await lock_manifest(connection, tenant, collection)
@@ -299,7 +303,7 @@ async def forget(connection: Connection, tenant: str, collection: str, document:
 
 
 def _some(items: Sequence[str]) -> Iterator[list[str]]:
-    """The items, so many at a time: the event loop has time for others in between."""
+    """Split the items into pages, so that the event loop gets turns in between."""
     return (list(items[start : start + _PAGE]) for start in range(0, len(items), _PAGE))
 
 

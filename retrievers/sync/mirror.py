@@ -1,8 +1,8 @@
-"""One run of a mirror: what a source has is stored in its collection, and what it has no more is deleted.
+"""One run of a mirror: stores the source's changes in its collection, and deletes documents that the source lost.
 
-The source is listed, and only what has changed by the manifest is read. Before documents are stored it is written down
-which item they come from, and an item counts as read when all of its documents are stored: a run that is killed at any
-moment leaves nothing that the next attempt does not know of. Deletions come last, when all that moved has been seen.
+The source is listed, and only items that differ from the manifest are read. The manifest records the item of a document
+before the document is stored, and an item counts as read only after all of its documents are stored. So a run can be
+killed at any moment, and the next attempt knows of everything. Deletions come last, after all moves have been seen.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
 from retrievers.ingest import store
 from retrievers.ingest.declare import declare
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs, Lease
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
 from retrievers.postgres.database import Database
-from retrievers.sync.guard import DeletionRefused, Limits, why_kept, why_refused
-from retrievers.sync.manifest import Known, Manifest, Writer, id_of
+from retrievers.sync.guard import DeletionLimits, DeletionRefused, why_kept, why_refused
+from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
 from retrievers.sync.offers import LeftOut, losers_of, offers_of
-from retrievers.sync.plan import Plan, Planning
+from retrievers.sync.plan import Planning, SyncPlan
 from retrievers.sync.portions import Portion, in_thread, portions_of
-from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Item, Listing, Source, Wanted
+from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Listing, Source, SourceItem, Wanted
 
 MOST_FAILURES = 10_000
-"""Of one run, with their reasons; further ones are only counted as not stored."""
+"""Maximum number of failures of one run that are recorded with their reasons; further ones are only counted."""
 
 
 class Store(Protocol):
-    """`retrievers.ingest.run.ingest` with all that is the same for every run."""
+    """`retrievers.ingest.run.ingest` with the arguments that are the same for every run."""
 
     async def __call__(
         self,
         tenant: str,
         collection: str,
-        items: Sequence[Document | Rejected],
+        items: Sequence[Document | RejectedItem],
         *,
         delivery: int,
         written: Written,
@@ -52,24 +52,25 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class Mirrored(Report):
-    """What one run did; counts are documents."""
+    """Result of one run, in numbers of documents."""
 
     deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What has to be looked at.
+    """The difference between a listing and the manifest.
 
     Attributes:
-        wanted: items to read; `vanished`: keys of those that are there no more.
-        versions: of all items by key.
+        wanted: items to read.
+        vanished: keys of items that no longer exist.
+        versions: version of every listed item, by key.
     """
 
     wanted: Sequence[Wanted]
     vanished: Sequence[str]
     versions: dict[str, str | None]
-    failed: Sequence[Rejected]
+    failed: Sequence[RejectedItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +87,16 @@ class Mirror:
 
     @property
     def manifest(self) -> Manifest:
-        """What was stored of the source."""
+        """The manifest of this mirror."""
         sync = id_of(self.tenant, self.collection, self.source.shown)
         return Manifest(self.database, self.tenant, sync, self.collection)
 
-    async def plan(self, limits: Limits) -> Plan:
-        """What `run` would do now; nothing is written.
+    async def plan(self, limits: DeletionLimits) -> SyncPlan:
+        """Return what `run` would do now, without writing.
 
         Raises:
-            BadRequest: there is no such source.
-            Unavailable: it, or the database, cannot be asked.
+            BadRequest: the source does not exist.
+            Unavailable: the source or the database cannot be reached.
         """
         manifest = self.manifest
         difference, _ = await self._differ(manifest)
@@ -108,17 +109,19 @@ class Mirror:
         stored, before = await manifest.stored()
         return plan.made(stored, before, await manifest.remains(), limits)
 
-    async def run(self, jobs: Jobs, lease: Lease, into: Store, limits: Limits, progress: Progress) -> Mirrored:
+    async def run(
+        self, jobs: JobQueue, lease: Lease, into: Store, limits: DeletionLimits, progress: Progress
+    ) -> Mirrored:
         """Bring the collection up to date.
 
         Args:
-            lease: of the job that is this run; every change is made only while it is held.
-            progress: called after every portion that is stored.
+            lease: lease of this run's job; every change requires it.
+            progress: called after every stored portion.
         Raises:
-            BadRequest: there is no such source, or its documents cannot be stored in this collection at all.
-            DeletionRefused: too much of the source is gone; what it has is stored, and nothing is deleted.
-            Unavailable: the source, the database or the embedder failed; the next attempt goes on from there.
-            LostLease: another worker has the job.
+            BadRequest: the source does not exist, or none of its documents can be stored in this collection.
+            DeletionRefused: too much of the source is gone. Its documents are stored, and nothing is deleted.
+            Unavailable: the source, the database or the embedder failed. The next attempt continues from there.
+            LostLease: another worker has taken over the job.
         """
         manifest = self.manifest
         report = Mirrored()
@@ -130,7 +133,7 @@ class Mirror:
         report.unchanged = stored - len(touched)
         async with self.database.transaction(whole(self.tenant)) as connection:
             attempt = await store.next_delivery(connection)
-        run = _Run(Writer(manifest, jobs, lease, attempt, report), report, into, difference, progress)
+        run = _MirrorRun(Writer(manifest, jobs, lease, attempt, report), report, into, difference, progress)
         for one in difference.failed:
             run.fail(one.where, one.id, one.reason, one.readers)
         await run.writer.vanish(difference.vanished)
@@ -148,9 +151,9 @@ class Mirror:
 
 
 def mirroring(
-    mirror: Mirror, jobs: Jobs, into: Store, limits: Limits
+    mirror: Mirror, jobs: JobQueue, into: Store, limits: DeletionLimits
 ) -> Callable[[Lease, Progress], Awaitable[Mirrored]]:
-    """A run of a mirror, as a worker carries it out."""
+    """Return a function that runs the mirror as a worker's job."""
 
     async def run(lease: Lease, progress: Progress) -> Mirrored:
         return await mirror.run(jobs, lease, into, limits, progress)
@@ -158,7 +161,7 @@ def mirroring(
     return run
 
 
-def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
+def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
     failed, versions = list(listing.failed), dict[str, str | None]()
     for item in listing.items:
         if len(versions) >= MOST_ITEMS:
@@ -166,7 +169,7 @@ def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
                 f"the source has more than {MOST_ITEMS:,} items: sync its parts, each by itself", where="source"
             )
         if reason := _unfit(item):
-            failed.append(Rejected(item.key[:100], None, reason))
+            failed.append(RejectedItem(item.key[:100], None, reason))
         else:
             versions[item.key] = item.version
     wanted = []
@@ -182,14 +185,14 @@ def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
     return _Difference(wanted, vanished, versions, failed)
 
 
-def _unfit(item: Item) -> str | None:
+def _unfit(item: SourceItem) -> str | None:
     if not item.key or len(item.key) > MOST_KEY_CHARACTERS:
         return f"its name has {len(item.key):,} characters; 1 to {MOST_KEY_CHARACTERS} are possible"
     return None if item.key.isprintable() else "its name holds characters that cannot be printed"
 
 
 @dataclass(slots=True)
-class _Run:
+class _MirrorRun:
     """The state of one attempt."""
 
     writer: Writer
@@ -198,14 +201,14 @@ class _Run:
     difference: _Difference
     progress: Progress
     failing: set[str] = field(default_factory=set)
-    """Items of which something failed, or that share a document with another: they are read again each time."""
+    """Items with a failure, or with a document that another item also provides. They are read again in every run."""
 
     def fail(self, where: str, id: str | None, reason: str, readers: tuple[str, ...] = ()) -> None:
         if len(self.report.failed) < MOST_FAILURES:
             self.report.failed.append(Failure(len(self.report.failed), where, id, reason, readers))
 
     async def store(self, portion: Portion) -> None:
-        """Store the documents of a portion, and note the items that end in it."""
+        """Store the documents of a portion, and record the items that end in it."""
         for unread in portion.unread:
             self.fail(unread.key, None, unread.reason)
         offered = await asyncio.to_thread(offers_of, portion)
@@ -213,14 +216,14 @@ class _Run:
         ended = [one.key for one in portion.ends if not one.is_same]
         delivery, refused, displaced = await self.writer.claim([one.claim for one in offered.good], ended)
         self._leave_out(losers_of(offered.good, refused, self.writer.manifest.sync))
-        # One that ends in this portion would count as read otherwise, although it gives what it does not own.
+        # Otherwise an item that ends in this portion would count as read, although it lost a document that it provides.
         self.failing |= displaced
         good = [one for one in offered.good if one.claim.id not in refused]
         failed = await self._ingest([one.document for one in good], delivery)
         self.failing.update(one.claim.item for one in good if one.claim.id in failed)
         versions = self.difference.versions
         await self.writer.complete(
-            {one.key: Known(None, None) if one.key in self.failing else Known(versions.get(one.key), one.digest)
+            {one.key: KnownItem(None, None) if one.key in self.failing else KnownItem(versions.get(one.key), one.digest)
              for one in portion.ends},
             stored=[one.claim.id for one in good if one.claim.id not in failed],
             failed=sorted(failed),
@@ -235,7 +238,7 @@ class _Run:
                 self.fail(one.item.where, one.item.id, one.reason, one.item.readers)
 
     async def _ingest(self, documents: Sequence[Document], delivery: int) -> set[str]:
-        """Store documents; ids of those that could not be."""
+        """Store documents, and return the ids of those that failed."""
         report = self.report
 
         async def written(connection: store.Connection, portion: Report, inserted: int, updated: int) -> None:
@@ -255,11 +258,11 @@ class _Run:
             self.fail(one.where, one.id, one.reason, one.readers)
         return {documents[one.index].id for one in failed}
 
-    async def delete(self, before: int, limits: Limits) -> None:
-        """Delete what no item gives any more.
+    async def delete(self, before: int, limits: DeletionLimits) -> None:
+        """Delete documents that no item provides any more.
 
         Args:
-            before: documents that the last whole run left.
+            before: number of documents after the last complete run.
         """
         doomed = await self.writer.manifest.doomed()
         if refused := why_refused(doomed, before, limits):
@@ -274,7 +277,7 @@ class _Run:
             self.progress(self.report)
 
 
-def _failures(rejected: Iterable[Rejected]) -> list[Failure]:
+def _failures(rejected: Iterable[RejectedItem]) -> list[Failure]:
     return [Failure(n, one.where, one.id, one.reason, one.readers) for n, one in enumerate(rejected)]
 
 

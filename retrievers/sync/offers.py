@@ -1,4 +1,4 @@
-"""What items give: each document once, and what is left out because it belongs to others."""
+"""Decide which documents of a portion are stored: one per id, and none that belongs to another item or source."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from uuid import UUID
 
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sync.manifest import Claim, Owner
 from retrievers.sync.portions import Portion
 
@@ -19,25 +19,25 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What an item gives and is not stored; without a reason where another item gives the very same."""
+    """A document that is not stored. `reason` is None if another item provides an identical document."""
 
     key: str
-    item: Document | Rejected
+    item: Document | RejectedItem
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedDocuments:
     good: Sequence[Offer]
     left_out: Sequence[LeftOut]
 
 
-def offers_of(portion: Portion) -> Offered:
-    """The documents of a portion, each id once: that of the first item by name."""
+def offers_of(portion: Portion) -> OfferedDocuments:
+    """Return the documents of a portion, one per id: the document of the first item by name."""
     good: dict[str, Offer] = {}
     left_out = []
     for found in portion.found:
-        if isinstance(found.item, Rejected):
+        if isinstance(found.item, RejectedItem):
             left_out.append(LeftOut(found.key, found.item, found.item.reason))
             continue
         one = Offer(Claim(found.item.id, found.key, _given(found.item)), found.item)
@@ -50,11 +50,11 @@ def offers_of(portion: Portion) -> Offered:
         if not is_same or first.claim.item != one.claim.item:
             reason = None if is_same else _given_already(one.claim.id, first.document.where)
             left_out.append(LeftOut(one.claim.item, one.document, reason))
-    return Offered([*good.values()], left_out)
+    return OfferedDocuments([*good.values()], left_out)
 
 
 def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:
-    """What belongs to other items or sources already."""
+    """Yield the documents that already belong to another item or source."""
     for one in offers:
         owner = refused.get(one.claim.id)
         if owner is None:
@@ -78,6 +78,6 @@ def _given_already(id: str, where: str) -> str:
 
 
 def _given(document: Document) -> bytes:
-    """Digest of a document as it was given: its place and what was mended on the way are none of it."""
+    """Return the digest of a document as provided, without its location and the notes on repairs."""
     given = {one.name: getattr(document, one.name) for one in fields(document) if one.name not in ("where", "notes")}
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode(errors="surrogatepass")).digest()

@@ -1,6 +1,6 @@
-"""Pages of the web as a source: those that a sitemap or a list of addresses names, through the guarded fetcher.
+"""Web pages as a source: the pages in a sitemap or a list of addresses, read through the guarded fetcher.
 
-A list is text with an address on each line. Every address in it is judged as those that anybody writes.
+A list is text with one address per line. Its addresses are checked like any other untrusted address.
 """
 
 import asyncio
@@ -12,27 +12,38 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from retrievers.core.errors import BadRequest, RetrievalError
-from retrievers.http.fetch import Fetcher, Gone, Page
+from retrievers.http.fetch import FetchedPage, Fetcher, Gone
 from retrievers.http.urls import read_url
 from retrievers.ingest.clean import one_line
-from retrievers.ingest.documents import Rejected
+from retrievers.ingest.documents import RejectedItem
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import Stopped
-from retrievers.sync.source import MOST_KEY_CHARACTERS, End, Found, Item, Listing, Read, Unread, Wanted, check_running
+from retrievers.sync.source import (
+    MOST_KEY_CHARACTERS,
+    ItemDocument,
+    ItemEnd,
+    Listing,
+    Read,
+    SourceItem,
+    Unread,
+    Wanted,
+    check_running,
+)
 
 MOST_PAGES = 50_000
 _MOST_MAPS = 100
 _PAGE_S = 20.0
 _AT_ONCE = 4
-"""Pages that are asked for at the same time: of most lists all are of one server."""
+"""Number of pages fetched in parallel: most lists name pages of a single server."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """The pages of a list. A sitemap's `lastmod` says what has changed; without it each page is fetched and compared.
+    """The pages of a list. A sitemap's `lastmod` tells which have changed; without it, every page is fetched and
+    compared.
 
     Attributes:
-        url: of the sitemap, the index of sitemaps or the list.
+        url: address of the sitemap, the sitemap index or the list.
     """
 
     url: str
@@ -46,15 +57,15 @@ class Pages:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`; a query may hold a key, and a slash at the end says nothing."""
+        """See `Source.shown`. The query is hashed, as it may contain a key; a trailing slash is ignored."""
         query = urlsplit(self.url).query
         bare = self.url.partition("?")[0].rstrip("/")
         return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
 
     def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`; where one of several sitemaps fails, all do: what it names is not known to be gone."""
-        items: dict[str, Item] = {}
-        failed: list[Rejected] = []
+        """See `Source.listing`. Fails if one of several sitemaps fails, since its pages may still exist."""
+        items: dict[str, SourceItem] = {}
+        failed: list[RejectedItem] = []
         waiting, seen = [self.url], 0
         while waiting:
             check_running(stopped)
@@ -80,8 +91,8 @@ class Pages:
             for one, found in zip(some, asyncio.run(self._fetch([one.key for one in some])), strict=True):
                 yield from _read(one, found)
 
-    async def _fetch(self, urls: Sequence[str]) -> list[Page | RetrievalError]:
-        async def fetched(url: str) -> Page | RetrievalError:
+    async def _fetch(self, urls: Sequence[str]) -> list[FetchedPage | RetrievalError]:
+        async def fetched(url: str) -> FetchedPage | RetrievalError:
             try:
                 return await self.fetcher.fetch(url, timeout_s=_PAGE_S)
             except RetrievalError as error:
@@ -90,37 +101,37 @@ class Pages:
         return list(await asyncio.gather(*map(fetched, urls)))
 
 
-def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
+def _read(one: Wanted, found: FetchedPage | RetrievalError) -> Iterator[Read]:
     if isinstance(found, Gone):
-        yield Found(one.key, Rejected(one.key, one.key, str(found)))
-        yield End(one.key)
+        yield ItemDocument(one.key, RejectedItem(one.key, one.key, str(found)))
+        yield ItemEnd(one.key)
     elif isinstance(found, RetrievalError):
-        yield Unread(one.key, str(found))  # it may be another page tomorrow: a login, a maintenance
+        yield Unread(one.key, str(found))  # tomorrow it may answer otherwise: this may be a login page or maintenance
     else:
         said = "\n".join((found.url, found.title, found.published or "", found.text))
         digest = hashlib.sha256(said.encode(errors="surrogatepass")).digest()
         if digest != one.digest:
             metadata = {"published": found.published} if found.published else {}
             record = {"id": one.key, "title": found.title or one.key, "text": found.text, "url": found.url}
-            yield Found(one.key, read_record({**record, "metadata": metadata}, one.key))
-        yield End(one.key, digest, is_same=digest == one.digest)
+            yield ItemDocument(one.key, read_record({**record, "metadata": metadata}, one.key))
+        yield ItemEnd(one.key, digest, is_same=digest == one.digest)
 
 
-def _add(items: dict[str, Item], failed: list[Rejected], address: str, changed: str | None) -> None:
+def _add(items: dict[str, SourceItem], failed: list[RejectedItem], address: str, changed: str | None) -> None:
     shown = one_line(address, 100)
     try:
         key = read_url(address).url
     except BadRequest as error:
-        failed.append(Rejected(shown, None, f"its address is refused: {error}"))
+        failed.append(RejectedItem(shown, None, f"its address is refused: {error}"))
         return
     if len(key) > MOST_KEY_CHARACTERS:
-        failed.append(Rejected(shown, None, f"its address has more than {MOST_KEY_CHARACTERS} characters"))
+        failed.append(RejectedItem(shown, None, f"its address has more than {MOST_KEY_CHARACTERS} characters"))
     else:
-        items.setdefault(key, Item(key, changed))
+        items.setdefault(key, SourceItem(key, changed))
 
 
-def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Addresses of further sitemaps, and of pages with when they were changed last.
+def _named(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """Return the addresses of further sitemaps, and of pages with their time of change, None if not stated.
 
     Raises:
         BadRequest: it is neither a sitemap nor a list.
@@ -129,7 +140,7 @@ def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
     if page.content_type == "text/plain" and not text.startswith("<"):
         lines = (line.strip() for line in text.splitlines())
         return [], [(line, None) for line in lines if line and not line.startswith("#")]
-    # Without a declaration of types there are no entities to expand.
+    # Without a document type declaration there are no entities to expand.
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
         raise BadRequest("it is no sitemap: sitemaps declare no types", where="source")
     try:

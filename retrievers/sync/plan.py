@@ -1,4 +1,4 @@
-"""What a run of a mirror would do: it is looked at, and nothing is written."""
+"""Compute what a run of a mirror would do, without writing."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -7,21 +7,21 @@ from uuid import UUID
 
 from retrievers.ingest.run import Failure
 from retrievers.sync.forgotten import Remains
-from retrievers.sync.guard import Limits, why_refused
+from retrievers.sync.guard import DeletionLimits, why_refused
 from retrievers.sync.manifest import Manifest, Owner, may_have
 from retrievers.sync.offers import losers_of, offers_of
 from retrievers.sync.portions import Portion
 
 _THIS_RUN = 0
-"""In place of the number of an attempt: those that there were have higher ones."""
+"""Run number of the plan: lower than the number of any real attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do: ids of documents, each sorted.
+class SyncPlan:
+    """What a run would do, as sorted ids of documents.
 
     Attributes:
-        refused: why its deletions would be refused.
+        refused: why its deletions would be refused; None if they would not.
     """
 
     added: Sequence[str]
@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Planning:
-    """What a run would do, as far as it has been looked at."""
+    """A plan in progress, over the portions seen so far."""
 
     manifest: Manifest
     damaged: Collection[str]
@@ -44,10 +44,10 @@ class Planning:
     changed: set[str] = field(default_factory=set)
     owners: dict[str, Owner] = field(default_factory=dict)
     taken: dict[str, UUID] = field(default_factory=dict)
-    """Sources that documents are taken over from, by id."""
+    """The sources that documents are taken over from, by document id."""
 
     async def look_at(self, portion: Portion) -> None:
-        """As `_Run.store`, without writing."""
+        """Process a portion like `_Run.store`, without writing."""
         offered = await asyncio.to_thread(offers_of, portion)
         found = await self.manifest.owners([one.claim.id for one in offered.good])
         owners = {
@@ -78,12 +78,13 @@ class Planning:
                 self.changed.add(id)
             self.owners[id] = Owner(sync, one.claim.item, _THIS_RUN, one.claim.given)
 
-    def made(self, stored: int, before: int, forgotten: Sequence[Remains], limits: Limits) -> Plan:
-        """The plan, when all has been looked at.
+    def made(self, stored: int, before: int, forgotten: Sequence[Remains], limits: DeletionLimits) -> SyncPlan:
+        """Return the plan, after all portions have been processed.
 
         Args:
-            stored: documents that there are by the manifest; `before`: as of `_Run.delete`.
-            forgotten: what was left of forgotten sources before.
+            stored: number of documents in the manifest.
+            before: as in `_Run.delete`.
+            forgotten: remains of forgotten sources before the run.
         """
         refused = why_refused(len(self.gone), before, limits)
         unchanged = stored + len(self.taken) - len(self.gone) - len(self.changed)
@@ -93,4 +94,4 @@ class Planning:
             if not refused and not self.failed and left.goes(limits.most_deleted, force=limits.force):
                 self.gone.update(ids)
         lists = (sorted(self.added), sorted(self.changed), sorted(self.gone))
-        return Plan(*lists, unchanged, self.failed, refused)
+        return SyncPlan(*lists, unchanged, self.failed, refused)

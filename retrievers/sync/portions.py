@@ -1,4 +1,4 @@
-"""What is read of a source, in portions: one is read while the one before is stored, and no more."""
+"""Read a source in portions: the next portion is read while one is stored, and no more than that."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from typing import TypeVar
 from retrievers.core.tasks import leave
 from retrievers.ingest.documents import Document
 from retrievers.sandbox import Stopped
-from retrievers.sync.source import End, Found, Read, Source, Unread, Wanted
+from retrievers.sync.source import ItemDocument, ItemEnd, Read, Source, Unread, Wanted
 
 Returned = TypeVar("Returned")
 
@@ -20,18 +20,18 @@ _END_S = 2.0
 
 @dataclass(slots=True)
 class Portion:
-    """So much of what was read as is stored at once."""
+    """The documents and items that are stored in one step."""
 
-    found: list[Found] = field(default_factory=list)
-    ends: list[End] = field(default_factory=list)
+    found: list[ItemDocument] = field(default_factory=list)
+    ends: list[ItemEnd] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     characters: int = 0
 
     def add(self, one: Read) -> None:
-        if isinstance(one, Found):
+        if isinstance(one, ItemDocument):
             self.found.append(one)
             self.characters += len(one.item.text) if isinstance(one.item, Document) else 0
-        elif isinstance(one, End):
+        elif isinstance(one, ItemEnd):
             self.ends.append(one)
         else:
             self.unread.append(one)
@@ -46,7 +46,7 @@ class Portion:
 
 
 async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerator[Portion]:
-    """What is read, in portions: one is read while the one before is stored, and no more."""
+    """Yield what is read, in portions. While the caller stores one portion, the next is read."""
     stop = threading.Event()
     reads = source.read(wanted, stop.is_set)
 
@@ -69,7 +69,7 @@ async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerato
 
 
 async def _ended(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
-    """Wait a little for a thread that was told to stop, then have the source let go of what it holds."""
+    """Wait briefly for a thread that was told to stop, then release what the source holds."""
     await asyncio.wait({task}, timeout=_END_S)
     if not task.done():
         leave(task)
@@ -80,7 +80,9 @@ async def _ended(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
 
 
 async def in_thread(function: Callable[[Stopped], Returned]) -> Returned:
-    """Call what waits for files and servers; cancelled, it is told so and left."""
+    """Call a function that waits for files and servers, in a thread. On cancellation the function is told to stop and
+    is not waited for.
+    """
     stop = threading.Event()
     try:
         return await asyncio.shield(asyncio.create_task(asyncio.to_thread(function, stop.is_set)))

@@ -1,4 +1,4 @@
-"""The mirrors of a tenant: their schedules, their runs, and how these went."""
+"""The mirrors of a tenant: their schedules, their runs, and the results."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, whole
-from retrievers.ingest.jobs import Job, Jobs, Lease
+from retrievers.ingest.jobs import Job, JobQueue, Lease
 from retrievers.postgres.database import Database
 from retrievers.sync.forgotten import forget_source
 from retrievers.sync.mirror import Mirror
@@ -17,15 +17,15 @@ from retrievers.sync.mirror import Mirror
 MOST_LISTED = 200
 _SAID_EVERY_S = 30.0
 _HEARD_S = 120.0
-"""A schedule that no worker has had in its settings for so long is followed by none."""
+"""Time after which a schedule without a worker counts as not followed, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A mirror that is brought up to date again and again.
+    """A mirror that is updated at intervals.
 
     Attributes:
-        every_s: from the beginning of one run to that of the next.
+        every_s: interval between the starts of two runs, in seconds.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Followed:
 
     Attributes:
         source: without passwords.
-        name: of its schedule; None for one that is run by hand.
-        has_worker: whether a worker has said lately that its settings hold the schedule.
-        next_at: when its next run is due, where a worker will run it.
-        documents: how many its last whole run left.
-        last: its last run; None before the first, and when that is longer ago than jobs are kept.
+        name: name of its schedule; None if it is run by hand.
+        has_worker: a worker has recently reported the schedule in its settings.
+        next_at: time of the next run, if a worker will run it.
+        documents: number of documents after the last complete run.
+        last: its last run; None before the first run, and after the retention time of jobs.
     """
 
     id: str
@@ -58,17 +58,17 @@ class Followed:
 
 
 class Schedules:
-    """The mirrors in one database; any number of processes may share it."""
+    """The mirrors in one database. Several processes may share it."""
 
-    def __init__(self, database: Database, jobs: Jobs, own: Sequence[Schedule] = ()) -> None:
+    def __init__(self, database: Database, jobs: JobQueue, own: Sequence[Schedule] = ()) -> None:
         self._database, self._jobs, self._own = database, jobs, own
         self._said_at = -math.inf
 
     async def write_due(self) -> None:
-        """Write down the runs of this process's own schedules that are due: each once, however many look at once.
+        """Queue the due runs of this process's own schedules. Each is queued once, even if several processes do this.
 
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         if not self._own:
             return
@@ -84,16 +84,16 @@ class Schedules:
     async def _register(self, schedule: Schedule) -> None:
         mirror = schedule.mirror
         values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s, "heard_s": _HEARD_S}
-        # Each by itself: workers whose settings differ must not wait for each other in a circle.
+        # One transaction each, so that workers with different settings cannot deadlock.
         for statement in (_REGISTER, _TAKE_NAME):
             async with self._database.transaction(whole(mirror.tenant)) as connection:
                 await connection.execute(statement, values)
 
     async def begin(self, mirror: Mirror) -> Lease:
-        """A run of a mirror, for the caller to carry out; one that was written down or left behind is taken over.
+        """Start a run of a mirror for the caller to carry out. A queued or abandoned run is taken over.
 
         Raises:
-            Unavailable: it is under way already, or the database cannot be asked.
+            Unavailable: a run is in progress, or the database cannot be reached.
         """
         job, token = uuid.uuid4(), uuid.uuid4()
         values = {**_row(mirror), "job": job, "lease": token, "seconds": self._jobs.lease_s}
@@ -110,8 +110,8 @@ class Schedules:
         return Lease(mirror.tenant, job, token)
 
     async def listed(self, who: str | Viewer) -> list[Followed]:
-        """The tenant's mirrors by name and collection, at most 200, each with its last run; and this process's own
-        schedules before their first.
+        """Return the tenant's mirrors by name and collection, at most 200, each with its last run, and this process's
+        own schedules that have not run yet.
         """
         found, tenant = {one.id: one for one in await self._met(who)}, Viewer.of(who).tenant
         for one in self._own:
@@ -121,7 +121,7 @@ class Schedules:
             id = one.mirror.manifest.sync.hex
             new = Followed(id, one.name, source, collection, one.every_s, False, None, None, None)
             met = found.get(id, new)
-            if met.every_s is None:  # it was run by hand before
+            if met.every_s is None:  # it was only run by hand so far
                 met = replace(met, name=one.name, every_s=one.every_s)
             found[id] = met
         return [*found.values()]
@@ -136,13 +136,13 @@ class Schedules:
         return found
 
     async def run_now(self, who: str | Viewer, name: str) -> Followed:
-        """Have a worker that knows the source run a mirror now, and not only when it is due.
+        """Queue a run of a mirror now, for a worker that has the source in its settings.
 
         Args:
-            name: of its schedule, or its id.
+            name: name of its schedule, or its id.
         Raises:
-            NotFound: the tenant has no schedule of that name.
-            BadRequest: no worker has it in its settings: nobody would run it.
+            NotFound: the tenant has no schedule of this name.
+            BadRequest: no worker has it in its settings, so nobody would run it.
         """
         tenant = Viewer.of(who).tenant
         one = find(await self.listed(who), name)
@@ -156,13 +156,13 @@ class Schedules:
         return find(await self.listed(who), one.id)
 
     async def forget(self, who: str | Viewer, name: str) -> Followed:
-        """Follow a source no more; the documents stay. Returns what it was.
+        """Stop following a source. Its documents stay. Return its last state.
 
         Args:
-            name: of its schedule, its id, the source, or a collection that follows one alone.
+            name: name of its schedule, its id, the source, or a collection that follows a single source.
         Raises:
             NotFound: the tenant follows no such source.
-            BadRequest: the collection follows several.
+            BadRequest: the collection follows several sources.
         """
         viewer = Viewer.of(who)
         one = _find_one(await self._met(viewer), name)
@@ -172,7 +172,7 @@ class Schedules:
 
 
 def find(followed: Sequence[Followed], name: str) -> Followed:
-    """The mirror of that name or id.
+    """Return the mirror with this name or id.
 
     Raises:
         NotFound: there is none.
@@ -214,7 +214,7 @@ _REGISTER = """
     SET name = excluded.name, every_s = excluded.every_s, heard_at = now(), forgotten_at = NULL,
         due_at = least(coalesce(s.due_at, now()), now() + make_interval(secs => excluded.every_s))
 """
-# The settings say another source under this name now.
+# The settings now use this name for another source.
 _TAKE_NAME = """
     UPDATE signalbox.sync SET name = NULL, every_s = NULL, due_at = NULL
     WHERE tenant = %(tenant)s AND name = %(name)s AND id <> %(sync)s

@@ -1,4 +1,4 @@
-"""What a source of documents is to the run that mirrors it."""
+"""The interface of a source of documents, as used by the run that mirrors it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,21 +6,21 @@ from typing import Protocol
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.schema import Schema
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sandbox import Stopped
 
 MOST_ITEMS = 1_000_000
-"""Of one source: their names and versions are in memory at once."""
+"""Maximum number of items of a source: their names and versions are in memory at once."""
 MOST_KEY_CHARACTERS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """A file, object, page or row.
 
     Attributes:
-        key: names it within its source, from run to run.
-        version: changes whenever its content does; None where nothing tells but reading it.
+        key: its name within the source, the same in every run.
+        version: changes whenever its content does; None if only reading it can tell.
     """
 
     key: str
@@ -29,35 +29,35 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a source has now.
+    """The current items of a source.
 
     Attributes:
-        unlisted: beginnings of keys below which it could not be looked: what was stored from there stays.
-        failed: what could not be listed, and why.
-        schema: declared by the source itself.
+        unlisted: prefixes of keys that could not be listed: documents stored from there stay.
+        failed: entries that could not be listed, with the reason.
+        schema: schema declared by the source itself.
     """
 
-    items: Sequence[Item]
+    items: Sequence[SourceItem]
     unlisted: Sequence[str] = ()
-    failed: Sequence[Rejected] = ()
+    failed: Sequence[RejectedItem] = ()
     schema: Schema = field(default_factory=Schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One document of an item, or what is wrong with it."""
+class ItemDocument:
+    """One document of an item, or the reason why it is invalid."""
 
     key: str
-    item: Document | Rejected
+    item: Document | RejectedItem
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """All documents of an item have been found.
+class ItemEnd:
+    """Marks that all documents of an item have been found.
 
     Attributes:
-        digest: of its content; None where the version can be trusted.
-        is_same: its digest is the known one, so it was not read into documents.
+        digest: digest of its content; None if the version suffices.
+        is_same: the digest has not changed, so the item was not read into documents.
     """
 
     key: str
@@ -67,24 +67,28 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """An item that could not be read now: what was stored from it stays, and the next run tries again."""
+    """An item that could not be read now. Its stored documents stay, and the next run tries again."""
 
     key: str
     reason: str
 
 
-Read = Found | End | Unread
+Read = ItemDocument | ItemEnd | Unread
 
 
-def reads_of(key: str, items: Iterable[tuple[int, Document | Rejected]], digest: bytes | None = None) -> Iterator[Read]:
-    """What the documents of a file make of an item; of a file that was not read to its end nothing is gone."""
+def reads_of(
+    key: str, items: Iterable[tuple[int, Document | RejectedItem]], digest: bytes | None = None
+) -> Iterator[Read]:
+    """Convert the documents of a file. A file that was not read to its end yields `Unread`, so none of its documents is
+    deleted.
+    """
     unread: str | None = None
     for _, item in items:
-        if isinstance(item, Rejected) and item.cut:
+        if isinstance(item, RejectedItem) and item.cut:
             unread = item.reason
         else:
-            yield Found(key, item)
-    yield End(key, digest) if unread is None else Unread(key, unread)
+            yield ItemDocument(key, item)
+    yield ItemEnd(key, digest) if unread is None else Unread(key, unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Wanted:
     """An item to read.
 
     Attributes:
-        digest: as it was read last; None where it must be read into documents in any case.
+        digest: its digest when it was last read; None if it must be read into documents in any case.
     """
 
     key: str
@@ -100,31 +104,33 @@ class Wanted:
 
 
 class Source(Protocol):
-    """Both methods wait for files and servers: they are called in threads, one at a time."""
+    """A source of documents. Both methods block on files and servers, so they are called in threads, one at a time."""
 
     @property
     def shown(self) -> str:
-        """Names the source for good, the same from any folder, and without passwords."""
+        """A permanent name of the source, the same from any working directory, without passwords."""
 
     def listing(self, stopped: Stopped) -> Listing:
-        """What there is now.
+        """Return the current items.
 
         Raises:
-            BadRequest: there is no such source.
-            Unavailable: it cannot be listed now, or `stopped` said so.
+            BadRequest: the source does not exist.
+            Unavailable: it cannot be listed now, or `stopped` returned True.
         """
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
-        """The documents of items, each item's together and in the order asked for, and its end.
+        """Yield the documents of each item, in the order of `wanted`, followed by the item's end.
 
         Raises:
-            Unavailable: the source as a whole cannot be read now, or `stopped` said so.
+            Unavailable: the source as a whole cannot be read now, or `stopped` returned True.
         """
 
 
 def check_running(stopped: Stopped) -> None:
-    """Raises:
-    Unavailable: nobody waits any more.
+    """Check that the caller still waits.
+
+    Raises:
+        Unavailable: it does not.
     """
     if stopped():
         raise Unavailable("the source", "nobody waits for it any more")

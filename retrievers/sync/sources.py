@@ -1,4 +1,4 @@
-"""From what somebody writes to the source it means."""
+"""Open the source that a text names."""
 
 import re
 from pathlib import Path
@@ -12,25 +12,26 @@ from retrievers.sync.folder import Folder
 from retrievers.sync.git import Checkout
 from retrievers.sync.pages import Pages
 from retrievers.sync.source import Source
-from retrievers.sync.table import Table
+from retrievers.sync.table import DatabaseTable
 
 FORMS = (
     "a folder or file, git:CHECKOUT or git:CHECKOUT@BRANCH, s3://BUCKET/PREFIX, the http or https address of a sitemap "
     "or a list of addresses, or that of a database (postgresql://..., others by SQLAlchemy) with --table or --query"
 )
-# With a slash left out, too: a mistyped address is not taken for a path, which would be shown with its password.
+# Also matches with one slash missing: a mistyped address must not be taken for a path, which would be shown with its
+# password.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(?=:/)")
 
 
 def open_source(
     text: str, *, table: str | None = None, query: str | None = None, updated_at: str | None = None
 ) -> Source:
-    """The source of that form; nothing is looked at yet.
+    """Open a source without accessing it.
 
     Args:
-        table, query, updated_at: of a database, see `retrievers.sync.table.Table`.
+        table, query, updated_at: for a database, see `retrievers.sync.table.DatabaseTable`.
     Raises:
-        BadRequest: it is of no form that is known, or the options do not fit it.
+        BadRequest: the text has no known form, or the options do not fit it.
     """
     if not text.strip() or "\0" in text:
         raise BadRequest(f"no source is given; say {FORMS}", where="source")
@@ -41,7 +42,7 @@ def open_source(
     found = _SCHEME.match(text)
     scheme = found[0].lower() if found else ""
     if scheme and scheme not in ("s3", "http", "https"):
-        return Table(text, named(text), table or "", query or "", updated_at or "")
+        return DatabaseTable(text, named(text), table or "", query or "", updated_at or "")
     if table or query or updated_at:
         raise _no_database()
     if scheme == "s3":

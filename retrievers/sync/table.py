@@ -1,7 +1,7 @@
-"""A table or a query of another database as a source: a document per row, as a row of a CSV file is one.
+"""A table or query of another database as a source: one document per row, as for a CSV file.
 
-The column `id` names the row; `text`, `title`, `url`, `metadata`, `readers` and the other keys of a record mean what
-they mean there, and all others are metadata. Other names are given by a query (`SELECT article_id AS id, ...`).
+The column `id` identifies the row. `text`, `title`, `url`, `metadata`, `readers` and the other keys of a record have
+their meaning there, all other columns are metadata. A query can rename columns (`SELECT article_id AS id, ...`).
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from retrievers.ingest.clean import one_line
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import Stopped
 from retrievers.sync.databases import Rows, opened
-from retrievers.sync.source import MOST_ITEMS, End, Found, Item, Listing, Read, Wanted, check_running
+from retrievers.sync.source import MOST_ITEMS, ItemDocument, ItemEnd, Listing, Read, SourceItem, Wanted, check_running
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 _LONGEST_SHOWN = 200
@@ -28,15 +28,16 @@ _LOOK_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of a database of somebody else's, which is only read.
+class DatabaseTable:
+    """Rows of a foreign database, which is only read.
 
     Attributes:
-        url: of the database; it may hold a password.
-        named: the address without one.
-        table: with its schema, or "".
-        query: a SELECT, in place of a table.
-        updated_at: column that changes with every change of a row: then only changed rows are read whole.
+        url: address of the database; may contain a password.
+        named: the address without the password.
+        table: table name with its schema, or "".
+        query: a SELECT in place of a table, or "".
+        updated_at: a column that changes with every change of a row, so that only changed rows are read completely; or
+            "".
     """
 
     url: str
@@ -75,10 +76,10 @@ class Table:
                 if len(items) >= MOST_ITEMS:
                     raise BadRequest(f"it has more than {MOST_ITEMS:,} rows: sync them in parts", where="source")
                 items[key] = self._version(row)
-        return Listing([Item(key, version) for key, version in items.items()])
+        return Listing([SourceItem(key, version) for key, version in items.items()])
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
-        """See `Source.read`; all rows are gone through once more, and a row that is there no more is left out."""
+        """See `Source.read`. Scans all rows again; rows that no longer exist are left out."""
         if not wanted:
             return
         keys = {one.key for one in wanted}
@@ -86,8 +87,8 @@ class Table:
             for row in _looking(rows, stopped):
                 if (key := _key(row)) in keys:
                     record = {name: value for name, value in row.items() if value is not None}
-                    yield Found(key, read_record({**record, "id": key}, f"{self.named} {key}"))
-                    yield End(key)
+                    yield ItemDocument(key, read_record({**record, "id": key}, f"{self.named} {key}"))
+                    yield ItemEnd(key)
 
     def _version(self, row: dict[str, Any]) -> str:
         if self.updated_at:
@@ -97,7 +98,7 @@ class Table:
     @contextmanager
     def _rows(self, columns: str) -> Iterator[Iterator[dict[str, Any]]]:
         source = f"({self.query}) AS source_rows" if self.query else self.table
-        # Of names that were checked, or of the query that the operator wrote: no value comes from anybody else.
+        # Built from checked names, or from the query that the operator wrote. No value comes from anybody else.
         with opened(self.url, self.named, f"SELECT {columns} FROM {source}") as rows:  # noqa: S608
             yield _plain(rows)
 
@@ -126,7 +127,7 @@ def _plain(rows: Rows) -> Iterator[dict[str, Any]]:
 
 
 def _value(value: Any) -> Any:
-    """A value of a column as the JSON value that it stands for; what is none, such as bytes, is left out."""
+    """Convert a column's value to JSON. None for a value without a JSON form, such as bytes."""
     match value:
         case bool() | int() | float() | str() | None:
             return value

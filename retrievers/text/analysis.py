@@ -1,9 +1,9 @@
-"""From text to the terms that full-text search stores and looks up.
+"""Turn text into the terms that full-text search stores and looks up.
 
-One analyser serves documents and questions. Latin script: words, folded (case, width, accents) and
-stemmed. Chinese: words in search mode, with character pairs as a net for what the dictionary does not
-know. Identifiers keep their whole form beside their parts, written the same however they were typed:
-`PEP 703`, `PEP-703` and `pep703` all hold the term "pep-703", `CVE-2024-5565` holds "cve-2024-5565".
+Documents and questions use the same analyser. Latin script: words, folded (case, width, accents) and stemmed. Chinese:
+words in search mode, and character pairs for words that the dictionary does not know. Identifiers keep their whole form
+beside their parts, spelled uniformly: `PEP 703`, `PEP-703` and `pep703` all yield the term "pep-703", `CVE-2024-5565`
+yields "cve-2024-5565".
 """
 
 import itertools
@@ -20,7 +20,7 @@ from retrievers.text.languages import STOP_WORDS
 from retrievers.text.marks import marks_alone
 
 VERSION = 2
-"""Raised when the terms of the same text change: a collection remembers what it was analysed with."""
+"""Increased when the same text yields other terms. A collection stores the version it was analysed with."""
 
 _SNOWBALL = {
     "en": "english", "de": "german", "fr": "french", "es": "spanish",
@@ -28,7 +28,7 @@ _SNOWBALL = {
 }  # fmt: skip
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _KANA_HANGUL = "\u3040-\u30ff\uac00-\ud7af"
-# A run of Han, a run of kana or hangul, or a word with whatever joins identifiers.
+# A run of Han, a run of kana or hangul, or a word including the characters that join identifiers.
 _TOKEN = re.compile(
     rf"(?P<han>[{_HAN}]+)|(?P<other>[{_KANA_HANGUL}]+)"
     rf"|(?P<word>[^\W{_HAN}{_KANA_HANGUL}]+(?:[-./:+#'’@&][^\W{_HAN}{_KANA_HANGUL}]+)*)"
@@ -44,9 +44,9 @@ CHINESE_STOP_WORDS = frozenset(
 )
 _MOST_CHARACTERS = 64
 _SHOUTED_WORDS = 3
-# Normalising takes quadratic time on long runs of combining marks. No word is made of these characters.
+# Normalising long runs of combining marks takes quadratic time. No word contains these characters.
 _MANY_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
-# One character can stand for eighteen (U+FDFA): a text of nothing else is not read to its end.
+# NFKC can expand one character to eighteen (U+FDFA), so a text of nothing else is cut off.
 _MOST_GROWTH, _MOST_MORE = 2, 256
 
 
@@ -54,8 +54,8 @@ class Term(NamedTuple):
     """A term at a word position.
 
     Attributes:
-        extra: derived beside the plain word (a whole identifier, a character pair); it can be found,
-            but does not count towards the length of the text.
+        extra: True for a derived term (a whole identifier, a character pair). It can be searched for, but does not
+            count towards the length of the text.
     """
 
     text: str
@@ -64,13 +64,13 @@ class Term(NamedTuple):
 
 
 def analyse(text: str, language: str) -> list[Term]:
-    """The terms of a text, in order.
+    """Return the terms of a text, in order.
 
     Args:
-        language: ISO 639-1 code; it chooses the stemmer and the words left out. Latin words in a text
-            of another script are taken as English.
+        language: ISO 639-1 code; selects the stemmer and the stop words. Latin words in a text of another script are
+            analysed as English.
     Returns:
-        Terms with word positions from 0; a word left out keeps its position, so phrases stay exact.
+        Terms with word positions from 0. A stop word keeps its position, so phrases stay exact.
     """
     return list(_terms(text, language if language in _SNOWBALL else "en"))
 
@@ -82,7 +82,7 @@ def _terms(text: str, language: str) -> Iterator[Term]:
         normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", marks_alone(text)))[:most]
     shouting = _is_shouting(normal)
     position = 0
-    name: tuple[str, int, int] | None = None  # the word before, its position and its end
+    name: tuple[str, int, int] | None = None  # the previous word, its position and its end
     for found in _TOKEN.finditer(normal):
         if found["han"]:
             yield from _chinese(found["han"], position)
@@ -95,10 +95,10 @@ def _terms(text: str, language: str) -> Iterator[Term]:
             name = None
             continue
         word = found["word"]
-        # Few distinct words make up most of a text, so their analysis is remembered.
+        # A few distinct words make up most of a text, so their analysis is cached.
         analysed = (_word if len(word) <= _MOST_CHARACTERS else _word.__wrapped__)(word, language, shouting)
         if analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
-            # "PEP 703" as one identifier, at the position of its name.
+            # Adds "PEP 703" as one identifier at the position of its name.
             yield Term(f"{name[0]}-{analysed.number}"[:_MOST_CHARACTERS], name[1], True)
         for term in analysed.terms:
             yield Term(term.text, position + term.position, term.extra)
@@ -108,13 +108,13 @@ def _terms(text: str, language: str) -> Iterator[Term]:
 
 
 class _Word(NamedTuple):
-    """One word of Latin script, analysed.
+    """The analysis of one word of Latin script.
 
     Attributes:
-        terms: with positions from 0 within the word.
-        positions: how many the word takes; 0 for a mark that is no word.
-        name: its folded form when a number behind it makes an identifier, else "".
-        number: itself when it is a number alone, else "".
+        terms: its terms, with positions from 0 within the word.
+        positions: number of positions that the word takes; 0 for punctuation.
+        name: its folded form if a number after it would make an identifier, else "".
+        number: the word itself if it is a number, else "".
     """
 
     terms: tuple[Term, ...]
@@ -130,7 +130,7 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
     stop = _STOP_WORDS[language]
     terms = []
     for position, part in enumerate(parts):
-        # "IT" and "US" are names, "it" and "us" are not.
+        # "IT" and "US" are names, "it" and "us" are stop words.
         named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
         folded = fold(part)
         if named or folded not in stop:
@@ -142,7 +142,10 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
 
 
 def _is_shouting(text: str) -> bool:
-    """Whether capitals say nothing: a whole sentence in them, not a name or two, nor names in Chinese."""
+    """Return whether the text is all capitals, so that capitals do not mark names.
+
+    False for fewer than three words, and for text with Chinese, Japanese or Korean characters.
+    """
     if not text.isupper() or _EAST_ASIAN.search(text):
         return False
     words = _LETTERS.finditer(text)
@@ -150,7 +153,7 @@ def _is_shouting(text: str) -> bool:
 
 
 def _wholes(word: str, parts: list[str]) -> Iterator[str]:
-    """The whole forms of an identifier, and the pieces of one written in camel case."""
+    """Yield the whole forms of an identifier, and the pieces of a name in camel case."""
     if not parts:
         return
     if len(parts) > 1:
@@ -167,7 +170,7 @@ def _wholes(word: str, parts: list[str]) -> Iterator[str]:
 
 
 def _chinese(run: str, position: int) -> Iterator[Term]:
-    """Words in search mode at the position of their first character, and character pairs."""
+    """Yield words in search mode at the position of their first character, and character pairs."""
     seen = set()
     for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
         if word not in CHINESE_STOP_WORDS:
@@ -190,7 +193,7 @@ _LIGATURES = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l
 
 @lru_cache(maxsize=1 << 16)
 def fold(word: str) -> str:
-    """The word without case and accents; width is folded by NFKC before."""
+    """Return the word without case and accents. The input is already NFKC, which unifies width."""
     if word.isascii():
         return word.lower()
     decomposed = unicodedata.normalize("NFD", word.casefold())
@@ -198,13 +201,13 @@ def fold(word: str) -> str:
     return "".join(_LIGATURES.get(c, c) for c in plain)
 
 
-# Compared with folded words, so "für" and "été" are written "fur" and "ete" here.
+# Stop words are compared with folded words: "für" and "été" become "fur" and "ete".
 _STOP_WORDS = {language: frozenset(map(fold, words)) for language, words in STOP_WORDS.items()}
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str, language: str) -> str:
-    """The Snowball stem of a folded word; words with digits stay as they are."""
+    """Return the Snowball stem of a folded word. Words with digits are unchanged."""
     if not word.isalpha():
         return word
     return str(_stemmer(language).stemWord(word))
@@ -212,5 +215,5 @@ def stem(word: str, language: str) -> str:
 
 @cache
 def _stemmer(language: str) -> "Stemmer.Stemmer":
-    # Our own cache above is shared and bounded; the stemmer's would grow beside it.
+    # The cache of `stem` is shared and bounded; the stemmer's own would grow beside it.
     return Stemmer.Stemmer(_SNOWBALL[language], 0)

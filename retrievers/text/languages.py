@@ -1,7 +1,7 @@
-"""Which language a text is in, from its script and its function words.
+"""Detect the language of a text from its script and its function words.
 
-Only languages with a Snowball stemmer and a distinct set of function words are told apart; everything
-else in Latin script is analysed as English, which costs no more than a missed stem.
+Only languages with a Snowball stemmer and a distinct set of function words are distinguished. Any other text in Latin
+script is analysed as English, which costs no more than a missed stem.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Collection as AnyCollection
 
 DEFAULT = "en"
 
-# The commonest function words: enough to tell languages apart, and what full text leaves out.
+# The most common function words: they identify a language, and full-text search leaves them out.
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -60,15 +60,15 @@ _CHINESE = re.compile("[的了是在吗呢吧哪谁么何几有和与怎请]|多
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HANGUL = re.compile(r"[\uac00-\ud7af]")
 _SAMPLE_CHARACTERS = 4000
-# A question holds few function words: one is no evidence against what the collection is written in.
+# A question has few function words, and a single one does not outweigh the languages of the collection.
 _SURE_VOTES = 2
 
 
 def detect(text: str, among: AnyCollection[str] | None = None) -> str:
-    """ISO 639-1 code of a text's main language.
+    """Return the ISO 639-1 code of a text's main language.
 
     Args:
-        among: the languages it may be in (those of a collection, for a question); None for any.
+        among: possible languages (for a question, those of the collection); None for any.
     """
     sample = unicodedata.normalize("NFC", text[:_SAMPLE_CHARACTERS])
     letters = len(_WORD.findall(sample))
@@ -78,13 +78,13 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
     for word in _WORD.findall(sample.lower()):
         for language in _VOTERS.get(word, ()):
             votes[language] += 1
-    # A sentence of another language may quote a few characters: then its function words outnumber them.
+    # A sentence of another language may quote a few characters, but its function words then outnumber them.
     quoted = max(votes.values(), default=0) >= _SURE_VOTES and han + kana + hangul < 2 * letters
     if kana and kana * 4 >= han and kana + han > letters and not quoted:
         return "ja"
     if hangul * 2 > letters and not quoted:
         return "ko"
-    # Chinese mixes in Latin names; its own function words say that the sentence is Chinese.
+    # Chinese text mixes in Latin names, but Chinese function words show that the sentence is Chinese.
     if han and han >= letters / 2 and (not quoted or _CHINESE.search(sample)):
         return "zh"
     allowed = [language for language in STOP_WORDS if not among or language in among]

@@ -1,4 +1,4 @@
-"""Unicode's normal forms in linear time: sorting a long run of combining marks takes quadratic time.
+"""Unicode normal forms in linear time: long runs of combining marks, which take quadratic time to sort, are cut.
 
 Source:
     UAX #15 section 13 (runs of marks).
@@ -8,24 +8,24 @@ import re
 import unicodedata
 
 MOST_MARKS = 10
-"""Combining marks on one letter. Tibetan stacks 8."""
+"""Maximum number of consecutive combining marks. Tibetan stacks 8."""
 
 # Marks are among the characters that \w does not match.
 _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")
 
 
 def few_marks(text: str) -> str:
-    """Text with at most `MOST_MARKS` marks on end."""
+    """Return the text with at most `MOST_MARKS` consecutive marks."""
     return text if text.isascii() else _RUN.sub(_bounded, text)
 
 
 def marks_alone(text: str) -> str:
-    """Text with the two characters as marks that are letters, and that NFKC makes marks of."""
+    """Replace the two half-width Japanese voicing letters by the combining marks that NFKC turns them into."""
     return text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a")
 
 
 def nfkc(text: str) -> str:
-    """Text in NFKC, with few marks on end."""
+    """Return the text in NFKC, with at most `MOST_MARKS` consecutive marks."""
     return unicodedata.normalize("NFKC", few_marks(marks_alone(text)))
 
 
@@ -33,7 +33,8 @@ def _bounded(found: re.Match[str]) -> str:
     kept: list[str] = []
     marks = 0
     for character in found[0]:
-        # Normalising sorts whatever has a class, also spacing marks, such as the stems of musical notes.
+        # Normalisation sorts every character with a combining class, also spacing marks such as the stems of musical
+        # notes.
         is_mark = unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me")
         marks = marks + 1 if is_mark else 0
         if marks <= MOST_MARKS:

@@ -1,4 +1,4 @@
-"""A question as BM25 sees it: its terms, what each is worth, and the phrases it quotes."""
+"""The question side of BM25: the question's terms, their weights, and the phrases it quotes."""
 
 import re
 from collections.abc import Mapping
@@ -7,19 +7,21 @@ from retrievers.text import weights
 from retrievers.text.analysis import analyse
 
 MOST_TERMS = 64
-# Whole identifiers and character pairs repeat what their parts say already.
+# Whole identifiers and character pairs repeat terms that are already counted.
 _EXTRA = 0.5
-# A gloss is one of the senses of a word, the right one or not.
+# A gloss is one sense of a word, and may be the wrong one.
 _GLOSS = 0.5
 
 _QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》')
 
 Phrase = list[tuple[int, str]]
-"""Words that follow each other: (position, term), positions ascending from any."""
+"""Words of a phrase as (position, term). Positions ascend from any start."""
 
 
 def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float]:
-    """The question's terms with their shares: 1 each time it is said; derived and glossed ones less, and once."""
+    """Return the question's terms with their weights: 1 per occurrence; derived and glossed terms get a fixed lower
+    weight.
+    """
     shares: dict[str, float] = {}
     for term in analyse(text, language):
         if not term.extra:
@@ -32,24 +34,24 @@ def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float
 
 
 def weigh(shares: Mapping[str, float], passages: Mapping[str, int], chunks: int) -> dict[str, float]:
-    """The question side of BM25: share times idf of the rarest terms that occur at all, the rarest first.
+    """Return weight times idf of the question's terms that occur in passages: the rarest terms, rarest first.
 
     Args:
-        passages: in how many of the `chunks` passages each term occurs.
+        passages: number of the `chunks` passages that contain each term.
     """
     present = sorted((term for term in shares if passages.get(term)), key=lambda term: (passages[term], term))
     return {term: shares[term] * weights.idf(passages[term], chunks) for term in present[:MOST_TERMS]}
 
 
 def quoted_phrases(text: str, language: str) -> list[Phrase]:
-    """What stands in quotation marks and must occur as it is; phrases without a word are left out."""
+    """Return the phrases in quotation marks. Phrases without a word are left out."""
     quoted = (next(group for group in found.groups() if group) for found in _QUOTED.finditer(text))
     phrases = (_phrase(part, language) for part in quoted)
     return [phrase for phrase in phrases if phrase]
 
 
 def _phrase(text: str, language: str) -> Phrase:
-    """Of several terms at one position (Chinese search mode) the longest counts."""
+    """Analyse a phrase. Keeps the longest of several terms at one position (Chinese search mode)."""
     longest: dict[int, str] = {}
     for term in analyse(text, language):
         if not term.extra and len(term.text) > len(longest.get(term.position, "")):

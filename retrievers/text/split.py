@@ -1,8 +1,8 @@
-"""Splitting a document into passages along its headings, paragraphs and sentences.
+"""Split a document into passages along its headings, paragraphs and sentences.
 
-Sections (Markdown and reStructuredText headings) are packed together while they fit; a section that is
-too long is cut by semantic-text-splitter at the best boundary below it: paragraph, sentence (also at
-Chinese punctuation), word. Every passage knows its place in the text, so a citation can point to it.
+Adjacent sections (Markdown and reStructuredText headings) are packed into one passage while they fit. A section that is
+too long is cut by semantic-text-splitter at the best boundary: paragraph, sentence (also at Chinese punctuation), word.
+Every passage has its position in the text, so that a citation can point to it.
 """
 
 import re
@@ -13,23 +13,23 @@ from semantic_text_splitter import TextSplitter
 
 VERSION = 1
 CAPACITY = 1800
-"""Longest passage, in characters of Latin script; about 400 tokens. A Chinese character counts as 2.5."""
+"""Maximum length of a passage, in characters of Latin script; about 400 tokens. A Chinese character counts as 2.5."""
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]")
 _CJK_WIDTH = 2.5
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})(.*)", re.DOTALL)
 _MARKDOWN_HEADING = re.compile(r"\s{0,3}(#{1,6})\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.])\1{2,}\s*$")
-# Splitting off less than this much of a passage is worse than letting it run over.
+# A passage may exceed the capacity by this factor: splitting off a short remainder would be worse.
 _SLACK = 1.15
-# The splitter takes quadratic time on a text without sentences, so it gets at most this many passages' worth.
+# The splitter takes quadratic time on a text without sentences, so it gets at most this many passages' worth of text.
 _MOST_AT_ONCE = 10
 _BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A passage: characters [start, end) of the document, under the section `heading`."""
+    """A passage: characters [start, end) of the document, in the section `heading`."""
 
     start: int
     end: int
@@ -48,9 +48,9 @@ def split(text: str, capacity: int = CAPACITY) -> list[Span]:
 
     Args:
         text: cleaned text; not empty.
-        capacity: longest passage, in Latin characters; exceeded by at most 15 %.
+        capacity: maximum length of a passage, in Latin characters; exceeded by at most 15 %.
     Returns:
-        Passages in order, not overlapping; together they hold every character but white space.
+        Passages in order, without overlap. Together they contain all characters except white space.
     """
     if _size(text) <= capacity * _SLACK:
         return [span for span in (_trimmed(text, 0, len(text), ""),) if span]
@@ -69,12 +69,12 @@ def split(text: str, capacity: int = CAPACITY) -> list[Span]:
 
 
 def _size(text: str) -> float:
-    """Length in Latin characters."""
+    """Return the length of a text in Latin characters."""
     return len(text) + (_CJK_WIDTH - 1) * len(_CJK.findall(text))
 
 
 def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
-    """The passages of some adjacent sections: one if they fit, else even pieces of the only one."""
+    """Cut adjacent sections into passages: one if they fit together, else pieces of even length."""
     start, end = group[0].start, group[-1].end
     heading = " > ".join(_common([section.path for section in group]))
     spans = (_trimmed(text, *piece, heading) for piece in _pieces(text, start, end, capacity))
@@ -82,7 +82,7 @@ def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
 
 
 def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[int, int]]:
-    """[start, end) cut into even pieces that hold at most `capacity`."""
+    """Cut [start, end) into pieces of even length that hold at most `capacity`."""
     size, length = _size(text[start:end]), end - start
     if size <= capacity * _SLACK or length == 1:
         yield start, end
@@ -97,12 +97,12 @@ def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[in
         return
     pieces = -(-length // most)
     for offset, piece in TextSplitter((int(length / pieces), most), trim=False).chunk_indices(text[start:end]):
-        # Where scripts are mixed, a piece may hold more wide characters than the others.
+        # In mixed scripts, a piece may contain more wide characters than the others.
         yield from _pieces(text, start + offset, start + offset + len(piece), capacity)
 
 
 def _boundary(text: str, start: int, stop: int, end: int) -> int:
-    """The best place to cut in the second half of [start, stop); `stop` if there is none or it is the end."""
+    """Return the best place to cut in the second half of [start, stop). `stop` if there is none or it is the end."""
     if stop < end:
         for boundary in _BOUNDARIES:
             found = text.rfind(boundary, (start + stop) // 2, stop)
@@ -128,7 +128,7 @@ def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _sections(text: str) -> Iterator[_Section]:
-    """The text cut at its headings; each section starts with its heading's line."""
+    """Cut the text at its headings. Each section starts with the line of its heading."""
     start = 0
     path: list[tuple[int, str]] = []
     for at, level, title in _headings(text):
@@ -141,7 +141,7 @@ def _sections(text: str) -> Iterator[_Section]:
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """(offset, level from 1, title) of each heading; lines inside code fences are none."""
+    """Yield (offset, level from 1, title) of each heading, ignoring lines inside code fences."""
     at = 0
     before, before_at = "", 0
     fence = ""
@@ -168,7 +168,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _markdown_title(rest: str) -> str:
-    """The heading's text without the number signs that may close it: "Lists ##", but not "C#"."""
+    """Return the text of a heading without the number signs that may close it: "Lists ##", but not "C#"."""
     title = rest.strip()
     bare = title.rstrip("#")
     return bare.rstrip() if not bare or bare[-1].isspace() else title

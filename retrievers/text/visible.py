@@ -1,8 +1,8 @@
-"""Text for prompts: without characters that nobody sees, and without a tokenizer's control tokens.
+"""Clean text for prompts: remove invisible characters and break a tokenizer's control tokens.
 
-A model reads code points, a person reads glyphs. A character without a glyph can carry an order, or bytes, past the
-person, so a prompt keeps one only where it changes the glyphs beside it: a joiner in a script that joins or stacks its
-letters, the selector of a Mongolian letter's form, the parts of an emoji.
+A model reads code points, a person reads glyphs. A character without a glyph can carry an instruction, or bytes, past
+the person. A prompt keeps such a character only if it changes the adjacent glyphs: a joiner in a script that joins or
+stacks letters, the form selector of a Mongolian letter, the parts of an emoji.
 
 Source:
     UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences).
@@ -16,12 +16,12 @@ from typing import Any
 
 from retrievers.text.marks import few_marks
 
-# Controls, spaces of other widths, separators of lines. The ideographic space (U+3000) is seen as such and stays.
+# Controls, spaces of other widths, line separators. The ideographic space (U+3000) is visible as such and kept.
 _BLANK = "\x00-\x08\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u2800"
-# Surrogates, private use, noncharacters and planes that hold nothing have no glyph that a reader can know.
+# Surrogates, private use, noncharacters and unassigned planes have no glyph that a reader could know.
 _UNKNOWN = "\ud800-\uf8ff\ufdd0-\ufdef\ufffe\uffff"
 _UNKNOWN_BEYOND = "\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U000dffff\U000e1000-\U0010ffff"
-# All that has no glyph, without those of _FORMING.
+# All other characters without a glyph, except those in _FORMING.
 _HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc"
@@ -30,12 +30,11 @@ _HIDDEN_BEYOND = (
     "\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0060"
     "\U000e007b-\U000e007e\U000e0080-\U000e0fff"
 )
-# Selectors of Mongolian forms, joiners, selectors of text or emoji, and the tags of flags: what the characters beside
-# them may need.
+# Mongolian form selectors, joiners, text and emoji selectors, and flag tags: adjacent characters may need them.
 _FORMING = "\u180b-\u180f\u200c\u200d\ufe0e\ufe0f"
 _FORMING_BEYOND = "\U000e0061-\U000e007a\U000e007f"
 
-# A class with many ranges beyond U+FFFF is slow, and most texts hold nothing of them.
+# A character class with many ranges beyond U+FFFF is slow, and few texts contain such characters.
 _SUSPECT = re.compile(f"[{_BLANK}{_UNKNOWN}{_HIDDEN}{_FORMING}\U00010000-\U0010ffff]")
 _BLANK_CHARACTER = re.compile(f"[{_BLANK}]")
 _UNKNOWN_RUN = re.compile(f"[{_UNKNOWN}{_UNKNOWN_BEYOND}]+")
@@ -53,7 +52,7 @@ _MONGOLIAN_LETTER = re.compile("[\u1820-\u1878\u1880-\u18aa]")
 _MONGOLIAN_SELECTOR = re.compile("[\u180b-\u180d\u180f]")
 _VOWEL_SEPARATOR = "\u180e"
 _VIRAMA = 9
-"""Canonical combining class of the signs that stack consonants; a joiner beside one says how."""
+"""Canonical combining class of signs that stack consonants. A joiner beside such a sign selects the form."""
 _KHMER_SHIFTERS = "\u17c9\u17ca"
 
 _EMOJI = re.compile(
@@ -65,10 +64,10 @@ _BLACK_FLAG = "\U0001f3f4"
 _FLAG_TAGS = re.compile(
     "|".join("".join(chr(0xE0000 + ord(c)) for c in region) + "\U000e007f" for region in ("gbeng", "gbsct", "gbwls"))
 )
-"""Of England, Scotland and Wales: the regions whose flags are emoji."""
+"""Tags of England, Scotland and Wales: the regions whose flags are emoji."""
 
 _BRACKET = re.compile(r"[<＜\[\]［](?=([^\s<>＜＞\[\]［］]{1,66})[>＞\[\]］])")
-# What chat templates and tokenizers of common models put between < and >, and between [ and ].
+# Words that chat templates and tokenizers of common models write between < and >, and between [ and ].
 _ANGLE_TOKEN = re.compile(
     r"""
     [|｜].+ | .+[|｜]
@@ -85,7 +84,7 @@ _ANGLE_TOKEN = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# In small letters most of these are words of any manual: [args].
+# In lower case most of these are ordinary words of manuals: [args].
 _SQUARE_TOKEN = re.compile(
     r"""
     (?i: /?(?:INST | TOOL_CALLS | TOOL_RESULTS | TOOL_CONTENT | AVAILABLE_TOOLS | SYSTEM_PROMPT | MODEL_SETTINGS))
@@ -98,9 +97,10 @@ _SQUARE_TOKEN = re.compile(
 
 
 def prompt_text(text: str) -> str:
-    """Text as a prompt holds it: what is seen of it, in NFC, every control token broken by a space, "< |im_start|>".
+    """Return text for a prompt: only visible characters, in NFC, every control token broken by a space ("<
+    |im_start|>").
 
-    A letter keeps few marks, see `few_marks`. The text has no more lines than before.
+    Consecutive marks are limited, see `few_marks`. The number of lines does not increase.
     """
     text = visible_text(text)
     if not text.isascii():
@@ -111,7 +111,7 @@ def prompt_text(text: str) -> str:
 
 
 def prompt_value(value: Any) -> Any:
-    """A JSON value whose strings, keys included, are as `prompt_text` has them."""
+    """Apply `prompt_text` to all strings of a JSON value, including keys."""
     if isinstance(value, str):
         return prompt_text(value)
     if isinstance(value, Mapping):
@@ -120,13 +120,13 @@ def prompt_value(value: Any) -> Any:
 
 
 def visible_text(text: str, mark: str = "") -> str:
-    """Text without characters that nobody sees, but for one joiner between letters that need it and parts of emoji.
+    """Remove invisible characters, except one joiner between letters that need it and parts of emoji.
 
-    Controls, unusual spaces and separators of lines become a space, carriage returns a line feed. A run of surrogates,
-    private use and noncharacters becomes U+FFFD.
+    Controls, unusual spaces and line separators become a space, a carriage return a line feed. A run of surrogates,
+    private use characters and noncharacters becomes U+FFFD.
 
     Args:
-        mark: stands for every run of hidden characters that goes.
+        mark: replacement for every run of removed invisible characters.
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text  # Most texts, at a tenth of the cost.
@@ -138,7 +138,7 @@ def visible_text(text: str, mark: str = "") -> str:
 
 
 def _needed(found: re.Match[str], mark: str) -> str:
-    """The part of a run that the characters beside it need, and the mark for the rest."""
+    """Return the part of a run that the adjacent characters need, and the mark in place of the rest."""
     run, text = found[0], found.string
     before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
     kept = _of_emoji(before, run, after) or _of_mongolian(before, run, after) or _of_letters(before, run, after)
@@ -146,7 +146,7 @@ def _needed(found: re.Match[str], mark: str) -> str:
 
 
 def _of_emoji(before: str, run: str, after: str) -> str:
-    """A selector of the emoji's form and a joiner to the next emoji, or the tags of a flag."""
+    """Return the selector of the emoji's form and a joiner to the next emoji, or the tags of a flag."""
     if before == _BLACK_FLAG and (tags := _FLAG_TAGS.match(run)):
         return tags[0]
     if before and before in _KEYCAP_BASE and after == _KEYCAP and "\ufe0f" in run:
@@ -159,7 +159,7 @@ def _of_emoji(before: str, run: str, after: str) -> str:
 
 
 def _of_mongolian(before: str, run: str, after: str) -> str:
-    """A selector of the letter's form and a separator from the vowel behind it."""
+    """Return the selector of the letter's form and the separator before a following vowel."""
     if not _MONGOLIAN_LETTER.match(before):
         return ""
     selector = _MONGOLIAN_SELECTOR.search(run)
@@ -168,13 +168,13 @@ def _of_mongolian(before: str, run: str, after: str) -> str:
 
 
 def _of_letters(before: str, run: str, after: str) -> str:
-    """One joiner where it changes the letters beside it."""
+    """Return one joiner if it changes the adjacent letters, else ""."""
     joiner = _JOINER.search(run)
     if joiner is None or before.isascii():
         return ""
     stacks = unicodedata.combining(before) == _VIRAMA or before in _KHMER_SHIFTERS
     stacks = stacks or (before.isalpha() and after != "" and unicodedata.combining(after) == _VIRAMA)
-    # At the end of a word a joiner shows the letter as if another followed.
+    # At the end of a word, a joiner shows the letter as if another letter followed.
     joins = _joins(before) and (_joins(after) or (joiner[0] == _ZWJ and not after.isalnum()))
     return joiner[0] if stacks or joins else ""
 
@@ -184,7 +184,7 @@ def _joins(character: str) -> bool:
 
 
 def _broken(found: re.Match[str]) -> str:
-    """A bracket, with a space behind it where a control token begins."""
+    """Return the bracket, followed by a space if a control token begins there."""
     bracket, name = found[0], found[1]
     return f"{bracket} " if _is_token(bracket in "<＜", name) else bracket
 

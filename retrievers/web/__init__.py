@@ -31,14 +31,14 @@ CARD = Card(
 
 
 def build(resources: Resources) -> "Web | None":
-    """The web, by the settings WEB_PROVIDER, WEB_API_KEY, WEB_BASE_URL and WEB_FETCH; None without the first.
+    """Build the web source from WEB_PROVIDER, WEB_API_KEY, WEB_BASE_URL and WEB_FETCH; None if WEB_PROVIDER is not set.
 
     Raises:
-        BadRequest: the settings name no provider there is, or lack what it needs.
+        BadRequest: the provider is unknown, or a setting that it needs is missing.
     """
     if not (resources.options.get("web_provider") or "").strip():
         return None
-    # The HTTP client takes 0.1 s to import: only for those who search the web.
+    # Imported late: the HTTP client takes 0.1 s to import, and only web searches need it.
     from retrievers.web.opening import open_web
 
     return open_web(resources.options)

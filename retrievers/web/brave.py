@@ -1,18 +1,18 @@
-"""Brave Search: an index of its own, without scores; https://api-dashboard.search.brave.com/app/documentation."""
+"""Brave Search: its own index, without scores; https://api-dashboard.search.brave.com/app/documentation."""
 
 from datetime import UTC, date, datetime, timedelta
 
-from retrievers.http.found import Found, part
-from retrievers.web.provider import Api, Provider, Search, page, plain, results
+from retrievers.http.found import ProviderHit, part
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, plain, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
-"""Beside the description: as many as the API gives."""
+"""Maximum number of snippets beside the description, which is as many as the API returns."""
 _FIRST_DAY = date(1990, 1, 1)
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
-    """The web pages that Brave finds."""
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+    """Return the web pages that Brave finds."""
     answer = await api.json(
         "GET",
         "/res/v1/web/search",
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
         },
     )
     if part(answer, "query") is not None and part(answer, "web") is None:
-        return []  # its way to say that there is none
+        return []  # this is how Brave reports no results
     found = []
     for one in results(answer, "web", "results"):
         more = one.get("extra_snippets")
@@ -37,7 +37,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
     return found
 
 
-def _freshness(wanted: Search) -> str | None:
+def _freshness(wanted: WebQuery) -> str | None:
     if wanted.since is None and wanted.until is None:
         return None
     since = wanted.since or _FIRST_DAY
@@ -45,4 +45,6 @@ def _freshness(wanted: Search) -> str | None:
     return f"{since}to{wanted.until or max(tomorrow, since)}"
 
 
-PROVIDER = Provider(search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50)
+PROVIDER = WebProvider(
+    search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50
+)

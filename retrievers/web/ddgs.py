@@ -1,4 +1,4 @@
-"""ddgs: public search engines without a key, read from their pages; for trying out, since they limit and change."""
+"""ddgs: public search engines without a key, scraped from their pages. For trials only: they rate-limit and change."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -10,21 +10,21 @@ from typing import Any
 
 from retrievers.core.errors import Unavailable
 from retrievers.http.bounds import bad_answer_in, too_long
-from retrievers.http.client import Refused
-from retrievers.http.found import Found, records
-from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain
+from retrievers.http.client import ProviderRefusal
+from retrievers.http.found import ProviderHit, records
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
-"""Of one page of a search engine."""
+"""Maximum size of one page of a search engine."""
 _REGIONS = {
     "de": "de-de", "en": "us-en", "es": "es-es", "fr": "fr-fr", "it": "it-it", "ja": "jp-jp", "ko": "kr-kr",
     "nl": "nl-nl", "pt": "br-pt", "sv": "se-sv", "zh": "cn-zh",
 }  # fmt: skip
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that the engines behind ddgs find."""
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+    """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
     return [page(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
@@ -32,11 +32,11 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Threads of its own: one that is given up goes on for a while, and others need the common ones."""
+    """Create threads for this module only: an abandoned search occupies its thread, and others need the common ones."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 
-def _search(wanted: Search, timeout_s: int) -> Any:
+def _search(wanted: WebQuery, timeout_s: int) -> Any:
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
@@ -45,23 +45,23 @@ def _search(wanted: Search, timeout_s: int) -> Any:
     try:
         return DDGS(timeout=timeout_s).text(wanted.text, region=region, max_results=wanted.limit)
     except DDGSException as error:
-        # The last engine's own error is wrapped in the library's.
+        # The library wraps the last engine's error in its own.
         errors = [one for one in (error, *error.args) if isinstance(one, Exception)]
         if any(isinstance(one, RatelimitException) for one in errors):
-            raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
+            raise ProviderRefusal(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
         if any(isinstance(one, TimeoutException) for one in errors):
             raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
         if bad := next(filter(None, map(bad_answer_in, errors)), None):
             raise Unavailable(SOURCE, f"ddgs: {bad.reason}") from None
         if error.args == ("No results found.",):
             return []
-        # Its words may hold addresses.
+        # Its message may contain addresses.
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
 
 
 @cache
 def _limit_pages() -> None:
-    """Let ddgs read pages up to a length: a thread that is given up goes on reading."""
+    """Limit the pages that ddgs reads, because an abandoned thread goes on reading."""
     base: Any = import_module("ddgs.base")
     make = base.HttpClient
 
@@ -74,7 +74,7 @@ def _limit_pages() -> None:
 
 
 class _Pages:
-    """The client of primp, its answers whole and of a bearable length. Its timeout is that of a whole answer."""
+    """A client of primp that reads whole answers of limited size. Its timeout applies to a whole answer."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class _Pages:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def request(self, *args: Any, **kwargs: Any) -> "_Page":
+    def request(self, *args: Any, **kwargs: Any) -> "_DdgsPage":
         answer = self._client.request(*args, **kwargs, stream=True)
         content = bytearray()
         try:
@@ -92,11 +92,11 @@ class _Pages:
                     raise too_long(_MOST_BYTES)
         finally:
             answer.close()
-        return _Page(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
+        return _DdgsPage(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _DdgsPage:
     """A page as ddgs reads it."""
 
     status_code: int
@@ -104,4 +104,4 @@ class _Page:
     text: str
 
 
-PROVIDER = Provider(search, address=None, most_characters=500, dates=False, package="ddgs")
+PROVIDER = WebProvider(search, address=None, most_characters=500, dates=False, package="ddgs")

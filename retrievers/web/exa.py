@@ -1,15 +1,15 @@
-"""Exa: search by meaning, with excerpts of the pages; https://docs.exa.ai."""
+"""Exa: semantic search, with excerpts of the pages; https://docs.exa.ai."""
 
 from typing import Any
 
-from retrievers.http.found import Found
-from retrievers.web.provider import Api, Provider, Search, page, results
+from retrievers.http.found import ProviderHit
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
 
 _EXCERPT_CHARACTERS = 2_000
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that Exa finds."""
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+    """Return the pages that Exa finds."""
     body: dict[str, Any] = {
         "query": wanted.text,
         "type": "auto",
@@ -30,10 +30,10 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 
 def _excerpt(one: Any) -> object:
-    """The excerpts for the search; of a page that has none, what else there is of it."""
+    """Return the excerpts that match the search, or the page's summary or text if there are none."""
     highlights = one.get("highlights")
     texts = [text for text in highlights if isinstance(text, str)] if isinstance(highlights, list) else []
     return "\n".join(texts) or one.get("summary") or one.get("text")
 
 
-PROVIDER = Provider(search, address="https://api.exa.ai", needs_key=True, most_characters=2_000)
+PROVIDER = WebProvider(search, address="https://api.exa.ai", needs_key=True, most_characters=2_000)

@@ -1,4 +1,4 @@
-"""From settings to a web source, or to what is wrong with them."""
+"""Build the web source from the settings, or report what is wrong with them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -11,10 +11,10 @@ from retrievers.http.client import Client
 from retrievers.http.fetch import Fetcher
 from retrievers.ingest.clean import one_line
 from retrievers.web import brave, ddgs, exa, searxng, tavily
-from retrievers.web.provider import SOURCE, Api, Provider
+from retrievers.web.provider import SOURCE, Api, WebProvider
 from retrievers.web.retriever import Web
 
-PROVIDERS: Mapping[str, Provider] = {
+PROVIDERS: Mapping[str, WebProvider] = {
     "brave": brave.PROVIDER,
     "ddgs": ddgs.PROVIDER,
     "exa": exa.PROVIDER,
@@ -24,7 +24,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def open_web(options: Mapping[str, Any]) -> Web:
-    """The web by the settings, of which WEB_PROVIDER is set; see `retrievers.web.build`."""
+    """Build the web source. WEB_PROVIDER must be set; see `retrievers.web.build`."""
     given = options["web_provider"].strip()
     name, _, own_address = given.partition(":")
     provider = PROVIDERS.get(name)
@@ -48,8 +48,8 @@ def open_web(options: Mapping[str, Any]) -> Web:
     return Web(provider, api, Fetcher() if options.get("web_fetch") else None)
 
 
-def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]) -> str:
-    """Of the API, without the path that the provider's module adds."""
+def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, Any]) -> str:
+    """Return the address of the API, without the path that the provider's module adds."""
     base = (options.get("web_base_url") or "").strip()
     if provider.address is None:
         if base:
@@ -59,7 +59,7 @@ def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]
     address = (base or own or provider.address).rstrip("/").removesuffix("/search")
     try:
         parts = urlsplit(address)
-        named = bool(parts.hostname) and parts.port != 0  # a port that cannot be is a ValueError
+        named = bool(parts.hostname) and parts.port != 0  # an invalid port raises ValueError
         usable = parts.scheme in ("http", "https") and named and not parts.query + parts.fragment
     except ValueError:
         usable = False

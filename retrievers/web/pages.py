@@ -1,4 +1,4 @@
-"""The pages behind the best results: of each, the passage that fits the search takes the place of the snippet."""
+"""Read the pages behind the best results, and replace each snippet by the passage that fits the search best."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ MOST_PAGES = 3
 _MOST_CHARACTERS = 100_000
 
 
-class Page(Protocol):
-    """A page as it was read."""
+class PageText(Protocol):
+    """A page that was read."""
 
     @property
     def text(self) -> str: ...
@@ -27,23 +27,24 @@ class Page(Protocol):
 
 
 class PageFetcher(Protocol):
-    """Reads pages whose addresses come from elsewhere, and keeps them for a while."""
+    """Reads pages with addresses from elsewhere, and caches them for a while."""
 
-    async def fetch(self, url: str, *, timeout_s: float) -> Page:
-        """The page.
+    async def fetch(self, url: str, *, timeout_s: float) -> PageText:
+        """Return the page.
 
         Raises:
-            BadRequest: the address is not one that is read.
+            BadRequest: the address is not allowed.
             Unavailable: the page cannot be read.
         """
         ...
 
 
 async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
-    """The hits, the first few with a passage of their pages; what cannot be read in time keeps its snippet.
+    """Return the hits, the first few with a passage of their page. A page that cannot be read in time keeps its
+    snippet.
 
     Args:
-        timeout_s: for all of them together.
+        timeout_s: for all pages together.
     """
 
     async def passage(hit: Hit) -> Hit:
@@ -60,8 +61,8 @@ async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeo
     return [*await asyncio.gather(*map(passage, hits[:MOST_PAGES])), *hits[MOST_PAGES:]]
 
 
-def _passage(chunk: Chunk, page: Page, query: Query) -> Chunk:
-    """The passage that shares most terms with the search: a whole page would leave no room for the others."""
+def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
+    """Return the passage that shares most terms with the search. A whole page would leave no room for other hits."""
     text = Cleaner().text(page.text[:_MOST_CHARACTERS])
     if not text.strip():
         return chunk

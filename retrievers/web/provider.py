@@ -1,4 +1,4 @@
-"""What the providers of web search share: what one is asked, how its API is called, and what a page becomes."""
+"""Shared by web search providers: the search, the call of an API, and the conversion of a page."""
 
 import html
 import re
@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from retrievers.core.errors import TooCostly, Unavailable
-from retrievers.http.client import Client, Refused
-from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, number, part, records
+from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.found import MOST_CHARACTERS, ProviderHit, address, cleaned, number, part, records
 
 SOURCE = "web"
 _MOST_SNIPPET = 4_000
@@ -27,15 +27,15 @@ _REASONS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class WebQuery:
     """One search of the web.
 
     Attributes:
-        text: on one line, no longer than the provider takes.
+        text: one line, no longer than the provider accepts.
         language: ISO 639-1 code of the text.
-        limit: most pages wanted.
-        since, until: the days between which a page must have been published, both included; None for any. They
-            spare the provider what would be left out: every page is checked afterwards.
+        limit: maximum number of pages.
+        since, until: range of publication dates, inclusive; None for any. Only saves results that would be dropped:
+            every page is checked afterwards.
     """
 
     text: str
@@ -47,12 +47,12 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A provider's API at its address, with the operator's key.
+    """A provider's API with its address and the operator's key.
 
     Attributes:
-        key: "" without one.
-        timeout_s: for one call with its retries.
-        reasons: what a status of HTTP means, in words that go on from the provider's name.
+        key: "" without a key.
+        timeout_s: for one call including retries.
+        reasons: meaning of an HTTP status, as text that continues the provider's name.
     """
 
     name: str
@@ -71,18 +71,18 @@ class Api:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The JSON of an answer; raises as `Client.json`, with a reason that says what to do."""
+        """Return the JSON of an answer. Raises like `Client.json`, with a reason that says what to do."""
         try:
             return await self.client.json(
                 method, self.address + path, headers=headers, params=params, body=body, timeout_s=self.timeout_s
             )
-        except Refused as error:
+        except ProviderRefusal as error:
             if error.status in _REFUSES_SEARCH:
-                # It works, and would answer others: its breaker must not open for them.
+                # The provider works and would answer other searches, so its circuit breaker must not open.
                 raise TooCostly(SOURCE, f"{self.name} refuses this search ({error.reason})") from error
             fallback = "redirects: correct the address" if error.status < 400 else "answers with an error"
             reason = self.reasons.get(error.status) or _REASONS.get(error.status) or fallback
-            raise Refused(
+            raise ProviderRefusal(
                 SOURCE,
                 f"{self.name} {reason} ({error.reason})",
                 error.status,
@@ -91,20 +91,20 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """One way to search the web: a module of this package each.
+class WebProvider:
+    """A way to search the web. Each is a module of this package.
 
     Attributes:
-        search: the pages for a search, best first.
-        address: of its API; "" where the settings must say it, None where it has none.
-        needs_key: whether it works with WEB_API_KEY alone.
-        most_characters, most_words: of a search.
-        dates: whether it says when pages were published.
-        package: what must be installed for it.
+        search: returns the pages for a search, best first.
+        address: address of its API; "" if the settings must give it, None if it has none.
+        needs_key: it requires WEB_API_KEY.
+        most_characters, most_words: maximum length of a search text.
+        dates: it returns publication dates.
+        package: package that must be installed.
         reasons: see `Api`.
     """
 
-    search: Callable[[Api, Search], Awaitable[list[Found]]]
+    search: Callable[[Api, WebQuery], Awaitable[list[ProviderHit]]]
     address: str | None = ""
     needs_key: bool = False
     most_characters: int = 1_000
@@ -115,7 +115,7 @@ class Provider:
 
 
 def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
-    """The list of pages under the keys.
+    """Return the list of pages at a path of keys.
 
     Raises:
         Unavailable: there is no list.
@@ -126,10 +126,10 @@ def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
     return records(found)
 
 
-def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> Found:
-    """A page as a provider describes it, whatever types it uses."""
+def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> ProviderHit:
+    """Convert a page from a provider's answer, whatever types it contains."""
     day = day_of(published)
-    return Found(
+    return ProviderHit(
         text=cleaned(text)[:_MOST_SNIPPET],
         title=cleaned(title),
         url=address(url),
@@ -139,12 +139,12 @@ def page(text: object, title: object, url: object, *, score: object = None, publ
 
 
 def plain(value: object) -> str:
-    """The text of a snippet that was made for a browser: without the marks of what was found, entities resolved."""
+    """Return a snippet without highlighting tags and with HTML entities resolved."""
     return html.unescape(_HIGHLIGHT.sub("", value[:MOST_CHARACTERS])) if isinstance(value, str) else ""
 
 
 def day_of(value: object) -> str | None:
-    """The day in an ISO 8601 or RFC 2822 date, as "2025-07-01"; None where there is none."""
+    """Return the day of an ISO 8601 or RFC 2822 date, as "2025-07-01"; None if there is none."""
     if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         return None
     try:
@@ -158,11 +158,11 @@ def day_of(value: object) -> str | None:
 
 
 def shortened(text: str, most_characters: int, most_words: int | None = None) -> str:
-    """The beginning of a text that fits, ending at a word where there are words."""
+    """Cut a text to a maximum length, at a word boundary if there are words."""
     if most_words is not None:
         text = " ".join(text.split()[:most_words])
     if len(text) <= most_characters:
         return text
     head = text[: most_characters + 1].rpartition(" ")[0]
-    # Chinese has no spaces, and its beginning says more than its first word.
+    # Chinese has no spaces, and cutting at the first one could leave a single word.
     return head if 2 * len(head) > most_characters else text[:most_characters]

@@ -1,4 +1,4 @@
-"""A small memory of answers: bounded, and each for a while only."""
+"""A small cache, limited in size and age."""
 
 import time
 from collections import OrderedDict
@@ -13,8 +13,8 @@ class Recent(Generic[Key, Value]):
     """The latest values by key.
 
     Args:
-        most: how many are kept; the one that was put in first goes first.
-        keep_s: how long each is kept.
+        most: maximum number of values; the oldest is dropped first.
+        keep_s: lifetime of a value, in seconds.
     """
 
     def __init__(self, *, most: int, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,12 +22,12 @@ class Recent(Generic[Key, Value]):
         self._held: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
 
     def get(self, key: Key) -> Value | None:
-        """The value, as long as it is kept."""
+        """Return the value, or None if it is absent or too old."""
         until, value = self._held.get(key, (0.0, None))
         return value if self._clock() < until else None
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep a value."""
+        """Store a value."""
         self._held.pop(key, None)
         self._held[key] = (self._clock() + self._keep_s, value)
         while len(self._held) > self._most:

@@ -1,4 +1,4 @@
-"""The web as a source: one search of a provider, remembered for a while, its pages as hits."""
+"""The web as a source: searches a provider, caches the answer for a while, and returns pages as hits."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -8,44 +8,44 @@ from urllib.parse import urlsplit
 from retrievers.core.errors import BadFilter, listing
 from retrievers.core.filters import And, Compare, Filter, keys_of, matches
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.found import Found, hits_of
+from retrievers.http.found import ProviderHit, hits_of
 from retrievers.ingest.clean import one_line
 from retrievers.text.languages import detect
 from retrievers.web import CARD, pages
 from retrievers.web.pages import PageFetcher
-from retrievers.web.provider import SOURCE, Api, Provider, Search, shortened
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, shortened
 from retrievers.web.recent import Recent
 
 MOST_RESULTS = 20
-"""Of one search: what every provider gives at once and for one price."""
+"""Maximum number of results of one search, which every provider returns at once for one price."""
 KEPT_S = 600.0
 _MOST_KEPT = 256
 _PUBLISHED = "published"
-# Pages are read in what a search leaves of the source's time, so that its results are there in any case.
+# Pages are read in the time that the search leaves, so that its results are returned in any case.
 _READ_BY, _LEAST_READ_S = 0.8, 0.1
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "yclid", "dclid", "igshid", "mc_cid", "mc_eid", "_hsenc", "_hsmi")
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """The pages of one search, each once, and when they were found."""
+class _CachedSearch:
+    """The pages of one search, without duplicates, and the time of the search."""
 
-    found: tuple[Found, ...]
+    found: tuple[ProviderHit, ...]
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The web, as one provider finds it.
+    """The web, searched by one provider.
 
     Args:
-        fetcher: reads the pages of the best results; without one the provider's snippets stand.
+        fetcher: reads the pages of the best results; None to keep the provider's snippets.
     """
 
-    provider: Provider
+    provider: WebProvider
     api: Api
     fetcher: PageFetcher | None = None
-    _recent: Recent[tuple[str, Search], _Answer] = field(
+    _recent: Recent[tuple[str, WebQuery], _CachedSearch] = field(
         init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S)
     )
 
@@ -55,21 +55,21 @@ class Web:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Pages by the provider's scores, or in its order where it gives none; see `Retriever.search`.
+        """Return pages by the provider's score, or in its order if it gives none; see `Retriever.search`.
 
         Raises:
-            BadFilter: the filter asks for more than when a page was published.
+            BadFilter: the filter has conditions other than the publication date.
         """
         started = time.monotonic()
         wanted = self._wanted(query)
         if not wanted.text or (wanted.since and wanted.until and wanted.since > wanted.until):
             return []
-        # Per tenant: how fast an answer comes must not tell what another has asked.
+        # Cached per tenant: the speed of an answer must not reveal what another tenant has asked.
         key = (query.scope.tenant, wanted)
         answer = self._recent.get(key)
         if answer is None:
             found = await self.provider.search(self.api, wanted)
-            answer = _Answer(tuple(_distinct(found)), datetime.now(UTC))
+            answer = _CachedSearch(tuple(_distinct(found)), datetime.now(UTC))
             self._recent.put(key, answer)
         fitting = [one for one in answer.found if query.filter is None or _satisfies(one, query.filter)]
         hits = hits_of(fitting, query, SOURCE, at=answer.at)
@@ -82,17 +82,17 @@ class Web:
         """Close the connections."""
         await self.api.client.aclose()
 
-    def _wanted(self, query: Query) -> Search:
+    def _wanted(self, query: Query) -> WebQuery:
         text = shortened(one_line(query.text), self.provider.most_characters, self.provider.most_words)
         since, until = None, None
         if query.filter is not None:
             self._check(query.filter, query)
             since, until = _days(query.filter)
-        # The query's language is one that the documents have.
-        return Search(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
+        # Detected anew, because `query.language` is limited to the languages of the documents.
+        return WebQuery(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
 
     def _check(self, wanted: Filter, query: Query) -> None:
-        """Of the documents' fields a page has at most one: when it was published."""
+        """Raise BadFilter if the filter names fields that web pages lack: all except the publication date."""
         kinds = {one.fields[_PUBLISHED].item for one in query.scope.collections if _PUBLISHED in one.fields}
         dated = self.provider.dates and kinds == {"date"}
         others = keys_of(wanted) - ({_PUBLISHED} if dated else set())
@@ -104,9 +104,9 @@ class Web:
             )
 
 
-def _distinct(found: list[Found]) -> list[Found]:
-    """The pages that have an address, each once, however it was linked to."""
-    kept: dict[str, Found] = {}
+def _distinct(found: list[ProviderHit]) -> list[ProviderHit]:
+    """Drop pages without an address, and duplicates of pages linked in different ways."""
+    kept: dict[str, ProviderHit] = {}
     for one in found:
         page = _page_of(one.url)
         if page:
@@ -115,7 +115,7 @@ def _distinct(found: list[Found]) -> list[Found]:
 
 
 def _page_of(url: str | None) -> str | None:
-    """The address without what differs between links to one page; None when it is none."""
+    """Return the address without parts that differ between links to the same page; None for an invalid address."""
     try:
         parts = urlsplit(url or "")
         if not parts.hostname:
@@ -132,14 +132,14 @@ def _page_of(url: str | None) -> str | None:
     ).geturl()
 
 
-def _satisfies(one: Found, wanted: Filter) -> bool:
-    """Whether the page is known to satisfy a filter on when it was published."""
+def _satisfies(one: ProviderHit, wanted: Filter) -> bool:
+    """Return whether the page has a publication date that satisfies the filter."""
     published = one.metadata.get(_PUBLISHED)
     return published is not None and matches(wanted, {_PUBLISHED: published})
 
 
 def _days(wanted: Filter) -> tuple[date | None, date | None]:
-    """The days between which a filter's pages lie, one day wider on each side: providers' days begin elsewhere."""
+    """Return the range of days in a filter, one day wider on each side because providers use other time zones."""
     match wanted:
         case And(parts):
             bounds = [_days(part) for part in parts]

@@ -1,4 +1,4 @@
-"""SearXNG: one's own metasearch engine, without a key; https://docs.searxng.org/dev/search_api.html."""
+"""SearXNG: a self-hosted metasearch engine, without a key; https://docs.searxng.org/dev/search_api.html."""
 
 import base64
 import logging
@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.found import Found
+from retrievers.http.found import ProviderHit
 from retrievers.ingest.clean import one_line
-from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain, results
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain, results
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
-# Its engines count days differently: what is cut off must lie well behind the first day wanted.
+# Its engines count days differently, so a range must reach well behind the first day wanted.
 _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that the instance's engines find, best first by its own score."""
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+    """Return the pages that the instance's engines find, by its own score."""
     params = {
         "q": wanted.text,
         "format": "json",
@@ -45,7 +45,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 
 def _authorization(key: str) -> dict[str, str]:
-    """For an instance behind a proxy that wants a token, or a name and a password as `name:password`."""
+    """Return the header for an instance behind a proxy, from a token or from `name:password`."""
     if not key:
         return {}
     if ":" in key:
@@ -53,7 +53,7 @@ def _authorization(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _time_range(wanted: Search) -> str | None:
+def _time_range(wanted: WebQuery) -> str | None:
     if wanted.since is None:
         return None
     days = (datetime.now(UTC).date() - wanted.since).days
@@ -61,14 +61,14 @@ def _time_range(wanted: Search) -> str | None:
 
 
 def _silent(engines: Any) -> str:
-    """The engines that gave no answer, each with its reason."""
+    """List the engines that did not answer, each with its reason."""
     listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
     pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]
     return one_line(", ".join(named), _MOST_SHOWN)
 
 
-PROVIDER = Provider(
+PROVIDER = WebProvider(
     search,
     reasons={
         401: "wants WEB_API_KEY: a token, or name:password",

@@ -1,16 +1,16 @@
-"""Tavily: search made for models, with scores; https://docs.tavily.com."""
+"""Tavily: a search made for models, with scores; https://docs.tavily.com."""
 
 from typing import Any
 
-from retrievers.http.found import Found
-from retrievers.web.provider import Api, Provider, Search, page, results
+from retrievers.http.found import ProviderHit
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
-    """The pages that Tavily finds."""
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+    """Return the pages that Tavily finds."""
     body: dict[str, Any] = {"query": wanted.text, "max_results": wanted.limit, "search_depth": "basic"}
     if wanted.since or wanted.until:
-        # Only its news say when they were published.
+        # Only its news results have publication dates.
         body["topic"] = "news"
         body |= {"start_date": wanted.since.isoformat()} if wanted.since else {}
         body |= {"end_date": wanted.until.isoformat()} if wanted.until else {}
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
     ]
 
 
-PROVIDER = Provider(
+PROVIDER = WebProvider(
     search,
     address="https://api.tavily.com",
     needs_key=True,

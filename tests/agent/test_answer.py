@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent import Service, faithfulness, open_service
-from agent.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, Answerer, messages
-from agent.assemble import assemble
-from agent.breaker import FAILURES
+from agent import Service, open_service
+from agent.answering import sentence_check
+from agent.answering.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, Answerer, messages
+from agent.answering.assemble import assemble
 from agent.errors import BadSetting
-from agent.llm import Calls, open_model
+from agent.llm.breaker import FAILURES
+from agent.llm.model import Calls, open_model
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
@@ -276,12 +277,12 @@ async def test_what_came_of_an_answer_that_broke_off_is_kept_and_checked():
 async def test_the_check_of_a_very_long_answer_ends_in_time_and_says_that_it_was_cut(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def slowly(text: str) -> faithfulness.Facts:
+    def slowly(text: str) -> sentence_check.Facts:
         time.sleep(0.01)  # on any machine, half a minute for all sentences
         return read(text)
 
-    read = faithfulness.read
-    monkeypatch.setattr(faithfulness, "read", slowly)
+    read = sentence_check.read
+    monkeypatch.setattr(sentence_check, "read", slowly)
     said = "".join(f"Wind number {n} is not strong where rotor number {n + 1} turns [1]. " for n in range(3000))[
         :190_000
     ]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import prompts
-from agent.assemble import assemble, distinct, join_adjacent
-from agent.tokens import estimate_tokens
+from agent.answering.assemble import assemble, distinct, join_adjacent
+from agent.llm.tokens import estimate_tokens
 from retrievers.core.types import Chunk, ChunkId
 
 ALPHABET = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda")

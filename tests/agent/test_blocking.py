@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent import tool
+from agent.answering import tool
 from agent.errors import BadSetting
 from agent.integrations.blocking import BlockingService, open_blocking
 from agent.settings import Settings

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from agent.advisors.rules import plain
-from agent.faithfulness import read
-from agent.fusion import Fused
-from agent.highlight import MOST_TERMS, Highlighter
+from agent.answering.sentence_check import read
 from agent.intent import caller, linking, rules, vocabulary
 from agent.intent.asking import parts_perhaps
 from agent.intent.caller import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
-from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
-from agent.rerank.hybrid import Hybrid
+from agent.options.guard_rules import plain
+from agent.retrieval.fusion import Fused
+from agent.retrieval.highlight import MOST_TERMS, Highlighter
+from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
+from agent.retrieval.rerank.hybrid import Hybrid
 from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import Chunk, ChunkId, FieldValues

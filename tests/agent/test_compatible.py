@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from agent import Service, open_service
-from agent.breaker import Breaker
-from agent.fusion import Fused
-from agent.rerank.base import MOST_TOTAL_CHARACTERS
-from agent.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
+from agent.llm.breaker import Breaker
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS
+from agent.retrieval.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
 from agent.serve.http.app import create_app
 from agent.serve.http.compatible import above, attributes
 from agent.serve.http.dify_filters import OPERATORS

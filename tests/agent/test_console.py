@@ -20,14 +20,14 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
-from agent import rank_features
-from agent.app import Service
-from agent.opening import open_service
+from agent.options import rank_features
+from agent.records.trace import REPLAYABLE
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from agent.trace import REPLAYABLE
 from retrievers.ingest.read import read_record
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE

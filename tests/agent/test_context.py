@@ -3,7 +3,6 @@
 import asyncio
 import random
 import re
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent import Service, open_service
-from agent.assemble import Assembled, assemble
-from agent.context import Context, surroundings
+from agent.answering.assemble import Assembled, assemble
+from agent.answering.context import surroundings
+from agent.llm.tokens import estimate_tokens
 from agent.settings import Settings
-from agent.tokens import estimate_tokens
-from agent.types import Citation, Prompt
+from agent.types import Citation, Context, Prompt
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
@@ -226,7 +225,14 @@ MANUAL = "\n\n".join(
 @pytest.fixture
 async def service(owner_url: str, service_url: str, tmp_path: Path) -> AsyncIterator[Service]:
     (tmp_path / "copy.md").write_text(MANUAL.replace("zebra", "giraffe").replace("storm", "gale"))
-    settings = Settings(database_url=owner_url, service_url=service_url, local=tmp_path, intent="off")
+    settings = Settings(
+        database_url=owner_url,
+        service_url=service_url,
+        local=tmp_path,
+        intent="off",
+        timeout_s=120,
+        source_timeout_s=100,
+    )
     async with open_service(settings) as service:
         await service.ingest([Document("m", "manual", "Manual", MANUAL, metadata={"year": 2024})], "docs")
         yield service
@@ -305,12 +311,11 @@ async def test_surroundings_are_read_within_the_requests_time(service: Service, 
         nonlocal calls
         calls += 1
         if calls > 1:
-            await asyncio.sleep(30)
+            await asyncio.sleep(200)
         return await load(self, *given)
 
     monkeypatch.setattr(Catalogue, "load", hang_later)
-    started = time.monotonic()
-    prompt = await ask(service, context="window", timeout_s=1.0)
-    assert time.monotonic() - started < 2  # one source alone may take 3 s
+    async with asyncio.timeout(90):  # one source alone may take 100 s
+        prompt = await ask(service, context="window", timeout_s=4.0)
     assert prompt.degraded == ("context_unavailable",)
     assert len(prompt.citations) == 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diversity import LEAST_SHARE, crowding, first_of_each, is_named, spread
-from agent.fusion import Fused, take_turns
+from agent.retrieval.diversity import LEAST_SHARE, crowding, first_of_each, is_named, spread
+from agent.retrieval.fusion import Fused, take_turns
 from retrievers.core.types import ChunkId
 
 

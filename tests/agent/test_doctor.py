@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import rank_features
 from agent.observe import logs
+from agent.options import rank_features
 from agent.serve import doctor, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer

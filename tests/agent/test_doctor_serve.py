@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.opening import open_service
 from agent.serve import doctor_serve
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
+from agent.service.opening import open_service
 from agent.settings import Settings
 from retrievers.core.extras import install_command
 from retrievers.postgres.database import Database

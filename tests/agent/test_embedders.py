@@ -1,6 +1,5 @@
 """Collections of several embedders, searched together: what fails of one leaves the others as they are."""
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -70,12 +69,10 @@ async def test_of_one_that_fails_the_others_hits_come_and_it_is_said(
     scale._measuring.clear()
     broken[failing] = FAULTS[fault]
     for n in range(8):  # the breaker of one opens meanwhile
-        started = time.monotonic()
         found, degraded, said = await of_vectors(service, f"gear oil {n}")
         assert (found, degraded) == ([other], ("vector_partial",)), n
         assert f"the embedder openai/{failing}" in said or failing == "ours", said
-        assert time.monotonic() - started < 5
-    assert time.monotonic() - started < 1  # it is not waited for any more
+    assert "failed too often lately" in said  # it is not waited for any more
     assert (await of_vectors(service, "gear oil 9", collection=other))[:2] == ([other], ())
     assert (await of_vectors(service, "gear oil 9", collection=failing))[:2] == ([], ("vector_unavailable",))
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from agent import erasure
-from agent.erasure import Erased
+from agent.chat import erasure
+from agent.chat.erasure import Erased
 from retrievers.core.types import Viewer, whole
 from retrievers.postgres import migrate as migrating
 from retrievers.postgres.database import Database

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.faithfulness import check, claims, faithfulness, in_sentences, read, says_nothing_found
+from agent.answering.sentence_check import check, claims, faithfulness, in_sentences, read, says_nothing_found
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Embedder

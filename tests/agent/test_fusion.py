@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from agent.fusion import (
+from agent.options.fusion import WEIGHTS, parse_weights
+from agent.retrieval.fusion import (
     FOREIGN_WEIGHT,
     LEXICAL_WEIGHT,
-    WEIGHTS,
     Fused,
     boost,
     convex,
@@ -15,7 +15,6 @@ from agent.fusion import (
     in_turns,
     lexical_weight,
     never_rising,
-    parse_weights,
     reciprocal_rank,
     take_turns,
     weighted_sum,

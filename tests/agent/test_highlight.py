@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.highlight import Highlighter
+from agent.retrieval.highlight import Highlighter
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 

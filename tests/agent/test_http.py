@@ -21,8 +21,6 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.pipeline import Pipeline
 from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
@@ -30,6 +28,8 @@ from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem, form_at
 from agent.serve.identity import Caller, Unauthenticated
 from agent.serve.testing import serving
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import AskRequest, Request
@@ -661,7 +661,7 @@ def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
 
 def test_the_command_line_and_the_service_load_no_web_framework():
     names = "{'fastapi', 'uvicorn', 'mcp'}"
-    loads = f"import agent.opening, agent.serve.cli, sys; print(sorted({names} & set(sys.modules)))"
+    loads = f"import agent.service.opening, agent.serve.cli, sys; print(sorted({names} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve import server
 from agent.serve.http import limits
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.ingest.documents import Document
 

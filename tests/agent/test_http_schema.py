@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
+from agent.service.opening import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.ingest.documents import Document

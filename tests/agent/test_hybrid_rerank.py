@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.fusion import Fused
-from agent.rerank.base import ordered
-from agent.rerank.hybrid import Hybrid
-from agent.rerank.overlap import overlap
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import ordered
+from agent.retrieval.rerank.hybrid import Hybrid
+from agent.retrieval.rerank.overlap import overlap
 from retrievers.core.types import Chunk, ChunkId
 
 

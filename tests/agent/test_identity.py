@@ -13,13 +13,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agent.app import Service
 from agent.errors import BadSetting
-from agent.opening import open_service
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated, check_exposure, everyone, identifier
 from agent.serve.testing import serving
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document

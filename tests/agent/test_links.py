@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.links import LinkGuard, safe
+from agent.answering.links import LinkGuard, safe
 
 CITED = "https://docs.example/a"
 

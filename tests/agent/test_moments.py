@@ -7,9 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.http.app import create_app
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import Request

@@ -13,16 +13,16 @@ import httpx2
 import pytest
 from pydantic import ValidationError
 
-from agent.app import Service
-from agent.breaker import FAILURES
+from agent.llm.breaker import FAILURES
 from agent.observe.logs import secrets_of
-from agent.opening import open_service
 from agent.serve import doctor, doctor_sources
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
+from agent.service.opening import open_service
+from agent.service.service import Service
+from agent.service.tenancy import TenantChanges
 from agent.settings import FILE, Settings, load_settings
-from agent.tenancy import TenantChanges
-from agent.testing import Fault, Request, ScriptedServer
+from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card
@@ -376,7 +376,7 @@ async def test_what_a_choice_does_not_hold_is_looked_for_elsewhere_unless_nothin
 # Sources outside, limits, and what is said of them.
 
 
-def pages(request: Request) -> dict[str, Any]:
+def pages(request: ReceivedRequest) -> dict[str, Any]:
     """A searxng and a Dify knowledge base, by the path."""
     if "/search" in request.path:
         host = "papers" if request.path.startswith("/papers") else "news"
@@ -416,7 +416,7 @@ async def test_two_sources_of_one_kind_are_told_apart_in_hits_outcomes_metrics_a
 
 
 async def test_each_source_has_its_own_time_and_breaker(open_named: Any):
-    slow = itertools.repeat(Fault(delay_s=1.0), FAILURES)
+    slow = itertools.repeat(Fault(delay_s=20.0), FAILURES)
     with ScriptedServer(other=pages, faults=slow) as far:
         async with open_named(outside(far)) as service, client_of(service) as client:
 
@@ -427,7 +427,7 @@ async def test_each_source_has_its_own_time_and_breaker(open_named: Any):
             for _ in range(FAILURES):
                 timed_out = await outcome("manuals")
                 assert timed_out["status"] == "timeout"
-                assert 300 < timed_out["elapsed_ms"] < 900
+                assert timed_out["elapsed_ms"] >= 300
             resting = await outcome("manuals")
             assert resting["reason"] == "manuals failed too often lately; it is tried again soon"
             assert (await outcome("wiki"))["status"] == "ok"
@@ -480,7 +480,7 @@ async def test_a_question_about_the_world_goes_to_the_cheapest_web_search(open_n
 
 
 async def test_no_key_is_shown_anywhere(open_named: Any, caplog: pytest.LogCaptureFixture):
-    def refuse(request: Request) -> Any:
+    def refuse(request: ReceivedRequest) -> Any:
         return (401, {"error_code": 1002, "error_msg": f"bad key {request.headers.get('authorization')}"})
 
     caplog.set_level(logging.DEBUG)
@@ -593,9 +593,9 @@ def test_the_command_line_lists_sources_and_asks_one_by_its_name(
 ):  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
-    (tmp_path / FILE).write_text(FOLDER + "top_k = 5\ncost = 0.01\n")
+    (tmp_path / FILE).write_text(FOLDER + "timeout_s = 40\ntop_k = 5\ncost = 0.01\n")
     assert run(["sources"]) == 0
-    assert "bios             documents  Lives  [3 s, at most 5 hits, $0.01 a search]" in capsys.readouterr().out
+    assert "bios             documents  Lives  [40 s, at most 5 hits, $0.01 a search]" in capsys.readouterr().out
     assert run(["sources", "--json"]) == 0
     listed = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert list(listed) == ["fulltext", "sql", "vector", "bios"]

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from mcp import Client
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.ingest.documents import Document

@@ -11,9 +11,9 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.fusion import Fused
 from agent.intent.reading import Reading, stated_alone
 from agent.pipeline import RERANK_POOL
+from agent.retrieval.fusion import Fused
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
 from agent.settings import Settings

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from agent.errors import BadSetting
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.service.opening import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from prompts import BadTemplate, open_library, packaged
@@ -287,7 +287,7 @@ async def test_a_prompt_shows_the_metadata_that_the_setting_names(settings: Sett
 
 
 def test_named_metadata_is_shown_in_its_order_nested_and_cut_to_what_there_is_room_for():
-    from agent.prompt_fields import parse, shown
+    from agent.options.prompt_fields import parse, shown
 
     metadata = {"a": "1", "long": "word " * 40, "of": {"b": 2}, "list": ["x" * 50, "y" * 50]}
     chunk = Chunk(ChunkId("t", "docs", "d", 0), "T", "text", metadata=metadata)

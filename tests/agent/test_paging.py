@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent import Service, open_service
-from agent.paging import window_of
+from agent.retrieval.paging import window_of
 from agent.settings import Settings
 from agent.types import MAX_COMPLETE, AugmentRequest, Intent, Request
 from retrievers.ingest.documents import Document
@@ -95,7 +95,7 @@ async def test_a_complete_list_holds_every_document_under_the_filter_and_says_ho
 async def test_documents_that_no_source_has_ranked_follow_by_their_ids_and_pages_go_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("agent.paging.MAX_COMPLETE", 5)
+    monkeypatch.setattr("agent.retrieval.paging.MAX_COMPLETE", 5)
     pages = [
         await service.retrieve("march", collection="docs", complete=True, sources=("fulltext",), page=page, filter={
             "type": "ne", "key": "status", "value": "Rejected"}) for page in (1, 2, 3, 4)

@@ -9,11 +9,11 @@ import httpx2
 import pytest
 from mcp import Client
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller
 from agent.serve.mcp import build_server
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest

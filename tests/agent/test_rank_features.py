@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent.answer import Answerer
-from agent.app import Service
-from agent.chat import Chat
+from agent.answering.answer import Answerer
+from agent.chat.chat import Chat
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.metering import Metering
-from agent.opening import worker_over
+from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
-from agent.rank_features import Known, RankFeature, apply, parse
+from agent.records.trace import TraceStore
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rank_features import FeatureInputs, apply
 from agent.serve.explaining import show_trace
+from agent.service.metering import Metering
+from agent.service.opening import worker_over
+from agent.service.service import Service
 from agent.settings import Settings, load_settings
-from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field, Values
@@ -36,8 +37,8 @@ def hit(name: str, score: float) -> Fused:
     return Fused(ChunkId("t", "notes", name, 0), score, score, {"fulltext": 1.0}, {"fulltext": 1})
 
 
-def known(values: Sequence[Values], question: str = "q", **fields: FieldValues) -> Known:
-    return Known(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
+def known(values: Sequence[Values], question: str = "q", **fields: FieldValues) -> FeatureInputs:
+    return FeatureInputs(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
 
 
 def order(hits: Sequence[Fused]) -> list[str]:

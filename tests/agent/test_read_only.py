@@ -12,11 +12,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document

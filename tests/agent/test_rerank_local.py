@@ -20,9 +20,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from agent.errors import BadSetting
-from agent.fusion import Fused
-from agent.rerank import onnx, open_reranker
-from agent.rerank.base import Reranker
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank import onnx, open_reranker
+from agent.retrieval.rerank.base import Reranker
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId

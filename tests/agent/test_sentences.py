@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.sentences import cited, spans, without_citations
+from agent.answering.sentences import cited, spans, without_citations
 
 
 def sentences(text: str) -> list[str]:

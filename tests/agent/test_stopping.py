@@ -12,13 +12,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import pytest
 from fastapi import FastAPI
 
-from agent.opening import open_service
 from agent.serve import server as serving
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
 from agent.serve.listening import end_handshakes, listening, turn_away
 from agent.serve.server import Server
+from agent.service.opening import open_service
 from agent.settings import Settings
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]

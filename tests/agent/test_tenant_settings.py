@@ -15,15 +15,15 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.advisors.guard import REFUSALS
-from agent.app import Service
-from agent.opening import open_service
+from agent.chat.advisors.guard import REFUSALS
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.serve.testing import serving
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
-from agent.testing import Request as ModelRequest
+from agent.testing import ReceivedRequest as ModelRequest
 from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp

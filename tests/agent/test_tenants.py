@@ -14,10 +14,10 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.app import Service
-from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Answer, Result
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection

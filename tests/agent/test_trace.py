@@ -18,14 +18,14 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
-from agent.breaker import FAILURES
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
+from agent.llm.breaker import FAILURES
+from agent.records.trace import REPLAYABLE, TraceStore, _packed, _unpacked, encoded
 from agent.serve.cli import run
 from agent.serve.explaining import show_difference, show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from agent.trace import REPLAYABLE, TraceStore, _packed, _unpacked, encoded
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 
@@ -383,7 +383,7 @@ async def test_another_tenant_can_neither_load_nor_replay_nor_tell_that_it_exist
 async def test_what_has_expired_is_not_shown_and_goes_in_batches(
     service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("agent.trace._SWEEP_BATCH", 4)
+    monkeypatch.setattr("agent.records.trace._SWEEP_BATCH", 4)
     old = await service.retrieve("penguins", collection="birds")
     assert await stored(service) == 1
     await until(lambda: "default" in service.traces._swept)  # what is written first is swept for, too
@@ -433,13 +433,13 @@ async def test_a_locked_table_neither_fails_nor_delays_an_answer(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("agent.trace._REST_S", 600.0)
+    monkeypatch.setattr("agent.records.trace._REST_S", 600.0)
     async with opened(owner_url, service_url, pool_size=pool_size) as service:
         await service.ingest(BIRDS, "birds")
         await service.retrieve("penguins", collection="birds")
         await stored(service)
         await until(lambda: bool(service.traces._swept))
-        with psycopg.connect(owner_url) as connection, caplog.at_level(logging.WARNING, "agent.trace"):
+        with psycopg.connect(owner_url) as connection, caplog.at_level(logging.WARNING, "agent.records.trace"):
             connection.execute("LOCK TABLE signalbox.trace IN ACCESS EXCLUSIVE MODE")
             await service.retrieve("penguins", collection="birds")
             await until(lambda: bool(caplog.records))
@@ -465,7 +465,7 @@ async def test_a_store_without_its_table_is_logged_and_the_answers_say_that_they
         connection.execute("DROP TABLE signalbox.trace")
 
     def logged() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.name == "agent.trace"]
+        return [record for record in caplog.records if record.name == "agent.records.trace"]
 
     result = await service.retrieve("penguins", collection="birds")
     assert (len(result.hits), result.degraded) == (3, ())
@@ -486,13 +486,13 @@ class Hanging:
 async def test_a_database_that_hangs_holds_up_neither_answers_nor_the_end(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("agent.trace._DRAIN_S", 0.3)
+    monkeypatch.setattr("agent.records.trace._DRAIN_S", 0.3)
     async with TraceStore(Hanging()) as traces:  # type: ignore[arg-type]
         hung = replace(service, traces=traces)
         for _ in range(11):
             result = await hung.retrieve("penguins", collection="birds")
         assert (await hung.explain(result.trace_id))["status"] == "found"
-    assert [record.message for record in caplog.records if record.name == "agent.trace"] == [
+    assert [record.message for record in caplog.records if record.name == "agent.records.trace"] == [
         "11 traces were not stored: the database did not take them in time"
     ]
 

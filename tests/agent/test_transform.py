@@ -11,11 +11,12 @@ from typing import Any, get_args
 
 import pytest
 
-from agent.llm import Model, ModelFailed, open_model
-from agent.sqlwriter import statement_in, write
+from agent.intent.model.sqlwriter import statement_in, write
+from agent.intent.transform import Applied, apply, load
+from agent.intent.transform.base import Transformed, TransformInput
+from agent.llm.model import Model, ModelFailed, open_model
+from agent.options.transforms import NAMES, Name
 from agent.testing import Fault, ScriptedServer
-from agent.transform import NAMES, Applied, Name, apply, load
-from agent.transform.base import Asked, Transformed
 from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
@@ -26,7 +27,7 @@ HISTORY = (
     Message(role="user", content="Tell me about\nthe page cache."),
     Message(role="assistant", content="It keeps pages."),
 )
-ASKED = Asked(QUESTION, history=HISTORY, language="en", into="de")
+ASKED = TransformInput(QUESTION, history=HISTORY, language="en", into="de")
 
 
 @asynccontextmanager
@@ -38,7 +39,7 @@ async def model_at(server: ScriptedServer) -> AsyncIterator[Model]:
 
 
 async def transformed(
-    name: Name, replies: Sequence[str], asked: Asked = ASKED, **options: Any
+    name: Name, replies: Sequence[str], asked: TransformInput = ASKED, **options: Any
 ) -> tuple[Transformed, list[Any]]:
     """What the transformer makes of the question, and the messages of each request."""
     with ScriptedServer(replies, **options) as server:

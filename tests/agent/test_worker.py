@@ -33,7 +33,7 @@ import sys
 sys.path.insert(0, sys.argv.pop(1))
 from retrievers.ingest import jobs
 from retrievers.testing import HashEmbedder
-from agent import opening
+from agent.service import opening
 from agent.serve import cli
 jobs.Jobs.__init__.__kwdefaults__["lease_s"] = 2.0
 opening.open_embedder = lambda *given, **options: HashEmbedder()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.rerank.features import NAMES
-from agent.rerank.ltr import load
+from agent.retrieval.rerank.features import NAMES
+from agent.retrieval.rerank.ltr import load
 from evals import learn
 from evals.cli import app
 from evals.datasets import splits

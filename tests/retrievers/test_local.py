@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
-from agent.answer import Answerer
-from agent.app import Service
-from agent.chat import Chat
+from agent.answering.answer import Answerer
+from agent.chat.chat import Chat
 from agent.intent.reader import Cascade
-from agent.metering import Metering
-from agent.opening import worker_over
 from agent.pipeline import Pipeline
+from agent.records.trace import TraceStore
+from agent.service.metering import Metering
+from agent.service.opening import worker_over
+from agent.service.service import Service
 from agent.settings import Settings
-from agent.trace import TraceStore
 from agent.types import Request
 from retrievers import registry
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable, UnknownCollection

@@ -1,4 +1,4 @@
-"""What a question asks of the metadata: counts, groups, extremes, sums, shares, values of single records, lists."""
+"""Calculations on the metadata: counts, groups, extremes, sums, shares, values of single records, lists."""
 
 from agent.intent.calculation.compose import find_calculation as find_calculation
 from agent.intent.calculation.compose import read_calculation as read_calculation

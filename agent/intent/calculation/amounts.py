@@ -1,4 +1,4 @@
-"""Counts, sums, averages and medians, of all records or by group."""
+"""Counts, sums, averages and medians, over all records or by group."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from agent.intent.found import Piece
 
 
 def read_counted_field(question: Question) -> str | None:
-    """The field whose values are counted: "how many authors", 几位作者, "distinct inspectors"."""
+    """Return the field whose distinct values are counted, or None: "how many authors", 几位作者."""
     for place in question.of_kind("count", "distinct"):
         target = read_target(question, place)
         if target is None:
@@ -30,7 +30,7 @@ def read_counted_field(question: Question) -> str | None:
         if name is not None and truth_of(question.columns.vocabulary.catalogue.fields[name]) is not None:
             return None  # yes and no are not counted
         if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
-            return None  # one a record, or nearly so: it may be the records that are counted
+            return None  # nearly one value per record: the records may be counted
         if name is not None and not _is_constrained_value(question, name):
             question.used.update((place, target))
             question.taken.add(name)
@@ -40,7 +40,7 @@ def read_counted_field(question: Question) -> str | None:
 
 
 def _is_constrained_value(question: Question, name: str) -> bool:
-    """Whether the field is only named beside a value of its own, which is one and not counted."""
+    """Return whether the field is only named beside a single value of it, which is not counted."""
     return any(
         part.piece is not None and part.piece.field == name and part.piece.filter["type"] == "eq"
         and not question.columns.is_list(name)
@@ -61,7 +61,7 @@ def read_amount(question: Question) -> Calculation | None:
 
 
 def _middled(question: Question, middle: str, group: Group | None) -> Calculation | None:
-    """An average or a median: of a number, of the lengths of a list, or of groups by how many records they have."""
+    """Read an average or median: of a number, of the length of a list, or of group sizes."""
     given = read_decimals(question)
     decimals: Json = {"decimals": 2 if given is None else given} if middle == "avg" or given is not None else {}
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
@@ -77,7 +77,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     records = records or (counts and target is None and bool(pieces_of(question)))
     number = question.number_of(question.parts[target]) if groups and target is not None and not records else None
     if number is not None and group is not None and target is not None and not question.is_condition(number):
-        # "average number of beds per country": each record says how many.
+        # "average number of beds per country": each record holds the number
         question.used.add(target)
         question.take("count", "sum")
         aggregate: Json = {"op": middle, "of": number, "group_by": group.expression, **decimals}
@@ -98,7 +98,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
 
 
 def _is_cut(question: Question, group: str) -> bool:
-    """Whether groups are no whole periods one after the other, or values of a list that are constrained themselves."""
+    """Return whether groups are incomplete: periods cut by a range, or values of a list cut by a filter."""
     bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
     period, _, date = group.partition("(")
     if date and period != "year":
@@ -113,7 +113,7 @@ def _direction(question: Question) -> Json:
 
 
 def _counted(question: Question, group: Group | None) -> Calculation | None:
-    """How many records there are, or values of a field."""
+    """Read a number of records, or of distinct values of a field."""
     if not question.has("count", "distinct"):
         return None
     for_each = _counted_for_each(question)
@@ -126,7 +126,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
     if number is None and _is_of_one(question, pieces):
-        return None  # one record is no number of records
+        return None  # a single record is not counted
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
         return made if pieces or by or question.says("sum") else None
@@ -146,7 +146,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _counted_for_each(question: Question) -> Group | None:
-    """ "[who] added how many": in English "who" before the counting word asks for each."""
+    """Return people as the group in "[who] added how many": in English "who" before the counting word means each."""
     who, counts = question.of_kind("who"), question.of_kind("count")
     name = people_meant(question) if who and counts and who[0] < counts[0] and not pieces_of(question) else None
     if name is None or not question.found.sentence.text.isascii():
@@ -156,7 +156,7 @@ def _counted_for_each(question: Question) -> Group | None:
 
 
 def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
-    """Whether a constraint names one record by what no other has."""
+    """Return whether a constraint selects a single record by a unique value."""
     fields = question.columns.vocabulary.catalogue.fields
     return any(
         piece.field in question.columns.keys and piece.filter["type"] == "eq"
@@ -170,18 +170,18 @@ _HAD = re.compile(
     re.IGNORECASE,
 )
 _HAVING = frozenset("we you i have hold own there total".split())
-"""Words by which all records are asked for: "how many parts do we have"."""
+"""Words that ask for all records: "how many parts do we have"."""
 
 
 def _is_of_some(question: Question) -> bool:
-    """Whether a count is of some of the records, of each group, or says that it is of all."""
+    """Return whether a count is limited to some records, is made for each group, or is explicitly of all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
     return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)
 
 
 def _counts_records(question: Question) -> bool:
-    """Whether it is records that are counted, rather than something nobody knows."""
+    """Return whether records are counted, rather than something unknown."""
     for place in question.of_kind("count"):
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
@@ -206,7 +206,7 @@ def _counts_records(question: Question) -> bool:
 
 
 def _is_had(question: Question, target: int) -> bool:
-    """ "how many arches does the viaduct have": what somebody or something has is told in texts."""
+    """Return whether "how many arches does the viaduct have" is asked: only texts tell what something has."""
     text = question.found.sentence.text
     said = _HAD.match(text, question.parts[target].end)
     if said is None:
@@ -218,7 +218,7 @@ def _is_had(question: Question, target: int) -> bool:
 
 
 def _counted_number(question: Question) -> str | None:
-    """ "how many points did Ann score": the number field that "how many" is asked of."""
+    """Return the number field that "how many" asks for, or None: "how many points did Ann score"."""
     for place in question.of_kind("count"):
         behind = question.beside(place, 1)
         if behind is not None and question.parts[behind].kind == UNIT and question.has("sum"):
@@ -239,7 +239,7 @@ def _counted_number(question: Question) -> str | None:
 
 
 def _summed(question: Question, group: Group | None) -> Calculation | None:
-    """The sum of a number."""
+    """Read the sum of a number field."""
     if not question.has("sum", "how_much"):
         return None
     operand = read_operand(question)
@@ -254,7 +254,7 @@ _NAMED = {"tot": "sum", "total": "sum", "sum": "sum", "avg": "avg", "average": "
 
 
 def _named_so(question: Question, group: Group | None) -> Calculation | None:
-    """ "total amount per customer" of tot_amt: the name of the number says what is calculated of each group."""
+    """Read a calculation from the name of a number: "total amount per customer" for tot_amt."""
     named = {name for _, part in question.fields() if part.strength >= 4 for name in part.fields
              if name in question.columns.measures}  # fmt: skip
     op = _NAMED.get(question.columns.words[next(iter(named))][0]) if len(named) == 1 else None
@@ -265,7 +265,7 @@ def _named_so(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _total(question: Question) -> Calculation | None:
-    """ "denied permits: what is the total?": of records, where no number is named."""
+    """Read "total" without a number field as a count: "denied permits: what is the total?"."""
     pieces = pieces_of(question)
     if not question.has("sum") or not (pieces or question.has(RECORD)) or any(question.fields()):
         return None
@@ -274,7 +274,7 @@ def _total(question: Question) -> Calculation | None:
 
 
 def _grouped(question: Question, group: Group | None) -> Calculation | None:
-    """ "complaints by district", "list all districts", "which statuses are there": records by group."""
+    """Read records by group: "complaints by district", "list all districts", "which statuses are there"."""
     pieces = pieces_of(question)
     if group is not None and not group.per_record:
         if question.take("breakdown"):

@@ -1,7 +1,7 @@
-"""The slots of a question put together, and the one table of what may go together.
+"""Combine the slots of a question into a calculation, with the table of what can be combined.
 
-A calculation is made only when every word of the question is accounted for: a number that left out a word which might
-restrict it, or that took a column by default, would be a wrong answer.
+A calculation is made only if every word of the question is accounted for. A number that ignores a restricting word, or
+that uses a default column, would be a wrong answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ GOES_WITH: Mapping[str, frozenset[str]] = {
     "difference": frozenset(["of", "group_by", "between", "where", "order"]),
     "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
 }
-"""What may stand beside each operation of an aggregate."""
+"""The keys that may stand beside each operation of an aggregate."""
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "sum": ("of",), "avg": ("of",), "median": ("of",), "min": ("of",), "max": ("of",), "share": ("where",),
     "difference": ("group_by", "between"), "list": (),
@@ -45,24 +45,24 @@ _CALCULATING = (
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
-"""Of each row of a list, whatever fields are asked for."""
+"""Words for fields that every row of a list shows anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read: a calculation, or the words for which none was made of a question that asks for one."""
+    """A calculation, or the words that prevent one in a question that asks for one."""
 
     calculation: Calculation | None = None
     unread: tuple[str, ...] = ()
 
 
 def find_calculation(found: Found) -> Calculation | None:
-    """The calculation that a question asks for, None for a question about what documents say."""
+    """Return the calculation that a question asks for; None for a question about the content of documents."""
     return read_calculation(found).calculation
 
 
 def read_calculation(found: Found) -> Read:
-    """The calculation that a question asks for, with what stands in its way."""
+    """Return the calculation that a question asks for, or the words that prevent it."""
     question = question_of(found)
     if question.has("hindering"):
         return Read(unread=words_of_kind(question, "hindering") if question.has(*_CALCULATING) else ())
@@ -88,16 +88,16 @@ def read_calculation(found: Found) -> Read:
 
 
 def _assumed(question: Question) -> tuple[str, ...]:
-    """The plurals that may be what a document is called, or something that only some of them are about."""
+    """Return the plurals that may name the documents, but may also name something that only some of them are about."""
     text = question.found.sentence.text
     said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
     return tuple(word for word in said if word.isascii() and word.endswith("s") and word != "times")
 
 
 def _part_of_others(made: Calculation, question: Question) -> str:
-    """The value of a condition that is a part of longer values, of a field whose values are texts; "" where none is.
+    """Return a condition's value that is part of longer values of a text field, "" if there is none.
 
-    Of an occupation "Student" those of "Medical Student" would be left out.
+    A condition on the occupation "Student" would leave out "Medical Student".
     """
     fields = question.columns.vocabulary.catalogue.fields
     for piece in made.pieces:
@@ -113,24 +113,24 @@ def _part_of_others(made: Calculation, question: Question) -> str:
 
 
 def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether words stand one after the other among others."""
+    """Return whether a run of words is a part of longer words."""
     size = len(part)
     return len(words) > size and any(words[n : n + size] == part for n in range(len(words) - size + 1))
 
 
 def question_of(found: Found) -> Question:
-    """The parts of a question, with constraints on names that only whole rows have."""
+    """Return the parts of a question, with constraints on rows that are named by a text."""
     found, columns, parts = _split(Same(found))
     return Question(found, columns, parts, within=_without_totals(columns))
 
 
 @lru_cache(maxsize=16)
 def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
-    """A question is asked for several kinds of calculations, one after the other."""
+    """Split a question, cached because several kinds of calculation are tried on it."""
     found = key.held
     columns = columns_of(found.sentence.vocabulary)
     totals = table("calculation")["summing_up"]
-    # "the total number" is no value of a record that sums up the others.
+    # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = split(found, columns)
     rows = named_rows(found, columns, parts)
@@ -143,7 +143,7 @@ def _value(piece: Piece) -> str:
 
 
 def _without_totals(columns: Columns) -> list[Json]:
-    """The condition that leaves out records which sum up the others: a row "Total" among those of nations."""
+    """Return conditions that leave out rows summing up the others: a row "Total" among nations."""
     fields = columns.vocabulary.catalogue.fields
     made: list[Json] = []
     for name in sorted(columns.keys):
@@ -153,14 +153,17 @@ def _without_totals(columns: Columns) -> list[Json]:
 
 
 def is_possible(aggregate: Json) -> bool:
-    """Whether what an aggregate names may go together."""
+    """Return whether the keys of an aggregate can be combined and none is missing."""
     given = {key for key, value in aggregate.items() if value not in (None, (), [], False) and key != "op"}
     needed = _NEEDED.get(aggregate["op"], ())
     return given <= GOES_WITH[aggregate["op"]] and all(aggregate.get(key) for key in needed)
 
 
 def _conditioned(made: Calculation, question: Question) -> Calculation | None:
-    """The calculation within conditions on no value: the lengths of lists, what must be there or not."""
+    """Add conditions that name no value: the length of a list, or whether a field exists.
+
+    Return None for a share that cannot have them.
+    """
     stated = [*question.absent, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
     if made.aggregate["op"] == "share":
@@ -178,7 +181,7 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 
 
 def _operation(question: Question) -> Calculation | None:
-    """What the words calculate, read by the one that says most."""
+    """Read the calculation, trying the most specific words first."""
     take_absent(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
@@ -201,7 +204,7 @@ def _operation(question: Question) -> Calculation | None:
 
 
 def take_absent(question: Question) -> None:
-    """ "nations with no gold medals": a number that is zero, or a field that is not there."""
+    """Read "nations with no gold medals": the number must be zero, or the field must be missing."""
     for place in question.of_kind("lacking"):
         behind = place + 1
         part = question.parts[behind] if behind < len(question.parts) else None
@@ -218,7 +221,7 @@ def take_absent(question: Question) -> None:
 
 
 def _sized(question: Question, size: Json) -> Calculation | None:
-    """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
+    """Read groups by their size: "which authors have at least 30 reports", "how many people wrote only one"."""
     pieces = pieces_of(question)
     field = read_counted_field(question)
     if field is not None:
@@ -227,7 +230,7 @@ def _sized(question: Question, size: Json) -> Calculation | None:
     if group is not None:
         question.take("more", "fewer")
         return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, pieces)
-    # "did Ann write more than 30 reports" is answered by their number.
+    # "did Ann write more than 30 reports" is answered by the number of reports.
     asks = question.found.sentence.folded(0) in ("did", "do", "does", "has", "have", "had", "is", "are", "was", "were")
     asks = asks or question.found.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
@@ -254,7 +257,7 @@ def _difference(question: Question, told: Several) -> Calculation | None:
 
 
 def _compared(question: Question, told: Several) -> Calculation | None:
-    """ "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
+    """Read a comparison: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
     chooses = question.has("more", "fewer", *ENDS) and not question.has("count", "how_much", "apart", "difference")
@@ -279,7 +282,7 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
     elif told.is_row and not counts:
-        return None  # one row has no number of records
+        return None  # a row has no number of records
     else:
         aggregate |= {"op": "count"}
     return Calculation(aggregate, pieces_of(question))

@@ -1,26 +1,26 @@
-"""One end of an order: who wrote most, the department with the highest total cost, the three latest."""
+"""Extremes: who wrote most, the department with the highest total cost, the three latest."""
 
 from collections.abc import Sequence
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
-from agent.intent.calculation.slots import ENDS, Order, read_length, read_operand
+from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.filters import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
 _LISTINGS = frozenset("list listed chart table listing 表 列表".split())
-"""Words for the order in which records are written down."""
+"""Words for the order in which records are listed."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
 
 
-def read_ranked(question: Question, order: Order) -> Calculation | None:
-    """ "who wrote most", "the department with the highest total cost", "the three latest"."""
+def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
+    """Read an extreme: "who wrote most", "the department with the highest total cost", "the three latest"."""
     middle = read_middle(question)
     if middle is not None and order.is_dated:
-        return None  # "the average of the first three": of some of the records
+        return None  # "the average of the first three" concerns only some records
     explicit = read_group(question)
     if explicit is not None and explicit.per_record:
         explicit = None
@@ -36,7 +36,7 @@ def read_ranked(question: Question, order: Order) -> Calculation | None:
 
 
 def _ranked_by_number(
-    question: Question, order: Order, middle: str | None, explicit: Group | None
+    question: Question, order: RankOrder, middle: str | None, explicit: Group | None
 ) -> Calculation | None:
     operand = read_operand(question)
     group = explicit or read_ranked_group(question, order)
@@ -48,14 +48,14 @@ def _ranked_by_number(
     return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), pieces_of(question))
 
 
-def _most(question: Question, order: Order, explicit: Group | None) -> Calculation | None:
-    """By how many records, or by the sum of a number, if one is named."""
+def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calculation | None:
+    """Rank groups by their number of records, or by the sum of a number if one is named."""
     asked = _asked_records(question)
     length = read_length(question) if asked else None
     if length is not None:
         return listed(question, order, length)
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
-    # "most often" counts, and adds up no number.
+    # "most often" counts records and adds up no number.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
     if operand is not None and explicit is not None and said.startswith(("maximum", "minimum")):
         op = "max" if order.direction == "desc" else "min"  # "maximum number of beds per department"
@@ -70,20 +70,20 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
     aggregate: Json = {
         "op": "sum" if operand else "count", "of": operand, "group_by": group.expression, "order": order.direction,
     }  # fmt: skip
-    # Among the authors of what Ann wrote Ann herself comes first.
+    # Ann comes first among the authors of her own documents, so ask for one more.
     theirs = any(one.field == group.expression and not one.negated for one in question.found.constraints)
     aggregate |= {"limit": order.limit + theirs, "ties": True}
     return Calculation(aggregate, pieces_of(question))
 
 
 def _single_values(question: Question) -> set[str]:
-    """Fields of one value each that the constraints have settled."""
+    """Return single-valued fields that a constraint has fixed."""
     stated = (part.piece for part in question.parts if part.piece is not None and part.piece.filter["type"] == "eq")
     return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
 
 
 def _is_money(question: Question, expression: str) -> bool:
-    """Whether a number field, or an expression of one, is an amount of money."""
+    """Return whether a number field, or an expression of one, is an amount of money."""
     name = expression.removeprefix("number(").rstrip(")")
     measure = question.columns.measures.get(name)
     units = {unit.kind for unit in measure.units} if measure is not None else set()
@@ -95,7 +95,7 @@ def _is_key(question: Question, expression: str) -> bool:
 
 
 def _asked_records(question: Question) -> bool:
-    """Whether records are asked for: "which document has the most authors", 作者最多的文件是哪份."""
+    """Return whether records are asked for: "which document has the most authors", 作者最多的文件是哪份."""
     for place in question.of_kind(RECORD):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER, PIECE, "by"))
         behind = question.beside(place, 1)
@@ -107,8 +107,8 @@ def _asked_records(question: Question) -> bool:
     return False
 
 
-def _end(question: Question, order: Order) -> Calculation | None:
-    """The records at one end of an order, or the value there."""
+def _end(question: Question, order: RankOrder) -> Calculation | None:
+    """Read the records at one end of an order, or the value there."""
     if order.is_dated:
         of = question.date()
         for place, part in question.fields():
@@ -119,7 +119,7 @@ def _end(question: Question, order: Order) -> Calculation | None:
         of = read_length(question) or read_operand(question)
         implied = _implied(question, order) if of is None or not _is_money(question, of) else None
         if of is None or (implied is not None and _is_money(question, implied)):
-            of = implied  # "the dearest bottle" is no number of bottles
+            of = implied  # "the dearest bottle" is about a price, not a number of bottles
     if of is None:
         return None
     wants_records = _wants_records(question, order, of)
@@ -132,7 +132,7 @@ def _end(question: Question, order: Order) -> Calculation | None:
 
 
 def _numbered_by(question: Question) -> str | None:
-    """ "ranked first", "the last city listed": a place in an order, or the number that records are listed by."""
+    """Return the number that ranks or lists the records, or None: "ranked first", "the last city listed"."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
              if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
     if len(ranks) == 1:
@@ -144,15 +144,15 @@ def _numbered_by(question: Question) -> str | None:
 
 
 def _year_of(question: Question) -> str | None:
-    """A number that is a year, where records have no date."""
+    """Return the only number field that is a year, for records without a date."""
     if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
         return None  # the first of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
 
 
-def _wants_records(question: Question, order: Order, of: str) -> bool:
-    """Whether records are asked for at the end of an order, rather than the value that stands there."""
+def _wants_records(question: Question, order: RankOrder, of: str) -> bool:
+    """Return whether the records at one end of an order are asked for, rather than the value there."""
     for place, part in enumerate(question.parts):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
         led = before is not None and (question.parts[before].kind == "which" or before == order.place)
@@ -165,11 +165,11 @@ def _wants_records(question: Question, order: Order, of: str) -> bool:
     return False
 
 
-def listed(question: Question, order: Order, of: str | None, own: Sequence[str] = ()) -> Calculation:
-    """Records at one end of an order, with the fields that are asked for.
+def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[str] = ()) -> Calculation:
+    """Return a list of the records at one end of an order, with the fields that are asked for.
 
     Args:
-        own: fields that are asked for and were taken up before.
+        own: fields that are asked for and were used before.
     """
     shown = list(dict.fromkeys((*own, *read_shown(question, of)))) or question.columns.names()
     aggregate: Json = {
@@ -181,7 +181,7 @@ def listed(question: Question, order: Order, of: str | None, own: Sequence[str] 
 
 
 def read_shown(question: Question, of: str | None = None) -> list[str]:
-    """The fields that are asked for, and no condition."""
+    """Return the fields that are asked for without a condition on them."""
     shown: list[str] = []
     for place, part in question.fields():
         if place in question.used or part.kind not in (FIELD, "year", "month", "name_of", "people", "filler", "value"):
@@ -201,8 +201,8 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     return [name for name in dict.fromkeys(shown) if name and name != of]
 
 
-def _implied(question: Question, order: Order) -> str | None:
-    """The number that the end of an order speaks of: "most expensive" of a price, "longest" of a time or a length."""
+def _implied(question: Question, order: RankOrder) -> str | None:
+    """Return the number that a superlative implies: a price for "most expensive", a time or length for "longest"."""
     part = question.parts[order.place]
     sentence, measures = question.found.sentence, question.columns.measures
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}
@@ -214,10 +214,10 @@ def _implied(question: Question, order: Order) -> str | None:
 
 
 def read_middle(question: Question) -> str | None:
-    """The average or the median, where one is asked for.
+    """Return "avg" or "median", or None if neither is asked for.
 
     Raises:
-        Unclear: both are.
+        Unclear: both are asked for.
     """
     if question.has("avg") and question.has("median"):
         raise Unclear("average and median")

@@ -1,11 +1,11 @@
-"""What a question groups by, compares with its like, or names side by side to tell apart."""
+"""The group of a calculation: a stated group, the kind that a superlative ranks, or values named side by side."""
 
 import re
 from dataclasses import dataclass
 
 from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
-from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+from agent.intent.calculation.slots import ENDS, NTH, RankOrder, is_dated, is_records
 from agent.intent.found import date_field
 from agent.intent.lexicon import name_words
 
@@ -13,12 +13,12 @@ _ADJECTIVES = {"annual": "year", "annually": "year"}
 _PERIODS = {"year": "year", "month": "year_month", "quarter": "quarter"}
 _PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}
 _SPAN = re.compile(r"(?:\bfrom\b|从|自).{1,60}?(?:\b(?:to|through|until|till)\b|到|至)", re.IGNORECASE)
-"""Of two values so joined more than the two is meant."""
+"""Two values joined like this mean the whole span between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is grouped by, as an expression, and the place that says it; `per_record` for "per document"."""
+    """The expression to group by, and the part that names it; `per_record` is True for "per document"."""
 
     expression: str
     place: int
@@ -26,10 +26,10 @@ class Group:
 
 
 def read_group(question: Question) -> Group | None:
-    """What is grouped by where the question says so: "per year", "by department", 按地区.
+    """Return the group that the question states, or None: "per year", "by department", 按地区.
 
     Raises:
-        Unclear: by more than one thing, or by something that is no field.
+        Unclear: it states more than one group.
     """
     groups: list[Group] = []
     for place in question.of_kind("per", "by"):
@@ -65,7 +65,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
         question.used.update((place, behind))
         _refuse_second(question, behind)
         return Group(name, behind)
-    # An average length of lists is of records, whatever they are called.
+    # The average length of a list is per record, whatever the records are called.
     listed = part.kind == UNKNOWN and question.has("avg", "median") and any(
         question.columns.is_list(name) for _, one in question.fields() for name in one.fields
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
 
 
 def people_meant(question: Question) -> str | None:
-    """The field of the people who are spoken of: the one whose word or deed is said, else the one that there is."""
+    """Return the field of the people in question: the one named by a word or verb, else the only one, or None."""
     columns = question.columns
     people = columns.people()
     deeds = {stem: name for name in people for stem in columns.stems[name][:1] if len(columns.stems[name]) > 1}
@@ -89,14 +89,18 @@ def people_meant(question: Question) -> str | None:
         meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
         question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
         return named[0]
-    # Who sponsors or reviews something has not done it.
+    # Sponsors and reviewers have not done the work themselves.
     everyone = columns.vocabulary.of_role("person") or people
     doers = [name for name in everyone if not {"sponsor", "reviewer"} & columns.vocabulary.concepts[name]] or everyone
     return doers[0] if len(doers) == 1 and not named else None
 
 
 def _refuse_second(question: Question, place: int) -> None:
-    """Raises Unclear for "per district [and kind]"."""
+    """Refuse a second group: "per district [and kind]".
+
+    Raises:
+        Unclear: there is one.
+    """
     behind = question.parts[place + 1 : place + 3]
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
     if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
@@ -104,7 +108,11 @@ def _refuse_second(question: Question, place: int) -> None:
 
 
 def _periodical(question: Question) -> Group | None:
-    """ "yearly counts", "monthly totals"."""
+    """Return the period of "yearly counts" or "monthly totals", or None.
+
+    Raises:
+        Unclear: "average monthly pay" may mean pay for a month, or the average by month.
+    """
     for place in question.of_kind(*_PERIODS):
         part, date = question.parts[place], question.date()
         word = question.found.sentence.text[part.start : part.end].casefold()
@@ -124,18 +132,18 @@ def _periodical(question: Question) -> Group | None:
 
 
 def _each(question: Question, kind: str) -> str:
-    """What tells periods of a kind apart: quarters by their year as well, where no period is stated."""
+    """Return the function for periods of a kind; quarters include the year unless the question states a date."""
     return "year_quarter" if kind == "quarter" and not question.found.dates else _PERIODS[kind]
 
 
 def _periods_of(number: str) -> set[str]:
-    """The periods that the name of a number speaks of: a year in `annual_salary_eur`."""
+    """Return the periods that the name of a number contains: year for `annual_salary_eur`."""
     words = {word.removesuffix("ly") for word in name_words(number)}
     return {_ADJECTIVES.get(word, word) for word in words}
 
 
-def read_ranked_group(question: Question, order: Order | None) -> Group | None:
-    """What is compared with its like: "[who] wrote most", "which [district] has the fewest", 哪[年]."""
+def read_ranked_group(question: Question, order: RankOrder | None) -> Group | None:
+    """Return the group that a superlative ranks: "[who] wrote most", "which [district] has the fewest", 哪[年]."""
     for place in question.of_kind(*_PERIODS):
         before = question.beside(place, -1)
         led = before is not None and question.parts[before].kind in ("which", *ENDS, *NTH)
@@ -166,7 +174,7 @@ def read_ranked_group(question: Question, order: Order | None) -> Group | None:
 
 
 def part_is_free(question: Question, place: int, name: str) -> bool:
-    """Whether a part that names a field does not only lead to a value of it."""
+    """Return whether a part names a field on its own, rather than introducing a value of it."""
     return place not in question.used and name not in {
         part.piece.field for part in question.parts if part.piece is not None and part.piece.filter["type"] != "ne"
     }
@@ -182,7 +190,7 @@ def _taken(question: Question, named: list[tuple[int, str]]) -> Group | None:
 
 
 def _is_led(question: Question, place: int) -> bool:
-    """Whether "which", a number or an end of an order stands right before a field."""
+    """Return whether "which", "who" or a word of ranking stands directly before a field."""
     before = question.beside(place, -1, over=(*LINKING, NUMBER, "distinct", *NTH))
     return before is not None and question.parts[before].kind in ("which", "who", "top", "rank")
 
@@ -192,7 +200,7 @@ def _is_behind(question: Question, place: int, kind: str) -> bool:
 
 
 def _within(question: Question, kind: str) -> str:
-    """Of one year months are told by their number, of several with their year."""
+    """Return the function for periods of a kind; months lose their year only for "calendar month"."""
     if kind != "month":
         return _PERIODS[kind]
     text = question.found.sentence.text
@@ -201,7 +209,10 @@ def _within(question: Question, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """What differs, as an expression of the aggregates, and its values; `is_row` where each is of one record."""
+    """Values to compare, and the expression they belong to; `is_row` is True if each value is a single record's.
+
+    The expression is one of the aggregates' grammar.
+    """
 
     expression: str
     values: tuple[object, ...]
@@ -209,16 +220,16 @@ class Several:
 
 
 def read_several(question: Question) -> Several | None:
-    """The values that are told apart; None where fewer than two are named."""
+    """Return the values that are named side by side, or None if fewer than two are named."""
     roles = question.columns.vocabulary.roles
     text = question.found.sentence.text
     for one in question.found.constraints:
-        # Of "3.10 or later" no version is told apart.
+        # "3.10 or later" names no versions to compare.
         ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
         said = (mention.of(one.field) for mention in question.found.sentence.mentions)
         named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
         if _is_span(text, one.start, one.end):
-            continue  # "from Monday to Friday" is more than the two
+            continue  # "from Monday to Friday" includes the days between
         if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
     for part in question.parts:
@@ -237,12 +248,12 @@ def read_several(question: Question) -> Several | None:
 
 
 def _is_span(text: str, start: int, end: int) -> bool:
-    """Whether values at some characters are the ends of a span: "from Monday to Friday"."""
+    """Return whether the values at some characters are the ends of a span: "from Monday to Friday"."""
     return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
 
 
 def _several_periods(question: Question) -> Several | None:
-    """Two or more periods, by what differs: years, or halves, quarters or months of one year."""
+    """Return two or more periods by the unit in which they differ: years; halves, quarters or months of one year."""
     found, name = question.found, question.date()
     bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
     if name is None or len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:

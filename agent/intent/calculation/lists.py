@@ -1,4 +1,4 @@
-"""Records that are listed, and values of single ones: "what is the price of P-1042", "permits denied in 2023"."""
+"""Lists of records, and values of single records: "what is the price of P-1042", "permits denied in 2023"."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from agent.intent.numbered import is_key
 from agent.intent.vocabulary import concepts_of
 
 MOST_LISTED = 100
-"""Rows of a list where not all are asked for."""
+"""Maximum rows of a list, unless all are asked for."""
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
 _NO_LIST = (
@@ -25,7 +25,7 @@ _NO_LIST = (
 
 
 def find_lookup(found: Found) -> Calculation | None:
-    """Fields of records that are named so that there are few: "who sponsored PEP 703", "where is Ann Lee from"."""
+    """Read fields of a few named records: "who sponsored PEP 703", "where is Ann Lee from"."""
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     question = question_of(found)
     if question.has("hindering") or question.has("more", "fewer"):
@@ -45,7 +45,7 @@ def find_lookup(found: Found) -> Calculation | None:
 
 
 def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
-    """Whether the constraints leave so few records that all their values can be shown."""
+    """Return whether the constraints leave so few records that all their values can be shown."""
     fields = question.columns.vocabulary.catalogue.fields
     least = None
     for piece in pieces:
@@ -57,7 +57,7 @@ def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
 
 
 def find_listing(found: Found) -> Calculation | None:
-    """A list of records, when a question states constraints and nothing else; of one record there is none."""
+    """Read a list of records from a question that states only constraints; a single record makes no list."""
     sentence = found.sentence
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     question = question_of(found)
@@ -70,7 +70,7 @@ def find_listing(found: Found) -> Calculation | None:
     shown = read_shown(question)
     records = question.has(RECORD) or any("kind" in concepts_of(piece.field) for piece in pieces)
     if question.has("which", "who", "when", "where") and not shown and not records:
-        return None  # what is asked for is no field that could be shown
+        return None  # no field holds what is asked for
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
     if question.unread() or (question.has("which", "who") and settled & set(shown)):
         return None
@@ -86,9 +86,9 @@ _HAS_NOT = re.compile(
 
 
 def asks_who_has_not(found: Found) -> bool:
-    """Whether it is asked of which values no document holds: "which bridges has Ann never inspected?".
+    """Return whether a question asks which values have no matching document: "which bridges has Ann never inspected?".
 
-    Documents that do not hold a condition are no answer: others of the same bridge may.
+    Documents that miss the condition are no answer: other documents of the same bridge may meet it.
     """
     said = _HAS_NOT.search(found.sentence.text)
     if said is None or not read_shown(question_of(found)):
@@ -97,9 +97,9 @@ def asks_who_has_not(found: Found) -> bool:
 
 
 def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
-    """The records that satisfy the constraints, the newest first.
+    """Return a list of the records that satisfy the constraints, the newest first.
 
-    A condition on lengths is no filter: what is searched for beside the list would not satisfy it.
+    A condition on lengths is not made a filter, because the searches beside the list could not apply it.
 
     Args:
         shown: fields that are asked for.
@@ -117,20 +117,20 @@ def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
 
 
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
-    """Fields of the records that were named."""
+    """Return a list of fields of the named records."""
     return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
 
 
 def fields_shown(found: Found, besides: set[str]) -> tuple[str, ...]:
-    """The fields whose value a question asks for: "who sponsored PEP 703", "when was it resolved"."""
+    """Return the fields whose value a question asks for: "who sponsored PEP 703", "when was it resolved"."""
     question = question_of(found)
     return tuple(name for name in read_shown(question) if name not in besides)
 
 
 def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
-    """ "How many are final, and how many were rejected?": counts that differ in one value, side by side.
+    """Merge counts that differ in one value into one: "How many are final, and how many were rejected?".
 
-    What constrains the first holds for the others too.
+    The constraints of the first count apply to the others too. Return None if the counts cannot be merged.
     """
     counts = [one for one in parts if one is not None and one.aggregate == {"op": "count"} and one.pieces]
     if len(counts) < len(parts) or len(counts) < 2:
@@ -144,7 +144,7 @@ def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
     for place, one in enumerate(counts):
         named = [piece for piece in one.pieces if piece.field == field]
         others = tuple(piece for piece in one.pieces if piece.field != field)
-        # A part that names its own documents stands for itself; only one that leaves them out takes the first's.
+        # A part with its own documents is complete; a part that names none takes those of the first.
         allowed = (rest,) if "kind" in concepts_of(field) else ((), rest)
         if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in allowed):
             return None

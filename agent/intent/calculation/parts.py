@@ -1,6 +1,4 @@
-"""A question taken apart for a calculation: every word is a constraint, a field, a record, a word that calculates,
-one that says nothing, or is not accounted for.
-"""
+"""Split a question into constraints, fields, records, calculating words, fillers and unknown words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,24 +24,24 @@ _SOFT = frozenset(
     breakdown exists exactly ratio alone people
     """.split()
 )
-"""Kinds that no slot of a calculation must take up: they restrict nothing by themselves."""
+"""Kinds that need not be used by a slot, because they restrict nothing by themselves."""
 _NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up"])
-# What it costs to read a run of tokens so: a question is read at the least cost.
+# The cost of each reading; a question is read at the least total cost.
 _COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _OF_WORD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of tokens [first, last), characters [start, end), and what it is.
+    """A run of tokens [first, last), characters [start, end), with its reading.
 
     Attributes:
         kind: a class of words in words/*.toml, or one of the constants of this module.
-        fields: what it points at; a word that calculates may be the name of a field as well.
-        strength: of that, see `Column`.
+        fields: the fields it points at; a calculating word may be the name of a field as well.
+        strength: how strongly it points at them, see `Column`.
         piece: the constraint that the characters state.
-        number: its value.
-        guessed: it is a record by its place alone.
+        number: its value, if it is a number.
+        guessed: True if only its position makes it a word for records.
     """
 
     kind: str
@@ -59,13 +57,13 @@ class Part:
 
     @property
     def is_soft(self) -> bool:
-        """Whether it may be left out."""
+        """Return whether the part may stay unused."""
         return self.kind in _SOFT
 
 
 @cache
 def _phrases() -> dict[tuple[str, ...], str]:
-    """The classes of words by their tokens; a word that calculates wins over one that says nothing."""
+    """Return the class of each phrase by its tokens; a calculating word takes precedence over a filler."""
     found: dict[tuple[str, ...], str] = {}
     words = table("calculation")
     for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
@@ -77,7 +75,7 @@ def _phrases() -> dict[tuple[str, ...], str]:
 
 
 def says(sentence: Sentence, kind: str) -> bool:
-    """Whether a word of a class stands anywhere, within a constraint as well: "Old Town [versus] Lakeview"."""
+    """Return whether a word of a class occurs anywhere, including inside a constraint: "Old Town [versus] Lakeview"."""
     return any(_phrases().get((token.folded,)) == kind for token in sentence.tokens)
 
 
@@ -91,10 +89,10 @@ def _longest() -> int:
 
 
 def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
-    """The parts of a question, in order, none of them overlapping: as few words as can be are left unknown.
+    """Return the parts of a question in order, without overlap, with as few unknown words as possible.
 
     Args:
-        more: constraints beside those that were found.
+        more: constraints besides those in `found`.
     """
     sentence = found.sentence
     pieces = sorted((*found.pieces, *found.lengths, *more), key=lambda piece: (piece.start, -piece.end))
@@ -116,7 +114,7 @@ def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[P
 
 
 def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
-    """The parts with the characters of an unknown Chinese word as one."""
+    """Join the characters of an unknown Chinese word into one part."""
     ends = chinese_words(sentence.text)
     joined: list[Part] = []
     for part in parts:
@@ -131,7 +129,7 @@ def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
 def _choices(
     sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
 ) -> Iterator[tuple[float, Part]]:
-    """What the tokens from a place on may be, each with its cost."""
+    """Yield the possible readings of the tokens from an index on, each with its cost."""
     token = sentence.tokens[index]
     piece = next((one for one in pieces if one.start <= token.start < one.end), None)
     if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
@@ -172,7 +170,7 @@ def _choices(
 
 
 def _is_own_word(sentence: Sentence, index: int, column: Column) -> bool:
-    """Whether a word for documents is also a field's name, in the same form: no "claim" is what was "claimed"."""
+    """Return whether a word for documents is also a field's name in the same form: not "claim" for "claimed"."""
     if _phrases().get((sentence.folded(index - 1),)) in ("avg", "sum", "median", "highest", "lowest"):
         return True
     word = sentence.folded(index)
@@ -184,7 +182,7 @@ _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs 
 
 
 def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
-    """Behind the tokens from a place on that state a constraint; of several values only these and what joins them."""
+    """Return the index after a constraint's tokens; of several values, only the values and the words joining them."""
     tokens = sentence.tokens
     named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
     values = [one for one in found.constraints if one.start == piece.start and len(one.values) > 1 and len(named) > 1]
@@ -204,7 +202,7 @@ def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> in
 
 
 def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
-    """The phrases that begin at a place; one that is the name of a field, too, keeps both meanings."""
+    """Yield the phrases that begin at an index; a phrase that is also the name of a field keeps both meanings."""
     words: list[str] = []
     for last in range(index, min(index + _longest(), len(sentence.tokens))):
         words.append(sentence.tokens[last].folded)
@@ -229,7 +227,7 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
 
 
 def _is_value(sentence: Sentence, first: int, last: int) -> bool:
-    """Whether the tokens [first, last) name a value that no constraint took: 历史, for all that it may say nothing."""
+    """Return whether the tokens [first, last) name a value that no constraint uses: then 历史 is no filler."""
     mention = sentence.mention_at(first)
     exact = mention is not None and (mention.first, mention.last) == (first, last)
     return exact and any(token.folded not in STOP_WORDS for token in sentence.tokens[first:last])
@@ -243,13 +241,13 @@ _NUMBER_ZH = re.compile(r"[一二两三四五六七八九十百千]{1,6}")
 
 
 def _chinese_number(sentence: Sentence, index: int) -> int:
-    """How many characters of a number in Chinese stand there."""
+    """Return the length in characters of a Chinese number at this token, 0 if there is none."""
     match = _NUMBER_ZH.match(sentence.text, sentence.tokens[index].start)
     return len(match[0]) if match is not None else 0
 
 
 def _noun_end(sentence: Sentence, index: int) -> int:
-    """Behind the word for documents that stands at a place; of a Chinese one the longest that is known."""
+    """Return the index after the word for documents at a token; for Chinese after the longest such word."""
     if sentence.tokens[index].kind != "cjk":
         return index + 1
     start = sentence.tokens[index].start
@@ -258,9 +256,9 @@ def _noun_end(sentence: Sentence, index: int) -> int:
     return sentence.index_from(start + size)
 
 
-# Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
+# Kinds after which a plural noun names the records: "how many [sightings]", "at least 5 [parcels]".
 _BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top", "difference"])
-# And right behind which a noun is: "which [parcel]", "the most expensive [part]".
+# Kinds directly after which a noun names the records: "which [parcel]", "the most expensive [part]".
 _BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly", "newest", "oldest"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _CALCULATING = frozenset(
@@ -277,7 +275,7 @@ _GENERAL = frozenset("one ones record records entry entries item items row rows"
 
 
 def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
-    """The parts with a noun in the place of a record as one; behind a number it is what that counts."""
+    """Turn nouns in the position of a record into records, and nouns after a number into its unit."""
     before = ""
     for place, part in enumerate(parts):
         numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
@@ -310,22 +308,22 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
 
 
 def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
-    """Whether "amount of" or "number of" ends the name of a number: "the claimed [amount of] all files"."""
+    """Return whether "amount of" or "number of" belongs to a number's name: "the claimed [amount of] all files"."""
     named = before is not None and before.kind == FIELD and not columns.measures.keys().isdisjoint(before.fields)
     return named and part_text(sentence, part).casefold().endswith(" of")
 
 
 def _is_general(sentence: Sentence, part: Part, before: Part) -> bool:
-    """Whether a general word ends the name of a field: "mood [tag]" of moods, "claim [type]"."""
+    """Return whether a general word ends the name of a field: "mood [tag]" for moods, "claim [type]"."""
     general = {*CONCEPTS["kind"][0], *CONCEPTS["topic"][0]}
     named = before.kind == FIELD and before.strength >= 4 and part.strength <= 2
     return named and part_text(sentence, part).casefold() in general
 
 
 def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
-    """Whether a plural that is counted is something else than the values of the fields that it resembles.
+    """Return whether a counted plural names records, not the values of fields that it resembles.
 
-    "vacancies" are no vacancyState, "inspections" no inspectors; days and amounts in a unit are not counted at all.
+    "vacancies" are no vacancyState, "inspections" no inspectors; dates, and amounts with a unit, are never counted.
     """
     is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
     if is_noun and set(part.fields) <= set(columns.dates()):
@@ -340,15 +338,15 @@ def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
-    """ "gold [medals]": the plural right behind the word for a number says what it is a number of."""
+    """Return whether a plural follows the word for a number and names its unit: "gold [medals]"."""
     return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
 
 
 def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str) -> bool:
-    """Whether an unknown noun stands in the place of a record.
+    """Return whether an unknown noun stands in the position of a record.
 
     Args:
-        before: the kind of the nearest part before that is more than a filler.
+        before: the kind of the nearest part before it that is no filler.
     """
     part = parts[place]
     last = parts[place - 1] if place else None
@@ -368,16 +366,16 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
 
 
 def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
-    """Whether an unknown noun with an article or right behind a value is the only one that may stand for records.
+    """Return whether an unknown noun after an article or a value is the only one that can name the records.
 
-    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; in "tickets about our [printers]" it is not.
+    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; not "tickets about our [printers]".
     """
     part = parts[place]
     last = parts[place - 1] if place else None
     token = sentence.tokens[part.first]
     others = [one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL]
     alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
-    asks = any(one.kind in _CALCULATING for one in parts)  # of a list it may be the topic
+    asks = any(one.kind in _CALCULATING for one in parts)  # in a list it may be the topic
     if last is None or not asks or not alone or token.is_capital:
         return False
     article = sentence.tokens[last.last - 1].folded
@@ -397,7 +395,7 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
 
 
 def part_text(sentence: Sentence, part: Part) -> str:
-    """The characters of a part."""
+    """Return the text of a part."""
     return sentence.text[part.start : part.end]
 
 
@@ -405,7 +403,7 @@ _CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本
 
 
 def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
-    """多少门[课], [课]门数, 一门[课]: in Chinese one character beside a word that classifies records."""
+    """Return whether a Chinese noun stands beside a classifier of records: 多少门[课], [课]门数, 一门[课]."""
     if sentence.tokens[parts[place].first].kind != "cjk":
         return False
     around = (parts[place - 1], parts[place + 1] if place + 1 < len(parts) else parts[place])

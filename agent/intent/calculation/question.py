@@ -1,4 +1,4 @@
-"""The parts of a question, which of them a calculation has taken up, and the calculation that comes of it."""
+"""The parts of a question, a record of which parts a calculation has used, and the resulting calculation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ LINKING = (FILLER, MARK, "by", "name_of")
 
 
 class Unclear(Exception):
-    """The words may mean several things, or nothing that can be calculated: nothing is."""
+    """The words are ambiguous or cannot be calculated, so nothing is calculated."""
 
 
 @dataclass(slots=True)
 class Question:
-    """The parts of a question, and which of them the slots have taken up."""
+    """The parts of a question, and which of them the slots have used."""
 
     found: Found
     columns: Columns
@@ -31,25 +31,25 @@ class Question:
     absent: list[Json] = field(default_factory=list)
 
     def says(self, kind: str) -> bool:
-        """Whether a word of a class stands anywhere, within a constraint as well."""
+        """Return whether a word of a class occurs anywhere, including inside a constraint."""
         return self.has(kind) or says(self.found.sentence, kind)
 
     def of_kind(self, *kinds: str) -> list[int]:
-        """The places of parts of these kinds."""
+        """Return the indices of the parts of these kinds."""
         return [place for place, part in enumerate(self.parts) if part.kind in kinds]
 
     def take(self, *kinds: str) -> bool:
-        """Take up all parts of these kinds; whether there is any."""
+        """Mark all parts of these kinds as used; return whether there are any."""
         places = self.of_kind(*kinds)
         self.used.update(places)
         return bool(places)
 
     def has(self, *kinds: str) -> bool:
-        """Whether a part is of one of these kinds."""
+        """Return whether a part has one of these kinds."""
         return any(part.kind in kinds for part in self.parts)
 
     def beside(self, place: int, step: int, *, over: tuple[str, ...] = LINKING) -> int | None:
-        """The nearest part before (-1) or behind (1) a place that is of no kind to look over."""
+        """Return the index of the nearest part before (-1) or after (1) a place, skipping the kinds in `over`."""
         place += step
         while 0 <= place < len(self.parts):
             if self.parts[place].kind not in over:
@@ -58,7 +58,7 @@ class Question:
         return None
 
     def unread(self) -> list[str]:
-        """The words that no slot has taken up."""
+        """Return the words that no slot has used, except those that restrict nothing."""
         negated = _is_negated(self.found)
         words = []
         for place, part in enumerate(self.parts):
@@ -75,40 +75,40 @@ class Question:
             if part.kind == "classifies" and place and self.parts[place - 1].kind == PIECE:
                 continue  # 打包类
             if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
-                continue  # 一门课 is any of them
+                continue  # 一门课 means any course
             if part.kind == FIELD and self._is_said_by_piece(place):
                 continue
             words.append(self.found.sentence.text[part.start : part.end])
         return words
 
     def _names_number(self, part: Part) -> bool:
-        """Whether a word for people names how many there are: "employees" of emp_cnt."""
+        """Return whether a word for people names a number of them: "employees" for emp_cnt."""
         return part.kind == "people" and part.strength >= 3 and not self.columns.measures.keys().isdisjoint(part.fields)
 
     def _is_denied_flag(self, place: int) -> bool:
-        """Whether what is denied behind a place is a field that is to be false: "had no [quorum]"."""
+        """Return whether the denied part after a place is a true/false field that must be false: "had no [quorum]"."""
         behind = self.beside(place, 1)
         piece = self.parts[behind].piece if behind is not None else None
         truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
 
     def _leads_to_name(self, place: int) -> bool:
-        """Whether "under" is no comparison but leads to names that are told apart: "more under Safety or under Law".
+        """Return whether "under" introduces labels to compare, and no number: "more under Safety or under Law".
 
-        Of one name it may be one: "ranked below Chile".
+        Before a single label it may be a comparison: "ranked below Chile".
         """
         piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
         labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
         return bool(labels and piece is not None and piece.filter["type"] == "in")
 
     def _is_own_unit(self, part: Part) -> bool:
-        """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
+        """Return whether a unit is that of a number that was used: "the total fine in euros"."""
         text = self.found.sentence.text[part.start : part.end]
         units = [self.columns.measures[name].units for name in self.taken if name in self.columns.measures]
         return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
 
     def _is_said_by_piece(self, place: int) -> bool:
-        """Whether a word for a field only leads to a value of it, or tells what became of every record."""
+        """Return whether a word for a field only introduces its value, or repeats what every record has."""
         part = self.parts[place]
         if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
             return True  # 产品类别
@@ -122,15 +122,15 @@ class Question:
         return set(part.fields) <= dates and any(self.columns.is_everywhere(name) for name in part.fields)
 
     def fields(self, *, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Part]]:
-        """The parts that point at fields, between two places."""
+        """Yield the index and part of each part that points at fields, from `start` to before `end`."""
         for place, part in enumerate(self.parts[:end]):
             if place >= start and part.fields and part.kind != PIECE:
                 yield place, part
 
-    # -- columns
+    # Columns.
 
     def group_of(self, part: Part) -> str | None:
-        """The field whose values the words of a part group by; None where it is none, or one of several."""
+        """Return the field to group by that the words of a part mean; None if there is none or several."""
         names = [name for name in part.fields if self.columns.is_group(name)]
         if len(names) > 1:
             names = [name for name in names if name not in self.columns.people()] or names
@@ -139,12 +139,16 @@ class Question:
         return names[0] if len(names) == 1 or (names and part.strength <= 2) else None
 
     def number_of(self, part: Part) -> str | None:
-        """The expression of the number that the words of a part mean."""
+        """Return the expression of the number field that the words of a part mean; None if there is none or several."""
         names = [name for name in part.fields if name in self.columns.measures]
         return self.expressed(names[0]) if len(names) == 1 else None
 
     def expressed(self, name: str) -> str:
-        """A number field as an expression of the aggregates: of numbers in texts the number."""
+        """Return a number field as an expression of the aggregates; numbers written as text are converted.
+
+        Raises:
+            Unclear: its texts are no plain numbers, or its amounts have several units and the question names none.
+        """
         self.taken.add(name)
         if not self.columns.measures[name].is_plain:
             raise Unclear("its texts are no plain numbers")
@@ -153,10 +157,10 @@ class Question:
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
 
     def _keep_to_unit(self, name: str) -> None:
-        """Of amounts in several currencies those in the one that is said are calculated with.
+        """Limit amounts in several currencies to the currency that the question names.
 
         Raises:
-            Unclear: none is said.
+            Unclear: none is named, or several are.
         """
         measure = self.columns.measures[name]
         said = {unit_of(token.folded) for token in self.found.sentence.tokens} & set(measure.units)
@@ -169,16 +173,16 @@ class Question:
             self.within.append(kept)
 
     def constrained(self) -> set[str]:
-        """The fields of which a value is named."""
+        """Return the fields with a value in the question."""
         return {part.piece.field for part in self.parts if part.piece is not None}
 
     def is_condition(self, name: str) -> bool:
-        """Whether a field is named for a bound on it."""
+        """Return whether the question states a bound on a field."""
         bare = name.removeprefix("number(").rstrip(")")
         return any(one.field == bare for one in self.found.numbers)
 
     def date(self) -> str | None:
-        """The date field that the question orders or groups by: a named one, else when documents came to be."""
+        """Return the date field to order or group by: the one named in the question, else the main date, or None."""
         if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
             return of_range
         dates = self.columns.dates()
@@ -197,7 +201,7 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Whether an "or" of the question became alternatives."""
+    """Return whether an "or" of the question became alternatives, or its constraints are on one field at most."""
     fields = {one.field for one in found.constraints}
     several = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
     return several or len(fields) < 2
@@ -205,12 +209,12 @@ def _is_chosen(found: Found) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    """An aggregate (the JSON of retrievers.core.aggregates) and the filter it works within.
+    """An aggregate (the JSON of retrievers.core.aggregates) and the constraints that it applies to.
 
     Attributes:
-        pieces: what is left of the constraints as a filter: a share's condition is none.
-        sure: the words ask for it; otherwise it only happens that nothing but metadata was asked for.
-        assumed: words that are taken for what a document is called, by their place alone; all documents are counted.
+        pieces: the constraints that filter the records; the condition of a share is not among them.
+        sure: True if the words ask for the calculation; False if the question merely states nothing but metadata.
+        assumed: words taken for names of the documents because of their position only; all documents are counted.
     """
 
     aggregate: Json
@@ -225,7 +229,7 @@ def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
 
 
 def pieces_of(question: Question) -> tuple[Piece, ...]:
-    """The constraints of a question, those on whole rows included."""
+    """Return the constraints of a question, including those on whole rows."""
     pieces = list(question.found.pieces)
     stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
     for part in question.parts:

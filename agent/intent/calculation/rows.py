@@ -1,4 +1,4 @@
-"""Records that a question names by a text that only a few of them have: "what is the time of Ann Lee"."""
+"""Find records that a question names by a text of theirs that is rare: "what is the time of Ann Lee"."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from retrievers.core.types import FieldCatalogue
 
 _LONGEST = 8
 _MOST_WORDS = 12
-"""Most words of a value that can be named by a part of it."""
+"""Maximum words of a value that can be named by a part of it."""
 _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
 _LEADING = frozenset("in from at by on did does 在 由 从".split())
-"""Words right before a part of a name, where one word of it is enough."""
+"""Words before a part of a name that make a single word of it enough."""
 
 _Named = tuple[str, str, bool]
-"""A field, a value, and whether the words are the whole of it."""
+"""A field, a value, and whether the words are the whole value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class _Run:
 
 
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
-    """Constraints on texts that values of fields hold, where the words are not accounted for otherwise."""
-    index = _index(_Key(columns.vocabulary.catalogue, frozenset(columns.measures)))
+    """Return constraints on texts of fields, for words that are not accounted for otherwise."""
+    index = _index(_RowKey(columns.vocabulary.catalogue, frozenset(columns.measures)))
     runs: list[_Run] = []
     place = 0
     known = _known(parts)
@@ -47,7 +47,7 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[P
 
 
 class _Known(NamedTuple):
-    """The places of tokens by what they were read as."""
+    """Token indices by their reading."""
 
     unknown: frozenset[int]
     weak: frozenset[int]
@@ -66,7 +66,7 @@ def _known(parts: Sequence[Part]) -> _Known:
 
 
 def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_Named]], place: int) -> _Run | None:
-    """The longest run from a place on that is a value, or a part of one, and holds a word that is not accounted for."""
+    """Return the longest run of tokens that is a value or a part of one and contains a word not yet accounted for."""
     tokens = found.sentence.tokens
     unknown, weak, taken = known
     words: list[str] = []
@@ -92,7 +92,7 @@ def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_
 
 
 def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
-    """The condition that a run states; None where it may be of several fields."""
+    """Return the condition that a run states; None if it may belong to several fields or is negated."""
     beside = [part for part in parts if run.first - 2 <= part.first < run.first or run.last <= part.first <= run.last]
     cued = {name for part in beside for name in part.fields}
     fields = list(dict.fromkeys(field for field, _, _ in run.named))
@@ -108,7 +108,7 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
         return None
     start, end = tokens[run.first].start, tokens[run.last - 1].end
     if is_negated(found.sentence, start, end, fields) is not False:
-        return None  # "far from the valley line": neither the value nor its opposite
+        return None  # "far from the valley line" means neither the value nor its opposite
     filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}
@@ -116,7 +116,7 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
 
 
 def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
-    """Two names of one field are alternatives: no record has both."""
+    """Join two names of one field into alternatives, because no record has both."""
     joined: list[Piece] = []
     for piece in pieces:
         other = next((one for one in joined if one.field == piece.field), None)
@@ -136,7 +136,7 @@ def _values(piece: Piece) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _RowKey:
     catalogue: FieldCatalogue
     measures: frozenset[str]
 
@@ -144,12 +144,12 @@ class _Key:
         return id(self.catalogue)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.catalogue is other.catalogue
+        return isinstance(other, _RowKey) and self.catalogue is other.catalogue
 
 
 @lru_cache(maxsize=64)
-def _index(key: _Key) -> Mapping[tuple[str, ...], list[_Named]]:
-    """Values of text by their words and by every run of these."""
+def _index(key: _RowKey) -> Mapping[tuple[str, ...], list[_Named]]:
+    """Return text values by their words and by every run of these."""
     found: dict[tuple[str, ...], list[_Named]] = {}
     for name, one in key.catalogue.fields.items():
         if one.field.item != "string" or one.field.type == "list" or name in key.measures or name == "language":

@@ -1,4 +1,4 @@
-"""Shares: how many percent of some records satisfy a further condition."""
+"""Shares: the percentage of some records that satisfies a further condition."""
 
 from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
@@ -17,7 +17,7 @@ _SAYING = frozenset(
 
 
 def read_share(question: Question) -> Calculation | None:
-    """ "what share of the permits got denied": of the A, how many percent are B."""
+    """Read a share: "what share of the permits got denied"."""
     pieces = pieces_of(question)
     lengths = question.found.lengths
     if not pieces and not lengths and not question.absent:
@@ -37,7 +37,7 @@ def read_share(question: Question) -> Calculation | None:
     aggregate["decimals"] = 1 if decimals is None else decimals
     if group is not None and not group.per_record:
         if group.expression in {piece.field for piece in part}:
-            return None  # the share of each says how they are distributed
+            return None  # the share of each value is a distribution
         aggregate["group_by"] = group.expression
     elif order is not None:
         if order.kind == "most" and not rated:
@@ -56,7 +56,7 @@ def read_share(question: Question) -> Calculation | None:
 
 
 def read_part_of_count(question: Question) -> Calculation | None:
-    """ "how many did Ann write, and how many of them are final": the part with the whole."""
+    """Read a part and its whole: "how many did Ann write, and how many of them are final"."""
     places = question.of_kind("among")
     counts = question.of_kind("count")
     if not places or len(counts) != 2 or not counts[0] < counts[1]:
@@ -72,7 +72,7 @@ def read_part_of_count(question: Question) -> Calculation | None:
 
 
 def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The constraint that a rate is of: "the approval rate"."""
+    """Return the constraint that a rate names: "the approval rate"."""
     for place in question.of_kind("rate"):
         start = question.parts[place].start
         near = [piece for piece in pieces if 0 <= start - piece.end <= 1]
@@ -84,7 +84,7 @@ def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
 def _apart(
     question: Question, pieces: tuple[Piece, ...], rated: tuple[Piece, ...]
 ) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """The condition of a share, and the constraints on the whole."""
+    """Return the condition of a share, and the constraints on the whole."""
     if rated:
         return rated, tuple(piece for piece in pieces if piece not in rated)
     if question.found.lengths:
@@ -101,19 +101,23 @@ def _apart(
 
 
 def _inside_zh(question: Question, pieces: tuple[Piece, ...], end: int) -> tuple[Piece, ...]:
-    """The whole of a share in Chinese: [打包提案]里 Final 占多少, Final 在[打包提案]里占多少."""
+    """Return the whole of a Chinese share: [打包提案]里 Final 占多少, Final 在[打包提案]里占多少."""
     start = question.found.sentence.text.rfind("在", 0, end)
     return tuple(piece for piece in pieces if start <= piece.start < end)
 
 
 def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Of "the share of A that are B" B is the part; of "the share of A in 2025" A: when they were made is the whole."""
+    """Tell part and whole apart by their position.
+
+    In "the share of A that are B" the part is B. In "the share of A in 2025" it is A, because the date belongs to the
+    whole.
+    """
     sentence, dates = question.found.sentence, question.columns.dates()
     share = question.parts[question.of_kind("share", "rate")[0]]
     verbs = [token for token in sentence.tokens if token.folded in _SAYING and token.start > share.end]
     verb = next((token for token in verbs if token.start > pieces[0].end), None)
     behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end)
-    # "were P2 last year": the period is of the whole, unless it is all that is said.
+    # In "were P2 last year" the period belongs to the whole, unless nothing else is said.
     behind = tuple(piece for piece in behind if piece.field not in dates) or behind
     if behind and len(behind) < len(pieces):
         return behind, tuple(piece for piece in pieces if piece not in behind)

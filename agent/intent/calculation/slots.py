@@ -1,4 +1,4 @@
-"""Slots of a calculation, each read by itself: order and limit, size of groups, operand, digits."""
+"""Slots of a calculation, each read independently: order and limit, group size, operand, decimals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One end of an order, and how many there.
+class RankOrder:
+    """One end of an order, and how many records or groups to take from it.
 
     Attributes:
         kind: "most", "highest" or "newest", or one of their opposites.
-        place: of the part that says it.
-        nth: the one meant stands last.
+        place: index of the part that states it.
+        nth: True if only the last of the `limit` is meant ("the second oldest").
     """
 
     kind: str
@@ -47,17 +47,17 @@ class Order:
 
     @property
     def is_dated(self) -> bool:
-        """Whether it is by date."""
+        """Return whether the order is by date."""
         return self.kind in _BY_DATE
 
     @property
     def counts(self) -> bool:
-        """Whether it may be by how many there are."""
+        """Return whether the order may be by number of records."""
         return self.kind in _BY_COUNT
 
 
-def read_order(question: Question) -> Order | None:
-    """The end of an order that is asked for; None where there is none, or where two ends are."""
+def read_order(question: Question) -> RankOrder | None:
+    """Return the end of an order that is asked for; None if there is none or two different ones."""
     places = question.of_kind(*ENDS)
     nth = question.of_kind(*NTH)
     top = question.of_kind("top")
@@ -75,11 +75,11 @@ def read_order(question: Question) -> Order | None:
     question.used.update(nth[:1])
     limit = _limit(question, places)
     rank = NTH[question.parts[nth[0]].kind] if nth else 0
-    return Order(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
+    return RankOrder(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
 
 
 def _is_number(question: Question, place: int) -> bool:
-    """Whether a part is the name of one number field."""
+    """Return whether a part is the name of exactly one number field."""
     part = question.parts[place] if place < len(question.parts) else None
     return (
         part is not None
@@ -90,7 +90,7 @@ def _is_number(question: Question, place: int) -> bool:
 
 
 def _limit(question: Question, places: list[int]) -> int:
-    """ "top three", "the 5 newest", 最多的三份."""
+    """Return the stated limit, 1 by default: "top three", "the 5 newest", 最多的三份."""
     for place in question.of_kind(NUMBER):
         around = [question.beside(place, -1), question.beside(place, 1)]
         near = any(
@@ -106,7 +106,7 @@ def _limit(question: Question, places: list[int]) -> int:
 
 
 def read_size(question: Question) -> Json | None:
-    """How many records a group must have, where a number of records is stated: "at least 5 reports"."""
+    """Return the stated bounds on the number of records in a group, or None: "at least 5 reports"."""
     for place in question.of_kind(*_BOUNDS):
         made = _size_at(question, place)
         if made is not None:
@@ -139,13 +139,13 @@ def _size_at(question: Question, place: int) -> Json | None:
 
 
 def _describes(question: Question, place: int) -> bool:
-    """Whether a part tells which records are meant, or that they came to be: "more than 40 [new] reports"."""
+    """Return whether a part only describes the records or says that they came about: "more than 40 [new] reports"."""
     part = question.parts[place]
     return (part.kind == PIECE and not is_records(question, place)) or (part.kind == FIELD and is_dated(question, part))
 
 
 def is_records(question: Question, place: int | None) -> bool:
-    """Whether a part stands for records: a word for them, or a kind of them."""
+    """Return whether a part stands for records: a word for them, or a kind of them."""
     if place is None:
         return False
     part = question.parts[place]
@@ -155,7 +155,7 @@ def is_records(question: Question, place: int | None) -> bool:
 
 
 def _classifies(question: Question, number: int | None, place: int) -> bool:
-    """文件[超过 10 份]的作者: in Chinese the records may stand before."""
+    """Return whether a classifier shows that records are counted: 文件[超过 10 份]的作者 has the noun before it."""
     if number is None or number + 1 >= len(question.parts):
         return False
     behind = question.parts[number + 1]
@@ -166,7 +166,7 @@ def _classifies(question: Question, number: int | None, place: int) -> bool:
 
 
 def read_target(question: Question, place: int) -> int | None:
-    """The part that a counting word counts: behind it, in Chinese also before it."""
+    """Return the index of the part that a counting word counts: after it, in Chinese also before it; None if none."""
     over = (*LINKING, "distinct", "sum", PIECE, "most", "having", "more")
     behind = question.beside(place, 1, over=over)
     kinds = (RECORD, FIELD, "people")
@@ -199,12 +199,12 @@ def _record_before(question: Question, place: int) -> int | None:
 
 
 def is_dated(question: Question, part: Part) -> bool:
-    """Whether a part points at dates alone."""
+    """Return whether a part points at date fields only."""
     return bool(part.fields) and set(part.fields) <= set(question.columns.dates())
 
 
 def read_operand(question: Question) -> str | None:
-    """The number that is calculated with: the one number field that the question names and puts no bound on.
+    """Return the expression of the one number field that the question names without a bound; None if there is none.
 
     Raises:
         Unclear: there are several, or the words may mean several.
@@ -234,7 +234,7 @@ def read_operand(question: Question) -> str | None:
 
 
 def read_unit(question: Question) -> str | None:
-    """The one number in the unit that is asked for: "how many minutes on average"."""
+    """Return the only number field in the unit that is asked for, or None: "how many minutes on average"."""
     for place in question.of_kind(UNIT):
         part = question.parts[place]
         unit = unit_of(question.found.sentence.text[part.start : part.end])
@@ -247,17 +247,17 @@ def read_unit(question: Question) -> str | None:
 
 
 _APART = (0.03, 0.6)
-"""Shares of the documents between which a word of their texts may tell some of them from others."""
+"""A word with a share of the documents in this range may distinguish some of them."""
 
 
 def _take_compound(question: Question, name: str, place: int) -> None:
-    """Take up the words that make one noun with that for a number: "[asking] price", "prep [time]".
+    """Mark the words of a compound noun around a number's name as used: "[asking] price", "prep [time]".
 
-    There is one such number: what it is called in full restricts nothing, unless it is a word by which texts differ.
+    The full name of a number restricts nothing, unless one of its words distinguishes documents by their texts.
     """
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
     if question.found.sentence.text[question.parts[place].start] > "\u3400":
-        # 停[多少分钟], 停了[多久]: the verb says the number's name.
+        # 停[多少分钟], 停了[多久]: the verb is part of the number's name.
         place = min(question.beside(place, -1, over=("count", "filler")) or place, place - 1) + 1
     while place and question.parts[place - 1].kind == UNKNOWN:
         place -= 1
@@ -269,7 +269,11 @@ def _take_compound(question: Question, name: str, place: int) -> None:
 
 
 def _check_operand(question: Question, name: str, places: list[int]) -> None:
-    """Raises Unclear where a number cannot be what is meant: of a compound the last word is."""
+    """Check that a number can be the operand; in a compound the last word decides.
+
+    Raises:
+        Unclear: it cannot.
+    """
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
         raise Unclear("a number that only numbers the records")
@@ -293,7 +297,7 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
 
 
 def read_length(question: Question) -> str | None:
-    """The length of a list that is named, with a word for its number: "most authors", "number of hazards"."""
+    """Return the length of a list field named with its number, or None: "most authors", "number of hazards"."""
     for place, part in question.fields():
         lists = [name for name in part.fields if question.columns.is_list(name)]
         before = question.beside(place, -1, over=(*LINKING, "distinct", NUMBER))
@@ -308,7 +312,7 @@ def read_length(question: Question) -> str | None:
 
 
 def read_decimals(question: Question) -> int | None:
-    """ "to two decimals"."""
+    """Return the stated number of decimals, or None: "to two decimals"."""
     for place in question.of_kind("decimals"):
         part = question.parts[place]
         question.used.add(place)

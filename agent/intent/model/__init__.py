@@ -1,1 +1,1 @@
-"""A model's reading of a question: what it is asked, what its reply says, and which of that exists."""
+"""The model's reading of a question: the request to the model, its reply, and the check against the catalogue."""

@@ -1,4 +1,4 @@
-"""The model's part of intent: one call with the question, the fields with their values, and the sources."""
+"""Ask a model to read a question: one call with the question, the fields with their values, and the sources."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 import prompts
 from agent.intent.model.reply import ModelReading, read_reply
 from agent.intent.model.schema import Form
-from agent.llm import Model
-from agent.tokens import estimate_tokens
+from agent.llm.model import Model
+from agent.llm.tokens import estimate_tokens
 from agent.types import Message
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
@@ -41,17 +41,17 @@ async def ask(
     collections: Mapping[str, str] | None = None,
     templates: prompts.Library | None = None,
 ) -> ModelReading:
-    """The model's reading of a question; what it names is not yet checked against the catalogue.
+    """Return the model's reading of a question, not yet checked against the catalogue.
 
     Args:
-        history: the turns before the question, oldest first; those of the system are not shown.
-        now: in the time zone of who asks.
+        history: the turns before the question, oldest first; system turns are not shown.
+        now: in the time zone of the asker.
         cards: the sources it may choose from.
-        deadline: moment of `time.monotonic()`.
-        collection: name of the one searched, None for all.
-        languages: ISO 639-1 codes of what the documents are written in, commonest first.
-        collections: those it may choose from, each with what it holds.
-        templates: those of the tenant; the packaged ones when None.
+        deadline: end of the call, on the clock of `time.monotonic`.
+        collection: name of the collection searched, None for all.
+        languages: ISO 639-1 codes of the documents' languages, the most frequent first.
+        collections: descriptions of the collections it may choose from, by name.
+        templates: the tenant's templates; None for the packaged ones.
     Raises:
         ModelFailed: no usable reply in time.
     """
@@ -83,7 +83,7 @@ async def ask(
 def key_of(
     question: str, history: Sequence[Message | Mapping[str, Any]], now: date, collection: str | None
 ) -> dict[str, Any]:
-    """What identifies the call in a recording: a question asked again on another day is another question."""
+    """Return the key of the call in a recording, with the date: another day makes it another question."""
     turns = [turn if isinstance(turn, Mapping) else turn.model_dump() for turn in history]
     said = [{"role": turn["role"], "content": turn["content"]} for turn in turns if turn["role"] != "system"]
     today = now.date() if isinstance(now, datetime) else now
@@ -91,21 +91,21 @@ def key_of(
 
 
 def day(now: date) -> str:
-    """A date with its weekday, in English whatever the locale: "Friday, 2026-11-20"."""
+    """Return a date with its weekday, in English whatever the locale: "Friday, 2026-11-20"."""
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d}"
 
 
 def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TOKENS) -> str:
-    """The fields, a line each, with as many of their commonest values as fit.
+    """Return one line for each field, with as many of its most frequent values as fit.
 
-    Values are JSON strings, so none of them can begin a line of its own. The budget is shared fairly: a
-    field with few values leaves its part to those with many.
+    Values are JSON strings, so a value cannot start a line of its own. The budget is shared fairly: what a field with
+    few values does not use is left to the others.
     """
     known = sorted(catalogue.fields.values(), key=lambda one: (-one.documents, one.field.name))[:_MOST_FIELDS]
     heads = {one.field.name: _head(one) for one in known}
     left = budget_tokens - sum(estimate_tokens(head) for head in heads.values())
     lines = {}
-    # Fields with few values first: what they leave over is shared among the rest.
+    # Fields with few values come first; the rest of their budget is shared among the others.
     for place, one in enumerate(sorted(known, key=lambda one: len(one.values))):
         shown = _values(one, left // (len(known) - place))
         left -= estimate_tokens(shown)
@@ -114,7 +114,7 @@ def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TO
 
 
 def _described(card: Card) -> str:
-    """What a model is told of a source; of one that the settings name, also its examples and what it costs."""
+    """Return the description of a source; for a source named in the settings with its examples and its price."""
     if not card.named:
         return card.good_for
     asked = f"; for example {', '.join(map(_quoted, card.examples[:_MOST_EXAMPLES]))}" if card.examples else ""
@@ -134,7 +134,7 @@ def _head(one: FieldValues) -> str:
 
 
 def _values(one: FieldValues, budget_tokens: int) -> str:
-    """ ": "Final" 320, "Draft" 49 and 3 more", as far as the budget goes; a value too long is not shown."""
+    """Return ': "Final" 320, "Draft" 49 and 3 more values' within the budget; values that are too long are skipped."""
     names = {value: alias for alias, value in list(one.aliases.items())[:_MOST_ALIASES]}
     ranked = sorted(one.values.items(), key=lambda item: (-item[1], item[0]))[:_MOST_VALUES]
     shown: list[str] = []

@@ -1,8 +1,7 @@
-"""Grounding: a model's filter held against what the collections hold, and its calculation in the grammar's form.
+"""Ground a model's filter in the catalogue, and turn its calculation into an aggregate of the grammar.
 
-A key must be a field. A value of a field with few values must be one of them: as it is written, by
-another of its names, in another spelling, or misspelt beyond doubt. What cannot be grounded is left out
-and reported with what there is; it never widens anything but itself.
+A key must be a field. If a field has few values, a value must be one of them: as written, by an alias, in another
+spelling, or misspelt beyond doubt. What cannot be grounded is left out and reported with the valid candidates.
 """
 
 import re
@@ -41,12 +40,12 @@ _ASKS_A_DIFFERENCE = re.compile(r"\bhow (?:many|much) (?:more|fewer|less)\b", re
 def ground(
     reading: ModelReading, vocabulary: Vocabulary, fields: Mapping[str, Field], calendar: Calendar, now: datetime
 ) -> tuple[Json | None, list[Rejected]]:
-    """The model's filter as far as it can be grounded, its date words resolved by code.
+    """Return the model's filter as far as it can be grounded, with its date words resolved.
 
     Args:
         fields: those a filter may name.
     Returns:
-        The filter, None when nothing is left of it; and what was left out, with what would do.
+        The filter, None if nothing is left of it; and the parts left out, with the valid candidates.
     """
     rejected: list[Rejected] = []
     parts: list[Json] = []
@@ -57,7 +56,7 @@ def ground(
     dated = _time(reading.time, vocabulary, calendar, now, rejected) if reading.time else None
     if dated is not None:
         name, resolved = dated
-        # The words of the question decide about their days, not the model's arithmetic.
+        # The question's words decide the days, not the model's arithmetic.
         parts = [part for part in parts if not _is_range_of(part, name)] + [resolved]
     return (both(parts) if parts else None), rejected
 
@@ -65,11 +64,11 @@ def ground(
 def _node(
     node: Mapping[str, Any], vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]
 ) -> Json | None:
-    """A part of the filter, grounded; None when it is left out."""
+    """Return a grounded part of the filter; None if it is left out."""
     kind = node["type"]
     if kind in ("and", "or"):
         inner = [made for one in node["filters"] if (made := _node(one, vocabulary, fields, rejected)) is not None]
-        # An alternative less narrows more than was meant: then the whole choice goes.
+        # Dropping one alternative would narrow the filter more than was meant, so the whole choice is dropped.
         if not inner or (kind == "or" and len(inner) < len(node["filters"])):
             return None
         return inner[0] if len(inner) == 1 else {"type": kind, "filters": inner}
@@ -80,7 +79,7 @@ def _node(
 
 
 def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]) -> Json | None:
-    """One condition with the field and the values that are meant; None when there are none such."""
+    """Return one condition with the field and values that are meant; None if there are none."""
     key = _field(str(node["key"]), fields)
     if key is None:
         what, valid = f"filter on {node['key']}"[:200], tuple(sorted(fields))[:40]
@@ -105,7 +104,7 @@ def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejec
 
 
 def _known_values(given: Any, key: str, values: FieldValues, rejected: list[Rejected]) -> list[str | None]:
-    """For each value the one that is meant; None, and a word about it, for what there is not."""
+    """Return the known value for each given value; None for an unknown one, which is added to `rejected`."""
     known: list[str | None] = []
     for one in given if isinstance(given, list) else [given]:
         known.append(_value(str(one), values))
@@ -123,7 +122,7 @@ def _field(name: str, fields: Mapping[str, Field]) -> str | None:
 
 
 def _value(given: str, values: FieldValues) -> str | None:
-    """The value that is meant. A field with more values than are known here takes any."""
+    """Return the value that is meant. A field with more values than the catalogue lists accepts any value."""
     if given in values.values:
         return given
     if given in values.aliases:
@@ -145,7 +144,7 @@ def _value(given: str, values: FieldValues) -> str | None:
 
 
 def candidates(given: str, values: FieldValues) -> tuple[str, ...]:
-    """The values nearest to what was given; the commonest when none is near."""
+    """Return the values nearest to a text; the most frequent ones if none is near."""
     near = process.extract(given, list(values.values), scorer=fuzz.WRatio, score_cutoff=60, limit=_MOST_CANDIDATES)
     common = sorted(values.values, key=lambda value: (-values.values[value], value))
     return tuple(match[0] for match in near) or tuple(common[:_MOST_CANDIDATES])
@@ -161,7 +160,7 @@ def _number(text: str) -> float | int | str:
 def _time(
     time: Time, vocabulary: Vocabulary, calendar: Calendar, now: datetime, rejected: list[Rejected]
 ) -> tuple[str, Json] | None:
-    """The days that the words name; the model's own only where they name none."""
+    """Return the date field and the days that the words name; the model's own dates only if they name none."""
     dates = vocabulary.of_role("date")
     name = time.key if time.key in dates else (dates[0] if dates else None)
     if name is None:
@@ -188,12 +187,12 @@ def _is_range_of(part: Mapping[str, Any], name: str) -> bool:
 def to_aggregate(
     aggregate: Mapping[str, Any], *, question: str = "", filter: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The model's aggregate in the form of `retrievers.core.aggregates`; `parse_aggregate` checks it.
+    """Return the model's aggregate in the form of `retrievers.core.aggregates`; `parse_aggregate` checks it.
 
     Args:
-        aggregate: of a `ModelReading`: `field` is what is counted, shown, compared or added up.
-        question: the self-contained one: "which" asks for the documents of an extreme, "when" for its value.
-        filter: the grounded filter; groups it names are the only ones wanted.
+        aggregate: of a `ModelReading`: `field` is counted, shown, compared or added up.
+        question: self-contained; "which" asks for the documents at an extreme, "when" for the value there.
+        filter: the grounded filter; if it lists groups, only these are returned.
     """
     op, field, group_by = aggregate["op"], aggregate.get("field"), aggregate.get("group_by")
     order, limit = aggregate.get("order"), aggregate.get("limit")
@@ -203,7 +202,7 @@ def to_aggregate(
         if op == "top":
             made |= {"order": order or "desc", "limit": limit or 1}
         elif not (_OF_A_DATE.fullmatch(group_by) and limit is None):
-            # "per year, ascending" is about the years; `order` would be about the counts.
+            # "per year, ascending" orders the years, but `order` would order the counts.
             made |= {"order": order, "limit": limit}
         between = list(aggregate.get("between") or _named_groups(filter, group_by))
         if len(between) == 2 and _ASKS_A_DIFFERENCE.search(question):
@@ -233,7 +232,7 @@ def _shown(aggregate: Mapping[str, Any], field: str | None) -> list[str]:
 
 
 def _named_groups(node: Mapping[str, Any] | None, group_by: str) -> list[Any]:
-    """The values that a filter leaves of the field that is grouped by, when it lists them outright."""
+    """Return the values of the grouping field that a filter lists, [] if it lists none."""
     if node is None:
         return []
     if node.get("type") == "and":

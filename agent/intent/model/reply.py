@@ -1,10 +1,10 @@
-"""A model's reading of a question: its parts, each checked alone, so that a bad one costs only itself.
+"""Read a model's reply part by part, so that an invalid part does not invalidate the others.
 
     {"kind": "retrieve|aggregate|none", "question": "...", "language": "en", "searches": ["..."],
      "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."], "collections": ["..."],
      "aggregate": {"op", "field", "group_by", "order", "limit"}|null, "confidence": 0.0-1.0}
 
-Here only form and size are judged. Whether fields, values, sources and dates exist is for the catalogue.
+Only form and size are checked here. `ground` checks fields, values and dates against the catalogue.
 """
 
 import math
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent.intent.model.schema import KINDS, OPS, ORDERS
-from agent.llm_json import BadReply, json_in
+from agent.llm.json import BadReply, json_in
 from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
 from retrievers.core.errors import listing
 from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shown
@@ -37,17 +37,17 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 
 
-class Problem(NamedTuple):
-    """A part that was left out, and why. `what` is its place in the reply ("filter.filters.2")."""
+class ReplyProblem(NamedTuple):
+    """A part that was left out, with the reason. `what` is its path in the reply ("filter.filters.2")."""
 
     what: str
     reason: str
 
 
 class Time(NamedTuple):
-    """A date restriction in the question's own words, which code turns into days.
+    """A date restriction in the question's words, which `agent.intent.time` resolves.
 
-    `start` and `end` are what the model takes it for, half-open ISO dates: a hint, never relied on.
+    `start` and `end` are the model's own reading as half-open ISO dates, used only if the words name no days.
     """
 
     key: str | None
@@ -58,14 +58,14 @@ class Time(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelReading:
-    """What the model read from a question. Parts that could not be used are at their defaults and in `problems`.
+    """The model's reading of a question. Unusable parts have their defaults and are listed in `problems`.
 
     Attributes:
-        question: self-contained; None when the model gave none.
-        searches: at most three, cleaned, no two alike.
-        filter: an expression of the filter grammar, small enough to be walked, not yet grounded.
+        question: self-contained; None if the model gave none.
+        searches: at most three, cleaned, all different.
+        filter: an expression of the filter grammar of limited size, not yet grounded.
         aggregate: as the model wrote it, see `agent.intent.model.ground`.
-        confidence: 0.5 when the model gave none.
+        confidence: 0 to 1; 0.5 if the model gave none.
     """
 
     kind: Kind = "retrieve"
@@ -78,10 +78,10 @@ class ModelReading:
     collections: tuple[str, ...] = ()
     aggregate: dict[str, Any] | None = None
     confidence: float = 0.5
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ReplyProblem, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The reading in the shape of a reply."""
+        """Return the reading in the form of a reply."""
         time = self.time
         return {
             "kind": self.kind,
@@ -91,7 +91,7 @@ class ModelReading:
             "filter": self.filter,
             "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
             "sources": list(self.sources),
-            # A reply to the first version of the prompt has none.
+            # The first version of the prompt did not ask for collections.
             **({"collections": list(self.collections)} if self.collections else {}),
             "aggregate": self.aggregate,
             "confidence": self.confidence,
@@ -99,26 +99,26 @@ class ModelReading:
 
 
 def read_reply(given: object) -> ModelReading:
-    """The reading in a reply, as far as it can be used.
+    """Return the usable parts of a reply.
 
     Args:
         given: the reply's text, or its decoded JSON.
     Raises:
-        BadReply: it holds no JSON object.
+        BadReply: there is no JSON object in it.
     """
     data = json_in(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
         raise BadReply("it is no JSON object")
-    problems: list[Problem] = []
+    problems: list[ReplyProblem] = []
 
-    def part(name: str, read: Callable[[Any, list[Problem]], T], default: T) -> T:
+    def part(name: str, read: Callable[[Any, list[ReplyProblem]], T], default: T) -> T:
         value = data.get(name)
         if value is None:
             return default
         try:
             return read(value, problems)
         except _Bad as error:
-            problems.append(Problem(error.where or name, error.reason))
+            problems.append(ReplyProblem(error.where or name, error.reason))
             return default
 
     reading = ModelReading(
@@ -134,13 +134,13 @@ def read_reply(given: object) -> ModelReading:
         confidence=part("confidence", _confidence, 0.5),
     )
     if len(problems) > _MOST_PROBLEMS:
-        more = Problem("reply", f"and {len(problems) - _MOST_PROBLEMS:,} more parts like these")
+        more = ReplyProblem("reply", f"and {len(problems) - _MOST_PROBLEMS:,} more parts like these")
         problems = [*problems[:_MOST_PROBLEMS], more]
     return replace(reading, problems=tuple(problems))
 
 
 class _Bad(Exception):
-    """One part cannot be used."""
+    """A part that cannot be used."""
 
     def __init__(self, reason: str, where: str | None = None) -> None:
         self.reason, self.where = reason, where
@@ -155,7 +155,7 @@ def _named(value: object) -> str:
 
 
 def _text(value: object, longest: int) -> str | None:
-    """One line without characters that no text holds; cut at a word when it is too long."""
+    """Return a text as one line of printable characters, cut at a word if too long; None if nothing is left."""
     if not isinstance(value, str):
         raise _Bad(f"text is expected, not {_named(value)}")
     kept = "".join(c if c.isprintable() else " " for c in value[: 4 * longest] if not "\ud800" <= c <= "\udfff")
@@ -165,56 +165,56 @@ def _text(value: object, longest: int) -> str | None:
     return line or None
 
 
-def _kind(value: object, _: list[Problem]) -> Kind:
+def _kind(value: object, _: list[ReplyProblem]) -> Kind:
     match value:
         case "retrieve" | "aggregate" | "none":
             return value
     raise _Bad(f"{_named(value)} is none of {listing(KINDS)}")
 
 
-def _language(value: object, _: list[Problem]) -> str:
-    # "zh-CN" is zh.
+def _language(value: object, _: list[ReplyProblem]) -> str:
+    # "zh-CN" is read as zh.
     code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
     if not _LANGUAGE.fullmatch(code):
         raise _Bad(f"{_named(value)} is no ISO 639 code")
     return code
 
 
-def _searches(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _searches(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for number, item in enumerate(_list(value)[: 4 * MAX_SEARCHES]):
         try:
             text = _text(item, _LONGEST_SEARCH)
         except _Bad as error:
-            problems.append(Problem(f"searches.{number}", error.reason))
+            problems.append(ReplyProblem(f"searches.{number}", error.reason))
             continue
         if text:
             found.setdefault(text.casefold(), text)
     if len(found) > MAX_SEARCHES:
-        problems.append(Problem("searches", f"there are more than {MAX_SEARCHES}; the first are kept"))
+        problems.append(ReplyProblem("searches", f"there are more than {MAX_SEARCHES}; the first are kept"))
     return tuple(found.values())[:MAX_SEARCHES]
 
 
-def _sources(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _sources(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     return _names("sources", value, problems)
 
 
-def _collections(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _collections(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     return _names("collections", value, problems)
 
 
-def _names(part: str, value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _names(part: str, value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for number, item in enumerate(_list(value)[:_MOST_NAMES]):
         if isinstance(item, str) and 0 < len(item.strip()) <= MAX_KEY_CHARACTERS and item.isprintable():
             names[item.strip()] = None
         else:
-            problems.append(Problem(f"{part}.{number}", f"a name is expected, not {_named(item)}"))
+            problems.append(ReplyProblem(f"{part}.{number}", f"a name is expected, not {_named(item)}"))
     return tuple(names)
 
 
 def _list(value: object) -> list[Any]:
-    # One text instead of a list of one is the commonest slip.
+    # The most frequent mistake is a text in place of a list of one.
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):
@@ -222,7 +222,7 @@ def _list(value: object) -> list[Any]:
     raise _Bad(f"a list is expected, not {_named(value)}")
 
 
-def _confidence(value: object, _: list[Problem]) -> float:
+def _confidence(value: object, _: list[ReplyProblem]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
         raise _Bad(f"a number from 0 to 1 is expected, not {_named(value)}")
     if not 0 <= value <= 1:
@@ -230,12 +230,12 @@ def _confidence(value: object, _: list[Problem]) -> float:
     return float(value)
 
 
-def _time(value: object, problems: list[Problem]) -> Time | None:
+def _time(value: object, problems: list[ReplyProblem]) -> Time | None:
     if not isinstance(value, Mapping):
         raise _Bad(f"an object is expected, not {_named(value)}")
     phrase, key = _text(value.get("phrase") or "", _LONGEST_PHRASE), value.get("key")
     if key is not None and not _is_key(key):
-        problems.append(Problem("time.key", f"a field's name is expected, not {_named(key)}"))
+        problems.append(ReplyProblem("time.key", f"a field's name is expected, not {_named(key)}"))
         key = None
     bounds: dict[str, str | None] = {"from": None, "to": None}
     for name in bounds:
@@ -243,16 +243,16 @@ def _time(value: object, problems: list[Problem]) -> Time | None:
         if isinstance(bound, str) and _ISO_DATE.fullmatch(bound.strip()):
             bounds[name] = bound.strip()
         elif bound is not None:
-            problems.append(Problem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
+            problems.append(ReplyProblem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
     if not phrase and not any(bounds.values()):
         raise _Bad("it has neither a phrase nor a date")
     return Time(key, phrase or "", bounds["from"], bounds["to"])
 
 
-def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
-    """The expression with its known keys only. A bad member of an outer `and` is left out, the rest is kept."""
+def _filter(value: object, problems: list[ReplyProblem]) -> dict[str, Any] | None:
+    """Return the filter with known keys only. A bad member of an outermost `and` is dropped and the others are kept."""
     if isinstance(value, list) and value:
-        # Conditions without the `and` around them.
+        # The `and` around a list of conditions is missing.
         value = {"type": "and", "filters": value}
     _check_size(value)
     if isinstance(value, Mapping) and value.get("type") == "and" and isinstance(value.get("filters"), list):
@@ -261,13 +261,13 @@ def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
             try:
                 members.append(_node(member, f"filter.filters.{number}"))
             except _Bad as error:
-                problems.append(Problem(error.where or "filter", error.reason))
+                problems.append(ReplyProblem(error.where or "filter", error.reason))
         return {"type": "and", "filters": members} if members else None
     return _node(value, "filter")
 
 
 def _check_size(value: object) -> None:
-    """Walked without recursion: a reply may be nested as deep as JSON allows."""
+    """Check depth and size without recursion, because a reply may be nested as deep as JSON allows."""
     nodes = 0
     open_nodes = [(value, 1)]
     while open_nodes:
@@ -325,7 +325,7 @@ def _is_key(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_KEY_CHARACTERS and value.isprintable()
 
 
-def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
+def _aggregate(value: object, problems: list[ReplyProblem]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Bad(f"an object is expected, not {_named(value)}")
     op = value.get("op")
@@ -339,7 +339,7 @@ def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
         try:
             made[name] = None if given is None else read(given)
         except _Bad as error:
-            problems.append(Problem(error.where or f"aggregate.{name}", error.reason))
+            problems.append(ReplyProblem(error.where or f"aggregate.{name}", error.reason))
             made[name] = None
     if op == "distinct" and not made.get("field"):
         raise _Bad("distinct values are of a field, and none is named", "aggregate.field")

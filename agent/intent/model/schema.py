@@ -1,4 +1,4 @@
-"""The form in which a model is asked for its reading of a question. What is made of it: `agent.intent.model.reply`."""
+"""The form in which a model is asked for its reading of a question. `agent.intent.model.reply` reads the reply."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ PARTS = (
 
 
 class Form(RootModel[dict[str, Any]]):
-    """The reply as it is asked for. Anything with one known part passes: `read_reply` judges the parts."""
+    """The requested reply. A reply with any one known part passes: `read_reply` checks the parts."""
 
     tolerant: ClassVar[bool] = True
 
@@ -29,7 +29,7 @@ class Form(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """What the model is shown: stricter than what is taken."""
+        """Return the schema shown to the model, which is stricter than what is accepted."""
         return _SCHEMA
 
 
@@ -104,4 +104,4 @@ _SCHEMA: dict[str, Any] = {
         }
     },
 }
-"""Written out, because the parts are taken in many more forms than the model is asked for."""
+"""Written by hand, because many more forms are accepted than the model is asked for."""

@@ -1,1 +1,1 @@
-"""Days that a question names: arithmetic of periods, a grammar of phrases, and words per language as data."""
+"""Dates in a question: period arithmetic, a grammar of date phrases, and the words of each language as data."""

@@ -1,4 +1,4 @@
-"""A bottom-up chart parser: every reading of every run of words, by rules over categories."""
+"""A bottom-up chart parser: finds every reading of every run of words, by rules over categories."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from agent.intent.time.lexer import Item, Token
+from agent.intent.time.lexer import DateToken, Item
 from agent.intent.time.periods import Calendar
 
 Make = Callable[..., Any]
 _MOST_VALUES = 3
-"""Readings of the same words as the same category that are kept."""
+"""Maximum readings kept of the same words as the same category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a category is made of others.
+    """A rule that makes a category from others.
 
     Attributes:
-        parts: categories in their order; those of small letters join and hand no value over.
-        make: the value of those of the parts, with the calendar first; None, or a `ValueError`, is no reading.
+        parts: categories in order; those in lower case only join and have no value.
+        make: returns the value from the calendar and the values of the parts; None or a `ValueError` means no reading.
     """
 
     category: str
@@ -33,9 +33,9 @@ Chart = list[dict[str, list[Item]]]
 
 
 def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]) -> dict[str, list[Rule]]:
-    """Rules by the category they begin with.
+    """Return the rules by the category that they begin with.
 
-    In a pattern "a|b" is either of two categories, "a?" one that may be missing, and " / " stands between patterns.
+    In a pattern, "a|b" is either category, "a?" is optional, and " / " separates alternative patterns.
     """
     rules: dict[str, list[Rule]] = {}
     for category, patterns, make, *cost in table:
@@ -48,14 +48,14 @@ def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]
 
 
 def parse(
-    tokens: Sequence[Token], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
+    tokens: Sequence[DateToken], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
 ) -> tuple[Chart, int]:
-    """All items of the tokens [first, last), by the token they begin with (from `first`).
+    """Return all items of the tokens [first, last), by the token that they begin with (counted from `first`).
 
     Args:
-        most: how many items may be looked at.
+        most: maximum number of items to process.
     Returns:
-        The items, and how many were looked at; with `most` of them the items are not complete.
+        The items and the number processed; if it equals `most`, the items may be incomplete.
     """
     chart: Chart = [{} for _ in range(last - first + 1)]
     looked_at = 0
@@ -77,7 +77,7 @@ def parse(
 
 
 def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
-    """Whether an item says something new; then it is known from here on."""
+    """Return whether an item adds something new, and record it if so."""
     items = known.setdefault(item.category, [])
     same = [one for one in items if one.end == item.end]
     if any(one.value == item.value and one.cost <= item.cost for one in same):
@@ -91,14 +91,14 @@ def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
 def _tails(
     parts: tuple[str, ...], index: int, place: int, chart: Chart, first: int
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """The values of the parts from an index on, as they may be read from a place on: values, cost, end."""
+    """Yield values, cost and end of every reading of the parts from an index on, starting at a place."""
     if index == len(parts):
         yield (), 0, place
         return
     if place - first >= len(chart) - 1:
         return
     part, here = parts[index], chart[place - first]
-    # What is skipped may stand anywhere: "the last week of [the] month".
+    # Skipped words may stand anywhere: "the last week of [the] month".
     places = [item.end for item in here.get("skipped", ())] if part != "the" else []
     for item in here.get(part, ()):
         for values, cost, end in _tails(parts, index + 1, item.end, chart, first):

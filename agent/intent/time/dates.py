@@ -1,7 +1,7 @@
-"""Dates that a question states, English and Chinese, as half-open ranges of days (DESIGN section 2).
+"""Read the dates in an English or Chinese question as half-open ranges of days (DESIGN section 2).
 
-A run of words of dates is parsed as a whole. A range counts only when nothing that looks like a date beside it is left
-over; else none of it is read, and its words are handed back.
+A run of date words is parsed as a whole. A range counts only if no date words beside it are left over; otherwise none
+of it is read, and its words are returned as unread.
 """
 
 import re
@@ -13,30 +13,30 @@ from agent.intent.time import periods
 from agent.intent.time.chart import parse
 from agent.intent.time.grammar import RULES
 from agent.intent.time.leftover import LIGHT, Run
-from agent.intent.time.lexer import Item, Token, load_words, read_words
+from agent.intent.time.lexer import DateToken, Item, load_words, read_words
 from agent.intent.time.periods import Calendar, Period, Yearly
 
 _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
-"""Tokens of a run that are parsed at once."""
+"""Maximum tokens of a run that are parsed together."""
 _MOST_ITEMS = 1_500
-"""Items of a text; questions have up to 200, and of a text that has more the rest stays unread."""
+"""Maximum chart items of a text; questions have up to 200. The rest of a longer text stays unread."""
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT UNITS MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
     HALFMONTH HALFWEEK AFTERTEN O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
-"""Categories without one of which a run names no day."""
+"""Categories of which a run needs at least one to name a day."""
 _DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
-"""A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
+"""A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
 
 
 @dataclass(frozen=True, slots=True)
 class DateRange:
-    """A range that a question states, and where: characters [start, end)."""
+    """A range stated in a question, at characters [start, end)."""
 
     period: Period
     start: int
@@ -45,31 +45,29 @@ class DateRange:
 
 
 class Dates(NamedTuple):
-    """The ranges of a text in their order, not overlapping, and the characters of words of dates that could not be read
-    whole.
-    """
+    """The ranges of a text in order, without overlap, and the character ranges of date words left unread."""
 
     ranges: list[DateRange]
     unread: list[tuple[int, int]]
 
 
 class _Stated(NamedTuple):
-    """A part of a run that is read; weak where only a year beside it makes a date of it."""
+    """A part of a run that is read; a weak one is a date only beside another date."""
 
     item: Item
     is_weak: bool = False
 
 
 def find_date(text: str, calendar: Calendar) -> Period | None:
-    """The one range that a phrase states, None when it states none or several."""
+    """Return the only range that a phrase states, None if it states none or several."""
     dates = read_dates(text, calendar)
     return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
 
 
 def read_dates(text: str, calendar: Calendar) -> Dates:
-    """The ranges a question states, and what was left unread.
+    """Return the ranges that a text states, and the parts left unread.
 
-    Periods side by side ("2013 and 2023") stay apart; "from A to B" is one range.
+    Periods side by side ("2013 and 2023") stay separate; "from A to B" is one range.
     """
     tokens = read_words(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
@@ -90,8 +88,8 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
     return Dates(ranges, unread)
 
 
-def _runs(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Runs of tokens that may be words of a date, with something among them that names days."""
+def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
+    """Yield runs of date words, as token ranges, that contain at least one word that can name a day."""
     first = 0
     while first < len(tokens):
         last = first
@@ -102,14 +100,14 @@ def _runs(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
         first = last + 1 if last < len(tokens) and not tokens[last].items else max(last, first + 1)
 
 
-def _is_inner(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a token is covered by a phrase that began before it."""
+def _is_inner(tokens: Sequence[DateToken], place: int) -> bool:
+    """Return whether a token lies inside a phrase that begins before it."""
     return any(item.end > place for near in range(max(place - 5, 0), place) for item in tokens[near].items)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Run):
-    """What a run states."""
+    """Reads the ranges of one run."""
 
     calendar: Calendar
 
@@ -135,7 +133,7 @@ class _Reading(Run):
             for place, one in enumerate(stated)
             if place in clash or place + 1 in clash or readings[place] is None or self.is_partial(one.item, ends)
         }
-        for place in range(1, len(stated)):  # of a list all is read or nothing
+        for place in range(1, len(stated)):  # a list is read completely or not at all
             if partial & {place - 1, place} and self._is_beside(stated[place - 1].item, stated[place].item):
                 partial |= {place - 1, place}
         for place, one in enumerate(stated):
@@ -147,25 +145,25 @@ class _Reading(Run):
         return self._said_once(ranges), unread
 
     def _is_anaphoric(self, item: Item) -> bool:
-        """Whether it is counted from what was said before: "May 2020 and the following month"."""
+        """Return whether a date is counted from an earlier one: "May 2020 and the following month"."""
         first = item.start + self.has(item.start, "link", "between")
         return self.has(first + self.has(first, "skipped"), "anaphoric")
 
     def _shares_year(self, left: Item, right: Item) -> bool:
-        """Whether the year said last may be that of a part before: "late May or early June 2022"."""
+        """Return whether a part may take its year from the date after it: "late May or early June 2022"."""
         first = left.start + self.has(left.start, "link", "in")
         dated, undated = (any(self.has(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
         return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
-        """Years that are an end of something which is no date: "between 2005 and the release"."""
+        """Yield years that end a range of which the other end is no date: "between 2005 and the release"."""
         for place in range(self.first + 1, self.last):
             covered = any(one.item.start <= place < one.item.end for one in stated)
             if not covered and self.has(place, "YEAR") and self.has(place - 1, "between", "to", "before", "after"):
                 yield self.tokens[place - 1].start, self.tokens[place].end
 
     def _stated(self) -> Iterator[_Stated]:
-        """From the left the longest readings that stand for themselves, the nearest to hand of them."""
+        """Yield, from the left, the longest readings that are complete by themselves; among these the cheapest."""
         place = self.first
         while place < self.last:
             found = [_Stated(item) for item in self.items(place, "T") if self._is_plausible(item)]
@@ -195,7 +193,7 @@ class _Reading(Run):
             place = best.item.end
 
     def _can_open(self, item: Item) -> bool:
-        """Whether it stands for itself at the beginning of the text, or after what was done then."""
+        """Return whether an item is complete at the beginning of the text, or after a participle."""
         is_led = self.has(item.start - 1, "skipped")
         if item.category == "THIS" or (is_led and item.category == "R"):
             opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
@@ -206,15 +204,18 @@ class _Reading(Run):
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
     def _follows_participle(self, place: int) -> bool:
-        """Whether the word before says what was done then: "papers published 2019"."""
+        """Return whether the word before is a participle: "papers published 2019"."""
         return place > 0 and self.tokens[place - 1].text.endswith("ed") and len(self.tokens[place - 1].text) > 4
 
     def _following(self, item: Item) -> str:
-        """The text from the next token on."""
+        """Return the text from the token after an item."""
         return self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
 
     def _is_plausible(self, item: Item) -> bool:
-        """Whether a month or a day of the month alone is one: not "before may is decided", "of June Carter"."""
+        """Return whether an item that is only a month or a day of a month is really a date; other items always are.
+
+        No dates: "before may is decided", "of June Carter".
+        """
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
         days = [one for one in self.items(item.start + size - 2, "O") + self.items(last, "O") if one.end == item.end]
@@ -227,19 +228,19 @@ class _Reading(Run):
         return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
 
     def _is_verbal(self, place: int) -> bool:
-        """Whether a month is written like a verb: "may", "march"."""
+        """Return whether a month is written like a verb: "may", "march"."""
         token = self.tokens[place]
         return token.text in load_words().verbal_months and self.text[token.start : token.end].islower()
 
     def _is_month(self, place: int, head: str, following: str) -> bool:
-        """Whether a month alone is one, after a preposition: a short name only after the plainest."""
+        """Return whether a month alone, after a preposition, is a date; a short name only after "in" or "since"."""
         name = self.tokens[place].text
         if self._is_verbal(place) or following[:1].isupper():
             return False
         return head in ("in", "since") or name == "may" or len(name) > 3
 
     def _periods(self, stated: Sequence[_Stated], place: int) -> list[Period] | None:
-        """The periods of a part; None when there are no such days."""
+        """Return the periods of a part; None if there are no such days."""
         value = stated[place].item.value
         if isinstance(value, tuple):
             return list(value)
@@ -255,7 +256,7 @@ class _Reading(Run):
             return None
 
     def _is_listed(self, stated: Sequence[_Stated], place: int) -> bool:
-        """Whether a part that is no date alone is one beside another: [Q1] and Q2 of 2023, either [2019] or 2021."""
+        """Return whether a weak part is a date by the one beside it: [Q1] and Q2 of 2023, either [2019] or 2021."""
         if isinstance(stated[place].item.value, Yearly):
             return self._with_year(stated, place) is not None
         for other in (place + 1, place - 1):
@@ -268,7 +269,7 @@ class _Reading(Run):
         return False
 
     def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
-        """The year that is said once, beside a part of it: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
+        """Return the year named once for several parts, or None: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
         for step in (1, -1):
             other = place
             while 0 <= other + step < len(stated):
@@ -293,12 +294,12 @@ class _Reading(Run):
         return [{one.category for one in self.tokens[place].items} for place in range(left.end, right.start)]
 
     def _is_beside(self, left: Item, right: Item) -> bool:
-        """Whether two parts are listed: "in March and in May", and not written on end."""
+        """Return whether two parts are listed ("in March and in May") rather than written without a word between."""
         gap = self._gap(left, right)
         return bool(gap) and all(_BESIDE & categories for categories in gap)
 
     def _clash(self, left: Item, right: Item) -> bool:
-        """Whether two parts without a word between them name different days."""
+        """Return whether two parts without a conjunction name different days."""
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
             return True
@@ -306,7 +307,7 @@ class _Reading(Run):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
         if isinstance(one, Period) and isinstance(other, Period):
-            # "since 2020 before 2023" are two ends.
+            # "since 2020 before 2023" has two ends.
             return one != other and not (
                 not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
             )
@@ -316,10 +317,10 @@ class _Reading(Run):
         return self.tokens[item.start].start, self.tokens[item.end - 1].end
 
     def _with_neighbours(self, item: Item) -> tuple[int, int]:
-        """The characters of a part with what stands beside it in the run."""
+        """Return the characters of a part and of the tokens beside it in the run."""
         return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
 
     @staticmethod
     def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
-        """ "today, 20 November" says one thing twice."""
+        """Drop a range that repeats the one before: "today, 20 November"."""
         return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

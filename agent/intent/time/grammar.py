@@ -1,20 +1,23 @@
-"""The grammar of dates: which words name which period, in every language.
+"""The grammar of dates: which words name which period, for all languages.
 
-Small letters are words that join others (`words/*.toml`, table `function`); capitals are categories with a value:
+Lower-case names are words that join others (`words/*.toml`, table `function`). Upper-case names are categories with a
+value:
 
-- `N` a number (`NUM` in digits), `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` how many
-- `UNIT`, and `dayunit`, `yearunit` ... for one of them; `DUR` a `Duration`
-- `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
+- `N` a number (`NUM` in digits), `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` a count
+- `UNIT` a unit; `dayunit`, `yearunit` ... a particular one; `DUR` a `Duration`
+- `YEAR` a number that may be a year, `Y` a period that certainly is one, `YR` either
 - `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, holiday,
   run; `RE` a part of a month; `R` any of them, `R1` any but a run
-- `P` a `Period`, `AWAY` one with the duration it is counted by, `PT` a point of time, `Q` whatever period a part is
-  taken of, `S` an end of a span
-- `LOOSE` a `Period` whose digits may as well be a number: 2019-7, 20190705
+- `P` a `Period`, `AWAY` a period with the duration it is counted by, `PT` a point of time, `Q` any period that has
+  parts, `S` an end of a span
+- `LOOSE` a `Period` whose digits may also be a number: 2019-7, 20190705
 - `DAY` the nearest day, `LATEST` the latest
 - `WS` a weekday as an end of a span
 - `X` a range with an open end or of several periods
-- `NONE` what makes all beside it unread: "every Friday", week 54; `TIMES` the same beside a date only: "after 9 am"
-- `T` all that stands for itself, `TC` the same with a first word that is no part of it, `TE` at the end of a clause
+- `NONE` a phrase that makes everything beside it unread: "every Friday", week 54; `TIMES` the same, but only beside a
+  date: "after 9 am"
+- `T` a phrase that is complete by itself, `TC` the same after a word that is not part of it, `TE` the same at the end
+  of a clause
 """
 
 from typing import Any
@@ -24,12 +27,12 @@ from agent.intent.time.chart import Make, rules_of
 
 
 def _turned(make: Make) -> Make:
-    """The same where the last part stands first: 五月的第一周 beside "first week of May"."""
+    """Return `make` for a phrase with the last part first: 五月的第一周 beside "first week of May"."""
     return lambda calendar, first, *rest: make(calendar, *rest, first)
 
 
 def _with(make: Make, *given: Any) -> Make:
-    """The same with its last values fixed: a word of the grammar that says them itself."""
+    """Return `make` with its last values fixed, for a word that implies them."""
     return lambda calendar, *values: make(calendar, *values, *given)
 
 
@@ -37,7 +40,7 @@ _MONTH, _QUARTER, _HALF = (_with(yearly.part_of_year, count) for count in (1, 3,
 
 RULES = rules_of(
     [
-        # numbers
+        # Numbers.
         ("N", "NUM|ONES|TEENS|TENS", yearly.same),
         ("N", "TENS dash? ONES", yearly.add_up),
         ("O", "OONES / di N", yearly.same),
@@ -47,7 +50,7 @@ RULES = rules_of(
         ("YEAR", "TEENS|TENS N", yearly.spoken_year, 1),
         ("YEAR", "TEENS hundred / TEENS hundred and? N", yearly.hundreds, 1),
         ("YEAR", "ONES thousand / ONES thousand and? N", yearly.thousands, 1),
-        # years
+        # Years.
         ("Y", "YEAR nian / cy YEAR / yearword YEAR / ERA yuan nian", yearly.year),
         ("Y", "N nian", yearly.long_year),
         ("Y", "TWO nian / cy TWO / apostrophe TWO", yearly.short_year, 1),
@@ -55,7 +58,7 @@ RULES = rules_of(
         ("Y", "ERA N nian", lambda calendar, first, number: periods.year(first + number - 1)),
         ("Y", "COUNT yearunit|yearunits ago|zhago", lambda calendar, count: yearly.relative_year(calendar, -count)),
         ("YR", "YEAR|Y", yearly.same),
-        # what is in every year
+        # Parts of every year.
         ("RM", "MONTH|RMZ / monthunit of RM", yearly.same),
         ("MONTH", "MONTHNAME", _MONTH),
         ("RMZ", "N yue", _MONTH),
@@ -87,7 +90,7 @@ RULES = rules_of(
         ("OS", "O and|or O", yearly.several),
         ("R1", "RM|RQ|RS|RD|RN|RH", yearly.same),
         ("R", "R1|RR", yearly.same),
-        # in a year
+        # Parts of a given year.
         ("P", "R of|comma|dash? YR", yearly.in_year),
         ("P", "RS of? YR dash|slash YR", yearly.winter),
         ("P", "RQ TWO", yearly.in_marked_year, 1),
@@ -104,7 +107,7 @@ RULES = rules_of(
         ("LOOSE", "YM1", yearly.year_month),
         ("LOOSE", "COMPACT", parts.named_date),
         ("P", "P open P|R close", parts.said_twice),
-        # counted from now
+        # Counted from now.
         ("P", "DAYREL", parts.day_from_now),
         ("P", "REL UNIT", parts.relative),
         ("P", "REL yue", _with(parts.relative, "month")),
@@ -115,7 +118,7 @@ RULES = rules_of(
         ("P", "REL RN", parts.coming_day),
         ("P", "REL ge? WDAY", parts.relative_weekday, 1),
         ("P", "COMING WDAY", parts.coming_weekday),
-        # days of a month that is named by itself
+        # Days of a month that is named separately.
         ("P", "D of P", parts.day_of),
         ("P", "O of THIS", parts.day_of),
         ("DC", "D comma D", yearly.several),
@@ -125,7 +128,7 @@ RULES = rules_of(
         ("PP", "DS of? P", parts.days_listed),
         ("P", "P D ri", _turned(parts.day_of), 1),
         ("P", "span? WDAY to WDAY of? P / between WDAY and WDAY of? P", parts.weekdays_of),
-        # weekdays and weeks
+        # Weekdays and weeks.
         ("P", "WDAY of|comma? P", parts.weekday_of),
         ("P", "P comma|dash|on? WDAY", _turned(parts.weekday_of)),
         ("WD", "WDAY", yearly.same),
@@ -141,7 +144,7 @@ RULES = rules_of(
         ("P", "RH weekendunit of? YR", parts.weekend_at_in),
         ("P", "weekunit of LATEST", parts.week_of),
         ("P", "weekunit commencing LATEST / wc LATEST", parts.week_commencing),
-        # parts
+        # Parts of periods.
         ("Q", "P|YR|R", yearly.as_period),
         ("Q", "UNIT", parts.this_unit, 2),
         ("P", "O UNIT of? Q", parts.nth),
@@ -165,7 +168,7 @@ RULES = rules_of(
         ("PT", "ZHMONTHPART", parts.this_edge("month")),
         ("P", "HALFMONTH|AFTERTEN", parts.this_part("month")),
         ("P", "HALFWEEK", parts.this_part("week")),
-        # decades, centuries, fiscal years
+        # Decades, centuries, fiscal years.
         ("P", "YEAR|TWO decades", parts.decade_from),
         ("P", "apostrophe TWO decades", parts.decade_from),
         ("P", "the DECADE", parts.decade_from),
@@ -178,7 +181,7 @@ RULES = rules_of(
         ("FYP", "REL fiscal", parts.relative_fiscal),
         ("P", "FYP poss|comma|dash? RQ", parts.of_fiscal),
         ("P", "RQ of|comma|dash? FYP", _turned(parts.of_fiscal)),
-        # durations
+        # Durations.
         ("DUR", "COUNT dash|ge? UNIT|UNITS", spans.duration),
         ("DUR", "half UNIT", lambda calendar, unit: ((0.5, unit),)),
         ("DUR", "COUNT ge? UNIT half / COUNT anda half UNIT|UNITS", _with(spans.duration, 0.5)),
@@ -229,7 +232,7 @@ RULES = rules_of(
         ("P", "DAY zhago DUR", _turned(_with(spans.run_beside, -1))),
         ("P", "DAY zhhence DUR", _turned(_with(spans.run_beside, 1))),
         ("X", "under|within DUR of DAY", spans.around),
-        # ranges
+        # Ranges.
         ("THIS", "UNIT", parts.this_unit),
         ("S", "P|PT|LOOSE", yearly.same),
         ("S", "YR", yearly.as_period),
@@ -262,7 +265,7 @@ RULES = rules_of(
         ("X", "before S|WS / S|WS zhbefore / pre dash? S", _with(spans.before, "low")),
         ("X", "by S / upto S|WS zhupto? / to? S|WS zhupto / S|WS andbefore", _with(spans.before, "high")),
         ("X", "by WDAY", spans.by_weekday),
-        # what is no one period: with it none of the words beside it is read
+        # Phrases that name no single period: the words beside them are not read.
         ("CLOCK", "daytime / daytime? N oclock / daytime? N colon N", spans.unreadable),
         ("TIMES", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
         ("NONE", "this_run SOMEDUR", spans.unreadable),
@@ -278,7 +281,7 @@ RULES = rules_of(
         ("NONE", "q N / di N ji", _with(parts.beyond, 4)),
         ("NONE", "N yue", _with(parts.beyond, 12)),
         ("NONE", "RM N ri", parts.no_day),
-        # what stands for itself
+        # Phrases that are complete by themselves.
         ("T", "P|PP|X|RD|RR|RMZ|RQZ / link P|PP|RD|RH|RR|RMZ|RQZ", yearly.same),
         ("T", "on RN / in RM|RQ / RH between_end / on|link LOOSE", yearly.same),
         ("T", "link YR", yearly.as_period),

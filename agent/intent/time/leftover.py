@@ -1,49 +1,49 @@
-"""What a reading left of a date: words beside it that belong to it, and make it unread."""
+"""Find words of a date that a reading leaves over beside it, and that make it unread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.intent.time.chart import Chart
-from agent.intent.time.lexer import Item, Token, load_words
+from agent.intent.time.lexer import DateToken, Item, load_words
 
 LIGHT = frozenset(["skipped", "of", "to"])
 _STRONG = ("YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR", "DECADE")
 _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago", "after_next", "before_last")
 """Words after a period that open or move it."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
-"""Words before a period of which they name a part, or more than one."""
+"""Words before a period that select a part of it, or extend it."""
 _COMPARED = ("over", "under")
 """Words before a Chinese period that belong to a duration: 超过[2019年]."""
 _LEADING = (*_NARROWING, *_COMPARED)
 _FARTHEST = 6
 _MOST_WORDS = 3
-"""Words of what a period may be counted from."""
+"""Maximum words of an event that a period may be counted from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of tokens [first, last) with all its readings."""
+    """A run of tokens [first, last) with all its readings."""
 
     text: str
-    tokens: Sequence[Token]
+    tokens: Sequence[DateToken]
     first: int
     last: int
     chart: Chart
 
     def items(self, place: int, *categories: str) -> list[Item]:
-        """What the tokens from a place on are read as."""
+        """Return the readings of these categories that begin at a token."""
         here = self.chart[place - self.first] if self.first <= place <= self.last else {}
         return [item for category in categories for item in here.get(category, ())]
 
     def has(self, place: int, *categories: str) -> bool:
-        """Whether a single token is one of those words."""
+        """Return whether a single token has one of these categories."""
         return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
 
     def is_partial(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Whether something that belongs to a date is left beside a part.
+        """Return whether words of a date are left over beside a part.
 
         Args:
-            stated: the tokens with which the parts begin that are read, and those behind them.
+            stated: the end of each part that is read, by its first token.
         """
         return (
             self._is_moved(item)
@@ -54,7 +54,7 @@ class Run:
         )
 
     def _is_moved(self, item: Item) -> bool:
-        """Whether words after it say another time: "2019 onwards", "Friday after next", "on Christmas week"."""
+        """Return whether words after it change the time: "2019 onwards", "Friday after next", "on Christmas week"."""
         place = item.end
         if self.has(item.start, "span", "from") and self.has(place, "to"):
             return True  # "from 2005 to the release"
@@ -70,7 +70,7 @@ class Run:
         return self.has(end - 1, "O", "OONES") or self.has(end - 2, "O")
 
     def _is_of_event(self, item: Item) -> bool:
-        """Whether it is counted from something that is no date: "the month of the merger in 2019", 并购前两年."""
+        """Return whether it is counted from an event: "the month of the merger in 2019", 并购前两年."""
         place = item.start
         token, before = self.tokens[place], self.tokens[max(place - 1, 0)]
         if token.text in ("前", "后"):
@@ -86,11 +86,11 @@ class Run:
         return bool(is_counted) and self._is(place - 2, "UNIT", "UNITS") and not self._is(place - 3, "asked")
 
     def _is(self, place: int, *categories: str) -> bool:
-        """Whether a token is one of those words, in the run or before it."""
+        """Return whether a token, in the run or before it, has one of these categories."""
         return place >= 0 and any(one.category in categories for one in self.tokens[place].items)
 
     def _is_left_after(self, item: Item) -> bool:
-        """Whether a number or another part follows: "on Friday the 15", but not "in 2019 the 3 largest"."""
+        """Return whether a number or another part follows: "on Friday the 15", but not "in 2019 the 3 largest"."""
         place = item.end
         may_be_day = True
         for _ in range(3):
@@ -105,7 +105,7 @@ class Run:
         return False
 
     def _is_left_of_list(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Whether it is listed with more that is not read: "on Monday or the weekend", "on 3 May and the 4th"."""
+        """Return whether it is listed with something unread: "on Monday or the weekend", "on 3 May and the 4th"."""
         place = item.end
         if not self.has(place, "and", "or", "comma"):
             return False
@@ -122,7 +122,7 @@ class Run:
         return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "UNITS", "OTHERUNIT"))
 
     def _is_day_alone(self, start: int, end: int) -> bool:
-        """Whether it is a day of a month that is not named: "the 4th"."""
+        """Return whether it is a day of a month that is not named: "the 4th"."""
         first = start + self.has(start, "skipped", "on")
         return any(one.end == end for one in self.items(first + self.has(first, "skipped"), "O"))
 
@@ -137,7 +137,7 @@ class Run:
             return self.tokens[end - 1].text != "在"
         starts = range(max(self.first, end - _FARTHEST), end)
         wanted = self._wanted_before(item)
-        # "end of" may take the first word of the part.
+        # "end of" may include the first word of the part.
         ends = (end, end + 1) if self.has(item.start, "of") else (end,)
         found = (
             (one, self.tokens[start].is_chinese) for start in starts for one in self.items(start, *wanted, *_LEADING)
@@ -150,13 +150,13 @@ class Run:
         )
 
     def _is_rest_of_list(self, end: int, stated: Mapping[int, int]) -> bool:
-        """Whether a list ends at a token with a part that is not read, or with a day of a month that is not named."""
+        """Return whether a list ends here with an unread part, or with a day of a month that is not named."""
         if end in stated.values():
             return any(last == end and self._is_day_alone(start, last) for start, last in stated.items())
         return self.has(end - 1, "WDAY") or self._ends_with_ordinal(end)
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
-        """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
+        """Return the categories that belong to a part if they stand directly before it; fewer before a preposition."""
         if self.has(item.start, "REL"):
             return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT", "UNITS")
         if self.tokens[item.start].text == "of":
@@ -172,7 +172,7 @@ class Run:
         return ("WDAY", "OTHERUNIT") if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "UNITS", "OTHERUNIT")
 
     def _is_number(self, place: int) -> bool:
-        """Whether a number stands there, read or not, as in "2018/19"."""
+        """Return whether a token is a number, read or not, as in "2018/19"."""
         spelled = self.tokens[place].text if place < len(self.tokens) else ""
         return spelled[:1].isdigit() or (bool(self.items(place, "N")) and not self.tokens[place].is_chinese)
 
@@ -180,7 +180,10 @@ class Run:
         return any(self._is_strong(one) for one in self.items(place, *_STRONG))
 
     def _is_strong(self, item: Item) -> bool:
-        """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
+        """Return whether an item surely belongs to a date.
+
+        A single Chinese character does not, nor a month's name that is also a verb, nor a unit in "which month".
+        """
         word = self.tokens[item.start]
         if item.category in ("UNIT", "UNITS") and self.has(item.start - 1, "asked"):
             return False

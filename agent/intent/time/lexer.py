@@ -1,4 +1,4 @@
-"""A text as the words of dates: every token with the categories it may have, from one data file per language."""
+"""Split a text into tokens and give each the date categories it may have, from one data file per language."""
 
 import re
 import tomllib
@@ -25,15 +25,15 @@ _NUMBER_CATEGORIES = frozenset(
     SOME OTHERUNIT UNKNOWN
     """.split()
 )
-"""Categories whose keys in the data are whole numbers."""
+"""Categories whose keys in the data are integers."""
 
 
 class Item(NamedTuple):
-    """What the tokens [start, end) are read as.
+    """A reading of the tokens [start, end).
 
     Attributes:
-        category: a name of the grammar; small letters for words that only join others.
-        cost: how far-fetched the reading is; the cheapest of the longest counts.
+        category: a category of the grammar; words that only join others are in lower case.
+        cost: how far-fetched the reading is; the cheapest of the longest readings is taken.
     """
 
     category: str
@@ -44,8 +44,8 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A token at characters [start, end), with all that begins with it."""
+class DateToken:
+    """A token at characters [start, end), with the readings that begin at it."""
 
     text: str
     start: int
@@ -62,10 +62,13 @@ class Words:
     """The words of all languages.
 
     Attributes:
-        phrases: by their first token: the further tokens, the category and the value.
-        skipped: phrases that may stand anywhere between others.
-        orders: for each language, what the first number of 5/6/2019 and of 5/6 is, and the marks between numbers
-            that begin with a year of two digits.
+        phrases: by first token: the other tokens, the category and the value.
+        variants: characters to normalise, by code point.
+        orders: for each language, what the first number is in 5/6/2019 and in 5/6, and the marks of dates that begin
+            with a two-digit year.
+        months: month numbers by name.
+        verbal_months: names of months that are also verbs.
+        numeric: matches a date of digits, or digits and a month's name, with marks.
     """
 
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]]
@@ -78,7 +81,7 @@ class Words:
 
 @lru_cache(maxsize=1)
 def load_words() -> Words:
-    """The words of the data files."""
+    """Read the words from the data files."""
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
     variants: dict[int, str] = {}
     orders: dict[str, tuple[str, str, str]] = {}
@@ -97,7 +100,7 @@ def load_words() -> Words:
             if category == "MONTHNAME" and phrase.isalpha():
                 months[phrase] = value
     part = rf"(?:\d{{1,4}}|{'|'.join(sorted(months, key=len, reverse=True))})"
-    # Behind a Chinese character, or two dots that say "to", a date may begin.
+    # A date may begin after a Chinese character, or after two dots that mean "to".
     start = rf"(?<![^\W{_CJK}])(?<![$€£#])(?:(?<=\.\.)|(?<!\.))"
     numeric = re.compile(
         rf"{start}(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?(?!t\d\d:)\w)|"
@@ -109,7 +112,7 @@ def load_words() -> Words:
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Category, value and phrase of every word."""
+    """Yield category, value and phrase of every word."""
     for category, table in data.items():
         if not isinstance(table, dict):
             continue
@@ -123,8 +126,8 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
                     yield from ((f"{key}{category.lower()}", None, phrase) for phrase in phrases)
 
 
-def read_words(text: str) -> list[Token]:
-    """The tokens of a text, each with its readings as one or more tokens from there on."""
+def read_words(text: str) -> list[DateToken]:
+    """Return the tokens of a text, each with its readings as one or more tokens starting there."""
     words = load_words()
     folded = text.translate(words.variants)
     folded = folded.lower() if len(folded.lower()) == len(folded) else folded
@@ -148,18 +151,18 @@ def read_words(text: str) -> list[Token]:
 
 
 def is_exchangeable(phrase: str, text: str) -> bool:
-    """Whether the day and the month of a phrase may be exchanged, and no other date of the text tells: 3/4/2024."""
+    """Return whether day and month of a phrase can be exchanged (3/4/2024) and no other date of the text settles it."""
     pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
     is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
     return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
 
 
 def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
-    """Whether the further tokens of a phrase follow a place."""
+    """Return whether the other tokens of a phrase follow a place."""
     return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
 
 
-def _tokens(text: str, words: Words) -> Iterator[Token]:
+def _tokens(text: str, words: Words) -> Iterator[DateToken]:
     order = _Order.of(text, words)
     place = count = 0
     while place < len(text):
@@ -169,20 +172,20 @@ def _tokens(text: str, words: Words) -> Iterator[Token]:
             parts = [part for name in "abcdefgi" if (part := dated[name])]
             items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
             if items:
-                yield Token(dated[0], dated.start(), dated.end(), items)
+                yield DateToken(dated[0], dated.start(), dated.end(), items)
                 place, count = dated.end(), count + 1
                 continue
         match = _TOKEN.match(text, place)
         if match is None:
             place += 1
             continue
-        yield Token(match[0], match.start(), match.end())
+        yield DateToken(match[0], match.start(), match.end())
         place, count = match.end(), count + 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Which number of a date in digits is the day: by the language, unless another date of the text tells."""
+    """Which number of a date in digits is the day: by language, unless another date of the text settles it."""
 
     months: dict[str, int]
     first: str
@@ -199,7 +202,11 @@ class _Order:
         return cls(words.months, first, without, marks)
 
     def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
-        """A date in digits and marks as "DATE" (year, month, day), "YM" (year, month) or "MDN" (month, day)."""
+        """Return the item for a date in digits and marks, [] if it is none.
+
+        "DATE" is (year, month, day), "YM" (year, month), "YM1" the same as 2019-7, "MDN" (month, day), and "MD" the
+        same with the month's name.
+        """
         years = [part for part in parts if len(part) == 4 and part.isdigit()]
         named = [self.months[part] for part in parts if part in self.months]
         numbers = [int(part) for part in parts if part.isdigit() and part not in years]
@@ -237,7 +244,7 @@ class _Order:
 
 
 def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
-    """The month and the day of two numbers in an order; in the other one where that alone is possible."""
+    """Return the month and day of two numbers in the given order, or in the other if only that is possible, or None."""
     if len(numbers) != 2:
         return None
     month, day = numbers if first == "month" else reversed(numbers)
@@ -246,13 +253,13 @@ def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
     return (month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
-def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
-    """A token of digits, or a run of Chinese numerals from here on, as a number, a year or an ordinal."""
+def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
+    """Yield the readings of digits, or of Chinese numerals from here on, as a number, a year or an ordinal."""
     token = tokens[place]
     numeral = _NUMERAL.match(text, token.start)
     if numeral:
         if place and _NUMERAL.fullmatch(tokens[place - 1].text):
-            return  # within a run
+            return  # inside a run
         yield from _chinese(numeral[0], place)
     elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
         number = int(token.text)
@@ -268,8 +275,8 @@ def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
         yield Item("COMPACT", (int(token.text[:4]), int(token.text[4:6]), int(token.text[6:])), place, place + 1)
 
 
-def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:
-    """Whether a number is near enough to be a year, or stands where only a year does: "in 1733", "April 1733"."""
+def _may_be_year(tokens: list[DateToken], place: int, number: int) -> bool:
+    """Return whether a number is a year: 1900 to 2099, or where only a year stands ("in 1733", "April 1733")."""
     if 1900 <= number < 2100:
         return True
     before = tokens[place - 1] if place else None
@@ -278,8 +285,8 @@ def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:
     return placed or following == "年"
 
 
-def _is_code(text: str, tokens: list[Token], place: int) -> bool:
-    """Whether a number belongs to a name, a price or an amount: PEP-8, $2000, 2000 km, v2."""
+def _is_code(text: str, tokens: list[DateToken], place: int) -> bool:
+    """Return whether a number belongs to a name, a price or an amount: PEP-8, $2000, 2000 km, v2."""
     token = tokens[place]
     before = text[max(token.start - 2, 0) : token.start]
     if re.search(r"[$€£¥#_]$", before):
@@ -300,7 +307,7 @@ def _is_code(text: str, tokens: list[Token], place: int) -> bool:
 
 
 def _chinese(run: str, place: int) -> Iterator[Item]:
-    """A run of numerals: 二十一 as a number, 二〇一六 and 零八 as digits of a year."""
+    """Yield the readings of a run of Chinese numerals: 二十一 as a number, 二〇一六 and 零八 as digits of a year."""
     plain = run.translate({ord("〇"): "零", ord("两"): "二", ord("俩"): "二"})
     end = place + len(run)
     if all(c in _DIGITS for c in plain):

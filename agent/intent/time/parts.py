@@ -1,4 +1,4 @@
-"""What words of dates mean: days, weeks and months by name or number, and parts of periods. See `yearly`."""
+"""Values of date words: days, weeks and months by name or number, and parts of periods. See `yearly`."""
 
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -23,7 +23,7 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
 
 
 def said_twice(calendar: Calendar, one: Period, other: Period | Yearly) -> Period | None:
-    """Easter 2024 (31 March), last quarter (Jan-Mar)."""
+    """Read a period named twice, if both are the same: "Easter 2024 (31 March)", "last quarter (Jan-Mar)"."""
     again = other.at(one.begin.year) if isinstance(other, Yearly) else other
     return one if one == again else None
 
@@ -37,12 +37,12 @@ def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
 
 
 def day_beside(calendar: Calendar, steps: int) -> Period | None:
-    """The next day, the last day."""
+    """Read "the next day", "the last day"."""
     return day_from_now(calendar, steps) if abs(steps) == 1 else None
 
 
 def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
-    """ "last December" is the one that is over, "this summer" of this year, "next May" a year after the latest."""
+    """Read "last December" (the latest that is over), "this summer" (this year's), "next May" (after the latest)."""
     if steps == 0:
         return part.at(calendar.today.year)
     if steps == 1:
@@ -51,7 +51,7 @@ def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None
 
 
 def coming_day(calendar: Calendar, steps: int, day: Yearly) -> Period | None:
-    """ "next 5/12"; "the last 3/4" may be a share."""
+    """Read "next 5/12"; "the last 3/4" may be a fraction."""
     return relative_part(calendar, steps, day) if steps >= 0 else None
 
 
@@ -64,14 +64,14 @@ def coming_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
 
 
 def weekday_of(calendar: Calendar, weekday: int, week: Period) -> Period | None:
-    """Tuesday of next week; of a day, that day where it is one."""
+    """Read "Tuesday of next week"; of a single day, return the day itself if it is a Tuesday."""
     if week.is_bounded and week.days == 1:
         return week if week.begin.weekday() == weekday else None
     return periods.nth_weekday(week, weekday, 1) if week.is_bounded and week.days == 7 else None
 
 
 def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
-    """Friday, 6 July: of this year, the last or the next, whichever has such a Friday."""
+    """Read "Friday, 6 July": of this year, the last or the next, whichever has a Friday on that day."""
     if not day.is_day:
         return None
     for number in (calendar.today.year, calendar.today.year - 1, calendar.today.year + 1):
@@ -98,7 +98,7 @@ def latest_weekdays(calendar: Calendar, *weekdays: int) -> tuple[Period, ...]:
 
 
 def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Period | None:
-    """From Monday to Wednesday last week."""
+    """Read "from Monday to Wednesday last week"."""
     if not week.is_bounded or week.days != 7:
         return None
     low, high = (periods.nth_weekday(week, one, 1) for one in (first, last))
@@ -115,12 +115,12 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
 
 
 def beyond(calendar: Calendar, number: int, most: int) -> bool | None:
-    """The 5th quarter, month 13: a number that no such part of a year has."""
+    """Return True for a number out of range: the 5th quarter, month 13."""
     return True if most < number < 3 * most else None
 
 
 def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> bool | None:
-    """2023年第53周."""
+    """Return True for a number out of range: 2023年第53周."""
     try:
         return None if nth(calendar, number, unit, as_period(calendar, whole)) else True
     except ValueError:
@@ -128,23 +128,23 @@ def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> 
 
 
 def no_day(calendar: Calendar, month: Yearly, number: int) -> bool | None:
-    """5月32号; 29 February is a day."""
+    """Return True for a number out of range: 5月32号. 29 February is in range."""
     return True if number > month.at(_LEAP_YEAR).days else None
 
 
 def day_of(calendar: Calendar, day: int, month: Period) -> Period | None:
-    """The 4th of last month."""
+    """Read "the 4th of last month"."""
     return days_of(calendar, day, day, month)
 
 
 def days_listed(calendar: Calendar, days: tuple[int, ...], month: Period) -> tuple[Period, ...] | None:
-    """The 1st and 15th of June 2023."""
+    """Read "the 1st and 15th of June 2023"."""
     named = [day_of(calendar, day, month) for day in days]
     return tuple(one for one in named if one) if all(named) else None
 
 
 def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
-    """From 2 to 7 this month."""
+    """Read "from 2 to 7 this month"."""
     if not month.is_bounded or month != months(month.begin.month - 1, 1).at(month.begin.year) or first > last:
         return None
     return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
@@ -154,28 +154,28 @@ def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period 
 
 
 def this_unit(calendar: Calendar, unit: Unit) -> Period | None:
-    """ "the end of the month"."""
+    """Read the period in "the end of the month"."""
     return periods.relative(calendar, unit, 0) if unit not in ("day", "workday", "half", "century") else None
 
 
 def until_now(calendar: Calendar, whole: Period) -> Period | None:
-    """This year so far."""
+    """Read "this year so far"; the period must contain today."""
     return so_far(calendar, whole) if whole.is_bounded and whole.begin <= calendar.today < whole.end else None
 
 
 def rest(calendar: Calendar, whole: Period) -> Period | None:
-    """The rest of the year."""
+    """Read "the rest of the year"; the period must contain today."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
     return Period(calendar.today, whole.high) if inside else None
 
 
 def later(calendar: Calendar, whole: Period) -> Period | None:
-    """Later this year, later last week."""
+    """Read "later this year", "later last week"."""
     return rest(calendar, whole) or part_of(calendar, "late", whole)
 
 
 def so_far(calendar: Calendar, whole: Period) -> Period | None:
-    """Earlier this year, earlier last week."""
+    """Read "earlier this year", "earlier last week"."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
     return Period(whole.low, calendar.today + _ONE_DAY) if inside else part_of(calendar, "early", whole)
 
@@ -191,13 +191,13 @@ def nth(calendar: Calendar, number: int, unit: Unit, whole: Period) -> Period | 
 def nth_of_each(
     calendar: Calendar, number: int, unit: Unit, whole: Period, other: int, other_whole: Period
 ) -> tuple[Period, ...] | None:
-    """The last quarter of 2023 and the first of 2024."""
+    """Read "the last quarter of 2023 and the first of 2024"."""
     named = (nth(calendar, number, unit, whole), nth(calendar, other, unit, other_whole))
     return tuple(one for one in named if one) if all(named) else None
 
 
 def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Period) -> Period | None:
-    """The first week, the last ten days of a period that is longer."""
+    """Read "the first week", "the last ten days" of a longer period."""
     if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
         return None
     if unit == "half" and count == 1 and (whole.days == _DAYS_OF_WEEK or 27 < whole.days < 32) and number in (1, 2, -1):
@@ -214,14 +214,14 @@ def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) ->
 
 
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """Early 2019, late March, early next week; of a quarter nobody knows which days are."""
+    """Read "early 2019", "late March", "early next week"; a quarter has no such parts."""
     is_week = whole.is_bounded and whole.days == 7 and part in ("early", "mid", "late")  # 周末 is no third of a week
     is_known = whole.is_bounded and (is_week or 27 < whole.days < 32 or whole.days > 360)
     return periods.third(whole, part) if is_known else None
 
 
 def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
-    """ "mid March" of any year."""
+    """Read "mid March" of any year."""
     return Yearly(lambda number: periods.third(month.at(number), part))
 
 
@@ -231,7 +231,7 @@ def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Peri
 
 
 def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """The end of 2019, as a point of time."""
+    """Read "the end of 2019" as a point of time."""
     if not whole.is_bounded or whole.low == whole.high:
         return None
     days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)
@@ -244,12 +244,12 @@ def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:
 
 
 def this_edge(unit: Unit) -> Callable[[Calendar, str], Period | None]:
-    """年底前 is before the end of this year, and not before its last months."""
+    """Return a function for 年底前: before the end of this year, not before its last months."""
     return lambda calendar, part: edge(calendar, part, periods.relative(calendar, unit, 0))
 
 
 def decade_from(calendar: Calendar, number: int) -> Period | None:
-    """ "the 90s" are of the last century, "the twenties" of this one."""
+    """Read "the 90s" (of the last century), "the twenties" (of this one)."""
     if number % 10:
         return None
     if number < 100:
@@ -267,7 +267,7 @@ def century(calendar: Calendar, number: int) -> Period | None:
 
 
 def weekend_at(calendar: Calendar, day: Period) -> Period | None:
-    """The weekend beside a day, with the days between them: that of a holiday is long."""
+    """Return the weekend beside a day with the days between them, such as the long weekend of a holiday."""
     if day.days != 1:
         return None
     saturday = day.begin + timedelta(days=(5 - day.begin.weekday() + 2) % 7 - 2)

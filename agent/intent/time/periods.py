@@ -22,7 +22,7 @@ Unit = Literal[
     "century",
 ]
 Duration = tuple[tuple[float, Unit], ...]
-"""Numbers of units that are added: 3 months and 2 weeks."""
+"""Amounts of units to be added: 3 months and 2 weeks."""
 
 _DAYS = {"day": 1, "workday": 1, "weekend": 7, "workweek": 7, "week": 7, "fortnight": 14}
 _OF_WEEK = {"weekend": (5, 2), "workweek": (0, 5)}
@@ -31,15 +31,15 @@ _MONTHS = {"month": 1, "quarter": 3, "half": 6, "year": 12, "decade": 120, "cent
 _DAYS_OF_MONTH = 30
 _SATURDAY, _THURSDAY = 5, 3
 _YEARS_AROUND = 9
-"""How many years away a day may be that is not in every year."""
+"""Maximum distance in years of a day that does not occur every year."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """What "today", a week and a fiscal year mean to the one who asks.
+    """The asker's meaning of "today", a week and a fiscal year.
 
     Attributes:
-        today: the day it is in the asker's time zone.
+        today: the current day in the asker's time zone.
         week_start: first day of the week, 0 for Monday to 6 for Sunday.
         fiscal_start: first month of the fiscal year, 1 to 12; a fiscal year that does not begin in January
             is named after the calendar year in which it ends.
@@ -52,12 +52,13 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Days from `low` to before `high`; None is open.
+    """Days from `low` to before `high`; None is an open end.
+
+    If both ends are the same day, the period is that point of time: "the end of 2019".
 
     Attributes:
-        until: of a period that runs up to now and is open, the day after today: later documents are no part of it.
-            A period whose ends are one day is that point of time: "the end of 2019".
-        coming: of a part of the year that is said without one, which is taken for the latest, the next one.
+        until: for an open period that runs up to now, the day after today; later documents are outside it.
+        coming: for a part of the year named without a year, the next occurrence; the period itself is the latest.
     """
 
     low: date | None
@@ -71,19 +72,19 @@ class Period:
 
     @property
     def begin(self) -> date:
-        """The first day of a period that has one."""
+        """The first day; the period must have one."""
         assert self.low is not None
         return self.low
 
     @property
     def end(self) -> date:
-        """The day after the last of a period that has one."""
+        """The day after the last; the period must have one."""
         assert self.high is not None
         return self.high
 
     @property
     def days(self) -> int:
-        """How many days a bounded period has."""
+        """Number of days of a bounded period."""
         return (self.end - self.begin).days
 
 
@@ -92,8 +93,8 @@ class Yearly:
     """A part of every year: a month, a quarter, a day, a holiday, or a run of them.
 
     Attributes:
-        at: the period of a year; raises `ValueError` for a year without it (29 February).
-        is_day: whether it is one day.
+        at: returns the period in a given year; raises `ValueError` for a year without it (29 February).
+        is_day: whether it is a single day.
     """
 
     at: Callable[[int], Period]
@@ -101,7 +102,7 @@ class Yearly:
 
 
 def add_months(day: date, months: int) -> date:
-    """The same day some months later, or the month's last when it is shorter.
+    """Return the same day some months later, or the last day of a shorter month.
 
     Raises:
         ValueError: before year 1 or after year 9999.
@@ -114,10 +115,10 @@ def add_months(day: date, months: int) -> date:
 
 
 def shift(day: date, unit: Unit, amount: float) -> date:
-    """The day some units later; earlier for a negative amount. Half a month is 15 days.
+    """Return the day some units later, or earlier for a negative amount. Half a month is 15 days.
 
     Raises:
-        ValueError, OverflowError: out of the calendar.
+        ValueError, OverflowError: outside the calendar.
     """
     if unit == "workday":
         return _shift_workdays(day, int(amount))
@@ -128,7 +129,7 @@ def shift(day: date, unit: Unit, amount: float) -> date:
 
 
 def _shift_workdays(day: date, amount: int) -> date:
-    """The nearest day such that so many days from Monday to Friday lie between: [day, result) or [result, day)."""
+    """Return the nearest day with `amount` workdays in [day, result), or in [result, day) if negative."""
     while amount:
         step = 1 if amount > 0 else -1
         passed = day if step > 0 else day - timedelta(days=1)
@@ -138,7 +139,7 @@ def _shift_workdays(day: date, amount: int) -> date:
 
 
 def shift_all(day: date, duration: Duration, sign: int = 1) -> date:
-    """The day a duration later, or earlier for a sign of -1."""
+    """Return the day a duration later, or earlier for a sign of -1."""
     for amount, unit in duration:
         day = shift(day, unit, sign * amount)
     return day
@@ -149,7 +150,7 @@ def one_day(day: date) -> Period:
 
 
 def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
-    """The calendar period that a day lies in; the weekend is that of its week."""
+    """Return the calendar period that contains a day; for a weekend, the weekend of its week."""
     if unit in ("day", "workday"):
         return one_day(day)
     if unit in _DAYS:
@@ -168,12 +169,12 @@ def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
 
 
 def relative(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """The calendar period some steps from the present one: -1 is the last, 0 this, 1 the next."""
+    """Return the calendar period some steps from the present one: -1 is the last, 0 this, 1 the next."""
     return containing(shift(containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar)
 
 
 def whole_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """Complete calendar units before the present one (negative), or after it."""
+    """Return complete calendar units before the present one (negative steps), or after it."""
     present = containing(calendar.today, unit, calendar)
     if steps < 0:
         return Period(shift(present.begin, unit, steps), present.low)
@@ -185,7 +186,7 @@ def year(number: int) -> Period:
 
 
 def short_year(number: int, calendar: Calendar) -> int:
-    """The year that two digits stand for: up to 29 and five years ahead of this century, else of the last."""
+    """Return the year for two digits: this century up to 29 and up to five years ahead, else the last century."""
     return number + (2000 if number < 30 or 2000 + number <= calendar.today.year + 5 else 1900)
 
 
@@ -195,29 +196,31 @@ def iso_week(year: int, number: int) -> Period:
 
 
 def fiscal_year(number: int, calendar: Calendar) -> Period:
-    """The fiscal year of that name."""
+    """Return the fiscal year with that name."""
     first = calendar.fiscal_start
     low = date(number if first == 1 else number - 1, first, 1)
     return Period(low, add_months(low, 12))
 
 
 def present_fiscal_year(calendar: Calendar) -> int:
-    """The name of the fiscal year it is."""
+    """Return the name of the current fiscal year."""
     later = calendar.fiscal_start > 1 and calendar.today.month >= calendar.fiscal_start
     return calendar.today.year + int(later)
 
 
 def months_of(whole: Period, first: int, count: int) -> Period:
-    """Months `first` (from 0) and `count` of a year-like period."""
+    """Return `count` months of a year-like period, starting at month `first` (from 0)."""
     low = add_months(whole.begin, first)
     return Period(low, add_months(low, count))
 
 
 def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
-    """The nth run of `count` units of a period, from 1; -1 is the last. A week belongs where most of its days lie.
+    """Return the nth run of `count` units in a period, from 1; -1 is the last.
+
+    A week belongs to the period with most of its days.
 
     Raises:
-        ValueError: it lies outside of the period.
+        ValueError: it lies outside the period.
     """
     back = number < 0
     if unit in ("week", "weekend", "workweek", "fortnight"):
@@ -239,10 +242,10 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
 
 
 def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
-    """The nth such day of a period, from 1; -1 is the last.
+    """Return the nth such weekday of a period, from 1; -1 is the last.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: there are not that many.
     """
     if number < 0:
         last = whole.end - timedelta(days=1)
@@ -255,7 +258,7 @@ def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
 
 
 def third(whole: Period, part: str) -> Period:
-    """The early, mid or late part of a period; what may be meant is wide, so the late part is half of it.
+    """Return the early, mid or late part of a period; the parts are wide and overlap, the late part is half of it.
 
     The thirds of a month are its three runs of ten days: 上旬 "first", 中旬 "second", 下旬 "third".
     """
@@ -284,17 +287,17 @@ def third(whole: Period, part: str) -> Period:
 
 
 def _occurrences(part: Yearly, calendar: Calendar, first: int, last: int, step: int) -> Iterator[Period]:
-    """A part of the years from `first` to `last` away from this one, where there is such a part."""
+    """Yield a part of the year in each year from `first` to `last` years away, where it exists."""
     for away in range(first, last + step, step):
         with suppress(ValueError, OverflowError):
             yield part.at(calendar.today.year + away)
 
 
 def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
-    """The latest part that has begun, or that is over ("last December", said in December, is a year ago).
+    """Return the latest occurrence that has begun; with `over` the latest that has ended ("last December" in December).
 
     Raises:
-        ValueError: there is none in these years.
+        ValueError: there is none within `_YEARS_AROUND` years.
     """
     for one in _occurrences(part, calendar, 1, -_YEARS_AROUND, -1):
         if (one.end if over else one.begin) <= calendar.today:
@@ -303,24 +306,28 @@ def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
 
 
 def latest_or_coming(part: Yearly, calendar: Calendar) -> Period:
-    """The latest part, with the one that comes next. Raises ValueError as `latest` does."""
+    """Return the latest occurrence, with the next one in `coming`.
+
+    Raises:
+        ValueError: there is none, see `latest`.
+    """
     ahead = (one for one in _occurrences(part, calendar, 0, _YEARS_AROUND, 1) if one.begin > calendar.today)
     return replace(latest(part, calendar), coming=next(ahead, None))
 
 
 def nearest(part: Yearly, calendar: Calendar) -> Period:
-    """The part that is the fewest days away: days are counted from one that is near."""
+    """Return the occurrence the fewest days away, as a day to count from."""
     near = _occurrences(part, calendar, -_YEARS_AROUND, _YEARS_AROUND, 1)
     return min(near, key=lambda one: abs((one.begin - calendar.today).days))
 
 
 def latest_weekday(weekday: int, calendar: Calendar) -> Period:
-    """The latest such day, which may be today."""
+    """Return the latest such weekday, which may be today."""
     return one_day(calendar.today - timedelta(days=(calendar.today.weekday() - weekday) % 7))
 
 
 def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) -> Period:
-    """The latest such day of a month; with a weekday, the nearest that is both."""
+    """Return the latest such day of a month; with a weekday, the nearest day that is both."""
     first = calendar.today.replace(day=1)
     found = []
     for months in range(-24, 25):
@@ -333,7 +340,7 @@ def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) ->
 
 
 def easter(number: int) -> date:
-    """Easter Sunday of a year.
+    """Return Easter Sunday of a year.
 
     Source:
         The anonymous Gregorian computus, Nature 13 (1876), p. 487.

@@ -1,4 +1,4 @@
-"""What words of dates mean: durations from now and from other days, and ranges. See `yearly`."""
+"""Values of date words: durations from now and from other days, and ranges. See `yearly`."""
 
 from datetime import date, timedelta
 
@@ -10,7 +10,7 @@ _MOST_UNITS = 999
 _ONE_DAY = timedelta(days=1)
 
 
-# Durations, from now and from other days.
+# Durations from now and from other days.
 
 
 def duration(calendar: Calendar, count: float, unit: Unit, more: float = 0) -> Duration | None:
@@ -22,12 +22,12 @@ def longer(calendar: Calendar, first: Duration, second: Duration) -> Duration:
 
 
 def up_to_now(calendar: Calendar, low: date) -> Period:
-    """From a day up to now."""
+    """Return the period from a day up to now."""
     return Period(low, None, calendar.today + _ONE_DAY)
 
 
 def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
-    """The past three months, the next two days; quarters are whole."""
+    """Read "the past three months", "the next two days"; quarters are calendar quarters."""
     if any(unit == "weekend" for _, unit in duration):
         return None
     if len(duration) == 1 and duration[0][1] in ("quarter", *(("decade", "century") if sign > 0 else ())):
@@ -39,17 +39,17 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
 
 
 def rolling_units(calendar: Calendar, sign: int, unit: Unit, count: int) -> Period | None:
-    """5 past years."""
+    """Read "5 past years"."""
     return rolling(calendar, sign, ((count, unit),))
 
 
 def rolling_and_half(calendar: Calendar, sign: int, unit: Unit) -> Period | None:
-    """The last year and a half."""
+    """Read "the last year and a half"."""
     return rolling(calendar, sign, ((1.5, unit),))
 
 
 def between_ago(calendar: Calendar, first: int, second: int, unit: Unit) -> Period | None:
-    """3 to 6 months ago."""
+    """Read "3 to 6 months ago"."""
     if not first < second <= _MOST_UNITS:
         return None
     low, high = (periods.shift(calendar.today, unit, -count) for count in (second, first))
@@ -57,12 +57,12 @@ def between_ago(calendar: Calendar, first: int, second: int, unit: Unit) -> Peri
 
 
 def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
-    # "in the last quarter" is that quarter.
+    # "in the last quarter" means that calendar quarter.
     return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
 
 
 def ago(calendar: Calendar, duration: Duration) -> Period | None:
-    """ "two weeks ago" is that week; of half a year ago nobody knows which days are."""
+    """Read "two weeks ago" as that week; "half a year ago" names no particular days."""
     if any(amount != int(amount) for amount, _ in duration):
         return None
     day = periods.shift_all(calendar.today, duration, -1)
@@ -87,7 +87,11 @@ def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> t
 
 
 def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
-    """ "Monday two weeks from now" is of that week, "two months from today on Tuesday" the first from that day on."""
+    """Read a weekday with a distance.
+
+    "Monday two weeks from now" is in that week; "two months from today on Tuesday" is the first Tuesday from that day
+    on.
+    """
     day, duration = away
     in_week = all(unit in ("week", "fortnight") for _, unit in duration)
     low = periods.containing(day.begin, "week", calendar).begin if in_week else day.begin
@@ -95,7 +99,7 @@ def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int
 
 
 def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> Period:
-    """The Friday before Christmas."""
+    """Read "the Friday before Christmas"."""
     week = (
         Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
     )
@@ -103,35 +107,35 @@ def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> 
 
 
 def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
-    """The day after Christmas."""
+    """Read "the day after Christmas"."""
     return periods.one_day(day.begin + timedelta(days=steps))
 
 
 def ending(calendar: Calendar, duration: Duration, last: Period) -> Period | None:
-    """Three months ending May 2020."""
+    """Read "three months ending May 2020"."""
     return Period(periods.shift_all(last.end, duration, -1), last.high) if last.is_bounded else None
 
 
 def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
-    """ "the two weeks before Christmas"."""
+    """Read "the two weeks before Christmas"."""
     if sign < 0:
         return Period(periods.shift_all(day.begin, duration, -1), day.low)
     return Period(day.high, periods.shift_all(day.end, duration))
 
 
 def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | int, sign: int) -> Period | None:
-    """ "the three months following May 2020"; see `run_beside` for days."""
+    """Read "the three months following May 2020"; see `run_beside` for days."""
     period = as_period(calendar, whole)
     return run_beside(calendar, duration, period, sign) if period.is_bounded and period.days > 1 else None
 
 
 def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
-    """The year after 2016; the week after a day may begin with the day or on Monday."""
+    """Read "the year after 2016". A week after a single day is unclear: it may begin with the day or on Monday."""
     return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
 
 
 def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    """Within two weeks of a day, on either side."""
+    """Read "within two weeks of a day", before or after it."""
     return Period(periods.shift_all(day.begin, duration, -1), periods.shift_all(day.end, duration))
 
 
@@ -140,7 +144,7 @@ def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
 
 
 def one_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
-    """A day that days are counted from: of every year the nearest."""
+    """Return a day to count from; of a yearly day the nearest."""
     if isinstance(value, Yearly):
         return periods.nearest(value, calendar)
     return value if value.is_bounded and value.days == 1 else None
@@ -160,7 +164,7 @@ def span(calendar: Calendar, first: Period, last: Period) -> Period | None:
 
 
 def to_part(calendar: Calendar, first: Period | int, last: Yearly) -> Period | None:
-    """From March 2024 to May, which is of the same year or of the next."""
+    """Read "from March 2024 to May", of the same year or the next."""
     low = as_period(calendar, first)
     for number in (low.begin.year, low.begin.year + 1) if low.is_bounded else ():
         if last.at(number).end > low.end:
@@ -169,7 +173,7 @@ def to_part(calendar: Calendar, first: Period | int, last: Yearly) -> Period | N
 
 
 def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
-    """From April to the end of June."""
+    """Read "from April to the end of June"."""
     for number in (last.end.year, last.end.year - 1) if last.is_bounded else ():
         if first.at(number).begin < last.begin:
             return Period(first.at(number).low, last.high)
@@ -177,20 +181,20 @@ def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
 
 
 def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None:
-    """From next Monday to Friday, which is the first after it."""
+    """Read "from next Monday to Friday": the first Friday after it."""
     if not first.is_bounded or first.days != 1:
         return None
     return Period(first.low, periods.nth_weekday(Period(first.high, first.end + timedelta(weeks=1)), weekday, 1).high)
 
 
 def by_weekday(calendar: Calendar, weekday: int) -> Period:
-    """ "by Friday" is the one to come."""
+    """Read "by Friday": the coming Friday."""
     week = Period(calendar.today, calendar.today + timedelta(weeks=1))
     return Period(None, periods.nth_weekday(week, weekday, 1).high)
 
 
 def unreadable(calendar: Calendar, *values: object) -> bool:
-    """Words that say no one period; see `NONE` in `grammar`."""
+    """Return True for a phrase that names no single period; see `NONE` in `grammar`."""
     return True
 
 
@@ -199,10 +203,10 @@ def to_now(calendar: Calendar, first: Period) -> Period | None:
 
 
 def since(calendar: Calendar, one: Period, edge: str) -> Period:
-    """From the beginning ("low") or the end ("high") of a period on."""
+    """Return the period from the beginning ("low") or the end ("high") of another on."""
     return Period(getattr(one, edge), None)
 
 
 def before(calendar: Calendar, one: Period, edge: str) -> Period:
-    """Up to the beginning or the end of a period."""
+    """Return the period up to the beginning ("low") or the end ("high") of another."""
     return Period(None, getattr(one, edge))

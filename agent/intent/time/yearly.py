@@ -1,6 +1,6 @@
-"""What words of dates mean: numbers, years, and the parts that every year has.
+"""Values of date words: numbers, years, and the parts of every year.
 
-Each function makes the value of a rule of `grammar` of those of its parts; None, or a `ValueError`, is no reading.
+Each function makes the value of a `grammar` rule from the values of its parts; None or a `ValueError` means no reading.
 """
 
 import re
@@ -35,7 +35,7 @@ def day_number(calendar: Calendar, number: int) -> int | None:
     return number if 1 <= number <= 31 else None
 
 
-# Years and what is in every one.
+# Years and the parts of every year.
 
 
 def year(calendar: Calendar, number: int) -> Period:
@@ -47,12 +47,12 @@ def short_year(calendar: Calendar, number: int) -> Period:
 
 
 def long_year(calendar: Calendar, number: int) -> Period | None:
-    """两千零八年."""
+    """Read 两千零八年."""
     return periods.year(number) if 1000 <= number < 2200 else None
 
 
 def spoken_year(calendar: Calendar, hundreds: int, rest: int) -> int | None:
-    """ "nineteen ninety three", "twenty ten"."""
+    """Read "nineteen ninety three", "twenty ten"."""
     number = hundreds * 100 + rest
     return number if 10 <= hundreds <= 20 and rest >= 10 and rest < 100 else None
 
@@ -86,7 +86,7 @@ def digits_day(calendar: Calendar, pair: tuple[int, int]) -> Yearly:
 
 
 def holiday(calendar: Calendar, spelled: str) -> Yearly:
-    """A holiday of the data: "12-25"; "11-3-4", the fourth Thursday of November (0 for the last); "easter+1"."""
+    """Return a holiday from the data: "12-25"; "11-3-4", the fourth Thursday of November (0: the last); "easter+1"."""
     read = _HOLIDAY.fullmatch(spelled)
     assert read is not None
     away = timedelta(days=int(read["days"] or 0))
@@ -103,7 +103,7 @@ def holiday(calendar: Calendar, spelled: str) -> Yearly:
 
 
 def run(calendar: Calendar, first: Yearly, last: Yearly) -> Yearly:
-    """From a part of the year to another; the year is that of the end."""
+    """Return the run from one part of the year to another; it belongs to the year of its end."""
 
     def at(number: int) -> Period:
         low, high = first.at(number).begin, last.at(number).end
@@ -113,7 +113,7 @@ def run(calendar: Calendar, first: Yearly, last: Yearly) -> Yearly:
 
 
 def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
-    """April 9th through 17th."""
+    """Read "April 9th through 17th"."""
 
     def at(number: int) -> Period:
         low = first.at(number)
@@ -125,7 +125,7 @@ def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
 
 
 def run_from_day(calendar: Calendar, day: int, last: Yearly) -> Yearly:
-    """9th through 17th of April."""
+    """Read "9th through 17th of April"."""
 
     def at(number: int) -> Period:
         high = last.at(number)
@@ -141,7 +141,7 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
 
 
 def from_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
-    """2020年12月到2月: a run begins in the year that is said before it."""
+    """Read 2020年12月到2月: the run begins in the year named before it."""
     named, number = in_year(calendar, part, whole), whole if isinstance(whole, int) else whole.begin.year
     return named if named.begin.year >= number else part.at(number + 1)
 
@@ -152,7 +152,7 @@ def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
 
 
 def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period | int) -> Period | None:
-    """Winter 2018-2019, the only season of two years."""
+    """Read "Winter 2018-2019": the season that lies in two years."""
     if isinstance(first, int) and isinstance(last, int) and last < 100:
         last += first // 100 * 100
     named = in_year(calendar, season, first)
@@ -160,7 +160,7 @@ def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period
 
 
 def in_short_year(calendar: Calendar, part: Yearly, number: int) -> Period | None:
-    # Two digits after a month are a day where they may be.
+    # Two digits after a month are a day if possible.
     return part.at(periods.short_year(number, calendar)) if number > 31 else None
 
 
@@ -169,18 +169,18 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
 
 
 def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
-    """A month, a quarter or a half by its number: a run of `count` months."""
+    """Return a month, a quarter or a half by its number, as a run of `count` months."""
     return months(count * (number - 1), count) if 1 <= number <= _MONTHS // count else None
 
 
 def each_of(calendar: Calendar, numbers: tuple[int, ...], whole: Period | int, count: int) -> tuple[Period, ...] | None:
-    """The first and second half of a year: runs of `count` months by their numbers."""
+    """Return the first and second half of a year, for example, as runs of `count` months by their numbers."""
     named = [part_of_year(calendar, number, count) for number in numbers]
     return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
 
 
 def run_by_number(count: int) -> Callable[[Calendar, tuple[int, int]], Yearly | None]:
-    """三四季度, 3到5月: from a run of `count` months to a later one."""
+    """Return a function for the run from one part of `count` months to a later one: 三四季度, 3到5月."""
 
     def make(calendar: Calendar, numbers: tuple[int, int]) -> Yearly | None:
         first, last = numbers
@@ -191,13 +191,13 @@ def run_by_number(count: int) -> Callable[[Calendar, tuple[int, int]], Yearly | 
 
 
 def run_of_years(calendar: Calendar, first: int, last: int) -> Period | None:
-    """2014–16; 2010–12 may be a month."""
+    """Read 2014–16; 2010–12 may be a month."""
     high = first // 100 * 100 + last
     return Period(date(first, 1, 1), date(high + 1, 1, 1)) if last > _MONTHS and first < high else None
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
-    """The period that a part is taken of."""
+    """Return a value as a period; of a part of every year its latest occurrence."""
     if isinstance(value, Yearly):
         return periods.latest(value, calendar)
     return periods.year(value) if isinstance(value, int) else value

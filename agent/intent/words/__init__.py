@@ -1,4 +1,4 @@
-"""Words and grammars as data: `LANGUAGE.toml`, in which every part of the reading has a table of its own."""
+"""Words and grammars as data: `LANGUAGE.toml` has one table for each part of the reading."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ LANGUAGES = ("en", "zh")
 
 @cache
 def table(name: str, language: str | None = None) -> Mapping[str, Any]:
-    """A table as a language has it, empty where it has none of that name.
+    """Return a table of a language, {} if it has none of that name.
 
-    Of all languages together when none is given: lists are joined, texts become lists of their words.
+    Without a language, the tables of all languages are merged: lists are joined, texts are split into words.
     """
     if language is not None:
         stored = (files(__name__) / f"{language}.toml").read_text(encoding="utf-8")
@@ -28,9 +28,10 @@ def table(name: str, language: str | None = None) -> Mapping[str, Any]:
 
 @cache
 def ordinary() -> Mapping[str, int]:
-    """How common the stems of English words are, from 1 to 8, each three times as common as the one before.
+    """Map stems of English words to a frequency class.
 
-    Counted over the English senses of CC-CEDICT (CC BY-SA 4.0), as `evals/train_deciding.py` writes them.
+    Class 1 is the rarest of 8; each is three times as common as the one before. The words are counted over the English
+    senses of CC-CEDICT (CC BY-SA 4.0), as written by `evals/train_deciding.py`.
     """
     lines = (files(__name__) / "ordinary.txt").read_text(encoding="utf-8").splitlines()
     return {word: tier for tier, line in enumerate(lines, 1) for word in line.split()}

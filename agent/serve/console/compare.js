@@ -8,7 +8,7 @@ import { filterText, sourceName, valueText } from "./phrases.js";
 /**
  * @param {object} before the first run's record
  * @param {object} after the second's
- * @param {object} found what differs, as `agent.replay.compare` gives it
+ * @param {object} found what differs, as `agent.records.replay.compare` gives it
  */
 export function difference(before, after, found) {
   return section(

@@ -11,7 +11,7 @@ import { route } from "./route.js";
 import { understood } from "./understood.js";
 
 const LISTED = 50;
-/** What a replay may change, with the values where they are few; see `agent.trace.REPLAYABLE`. */
+/** What a replay may change, with the values where they are few; see `agent.records.trace.REPLAYABLE`. */
 const CHANGES = {
   fusion: ["convex", "rrf", "weighted_sum"],
   reranker: ["none", "hybrid"],

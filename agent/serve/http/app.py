@@ -7,7 +7,6 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from agent.app import Service
 from agent.serve import identity
 from agent.serve.http import (
     console,
@@ -32,6 +31,7 @@ from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
 from agent.serve.identity import Identify, Seen
 from agent.serve.shedding import Shedding
+from agent.service.service import Service
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing

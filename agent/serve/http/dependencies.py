@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from agent.app import Service
 from agent.serve.identity import Caller, Forbidden, Unauthenticated
+from agent.service.service import Service
 
 _NOTABLE_WAIT_S = 0.05
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from agent.app import Service
 from agent.serve.http import dify_filters
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Question, Tolerant, above, gives, hits_of, name_of, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import answer, asked
 from agent.serve.http.problems import Problem
+from agent.service.service import Service
 from agent.types import MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
 from retrievers.core.types import Viewer

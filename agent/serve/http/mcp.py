@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.app import Service
 from agent.serve.http.bodies import check_content_type
 from agent.serve.http.dependencies import waited_s
 from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
+from agent.service.service import Service
 from retrievers.core.types import Viewer
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.observe import logs
 from agent.observe.health import Health
 from agent.observe.metrics import Metrics, merged
-from agent.observe.observer import Observer
+from agent.records.observer import Observer
 from agent.serve.http.admission import Gate
 from agent.serve.http.problems import problem_of
 
 if TYPE_CHECKING:
-    from agent.app import Service
     from agent.observe.telemetry import Tracing
+    from agent.service.service import Service
 
 UNMATCHED = "unmatched"
 """The route of requests for which there is none."""

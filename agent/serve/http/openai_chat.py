@@ -14,8 +14,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 
-from agent.advisors.base import ChatAnswer
-from agent.app import Service
+from agent.chat.advisors.base import ChatAnswer
 from agent.serve.deadline import left_s
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
@@ -25,6 +24,7 @@ from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
 from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
 from agent.serve.identity import Caller
+from agent.service.service import Service
 from agent.types import AugmentRequest, Citation, FinishReason, Result, Usage
 from retrievers.core.errors import BadRequest
 

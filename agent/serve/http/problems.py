@@ -17,10 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent.errors import plain
-from agent.observe.logs import Sparing
 from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import Forbidden, NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, QuotaUsedUp, RetrievalError, Unavailable
+from retrievers.core.log_filter import Sparing
 from retrievers.ingest.clean import plain_line
 
 MEDIA_TYPE = "application/problem+json"

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from agent.app import Service
-from agent.llm import Calls
-from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
-from agent.rerank.llm import ListwiseReranker
-from agent.rerank.texts import rerank_texts
+from agent.llm.model import Calls
+from agent.llm.tokens import cut
+from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Question, Tolerant, gives, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
-from agent.tokens import cut
+from agent.service.service import Service
 from agent.types import LEAST_TIMEOUT_S
 
 MOST_DOCUMENTS = 1000

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent import metering
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import answer, gives
 from agent.serve.identity import Forbidden
-from agent.tenancy import TenantChanges
+from agent.service import metering
+from agent.service.tenancy import TenantChanges
 from retrievers.postgres.tenants import OWN, State
 
 

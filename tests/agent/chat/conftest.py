@@ -15,11 +15,11 @@ import uvicorn
 from openai import AsyncOpenAI
 from psycopg.conninfo import make_conninfo
 
-from agent.advisors.base import Call, End
-from agent.app import Service
-from agent.opening import open_service
+from agent.chat.advisors.base import Call, End
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.service.opening import open_service
+from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import Fault, Reply, ScriptedServer
 from retrievers.ingest.documents import Document

@@ -11,13 +11,13 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.advisors.base import Call, ChatAnswer, End
-from agent.advisors.guard import REFUSALS
-from agent.advisors.rules import compiled, plain
-from agent.chat import Chat
-from agent.erasure import Erased
-from agent.opening import open_service
-from agent.records import Asking
+from agent.chat.advisors.base import Call, ChatAnswer, End
+from agent.chat.advisors.guard import REFUSALS
+from agent.chat.chat import Chat
+from agent.chat.erasure import Erased
+from agent.chat.exchanges import Asking
+from agent.options.guard_rules import compiled, plain
+from agent.service.opening import open_service
 from agent.settings import load_settings
 from agent.testing import Fault
 from agent.types import AskRequest

@@ -10,7 +10,7 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.advisors.guard import REFUSALS
+from agent.chat.advisors.guard import REFUSALS
 from agent.serve import cli
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole

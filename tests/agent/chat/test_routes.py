@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent.advisors.base import Call, End
-from agent.opening import open_service
-from agent.routes import parse
+from agent.chat.advisors.base import Call, End
+from agent.options.routes import parse
+from agent.service.opening import open_service
 from agent.settings import load_settings
 from agent.types import Shape
 from retrievers.core.errors import BadRequest

@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent.answering.tool_calls import permitted
 from agent.testing import Fault
-from agent.tool_calls import permitted
 from agent.types import MOST_TOOL_CHARACTERS, MOST_TOOLS, ModelOptions
 from retrievers.core.errors import BadRequest
 

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from agent.lookups import MOST_AT_ONCE, Lookups
-from agent.opening import open_service
+from agent.answering.lookups import MOST_AT_ONCE, Lookups
+from agent.service.opening import open_service
 from agent.settings import Settings
 from agent.testing import Fault
 from agent.types import AskRequest

@@ -1,0 +1,366 @@
+"""The answer: one model call over the prompt, streamed, and every sentence of it checked against what it cites.
+
+No model is asked where nothing was found: it could only answer from what it knew before, and a fixed sentence
+says the same at once and for nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agent.answering import judge
+from agent.answering.decision import Decision
+from agent.answering.links import LinkGuard, safe
+from agent.answering.lookups import split
+from agent.answering.sentence_check import check, faithfulness, in_sentences, says_nothing_found
+from agent.answering.sentences import without_citations
+from agent.llm.breaker import Breaker
+from agent.llm.json import without_thoughts
+from agent.llm.model import Model, ModelFailed, Reply
+from agent.llm.tokens import estimate_tokens
+from agent.options.languages import in_chinese
+from agent.settings import Settings
+from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
+from retrievers.embed import Embedder
+from retrievers.http.found import address
+from retrievers.text.glosses import is_chinese
+from retrievers.text.visible import prompt_text
+
+STAGE = "answer"
+MOST_TURNS = 20
+"""Turns of a conversation that the model sees, the newest."""
+MOST_HISTORY_TOKENS = 3000
+
+NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
+NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
+NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
+"""In English and in Chinese."""
+_CHECK_S = 0.3
+"""For the check of an answer that has used up its time."""
+_PATIENCE = 0.6
+"""Share of the settings' time after which a model that has not begun counts as failed: the breaker is everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """Answers prompts.
+
+    Args:
+        embedder: the second opinion of the check.
+        model: None means that nobody answers, and the passages are handed on.
+        breaker: of the model, the same as that of everybody who calls it.
+    """
+
+    settings: Settings
+    embedder: Embedder
+    model: Model | None = None
+    breaker: Breaker = field(default_factory=Breaker)
+
+    async def stream(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    ) -> AsyncGenerator[str | Answer]:
+        """The answer's text in pieces, then the whole Answer, whose `answer` is those pieces together.
+
+        A model that fails is no error: what came of its answer is kept, or the passages stand in for it, and
+        `degraded` says so.
+
+        Args:
+            started: when the request came, a moment of `time.monotonic()`.
+        Raises:
+            ModelFailed: it said nothing, and passages cannot stand in for the form of answer that is asked for.
+            BadRequest: the model does not take one of the options that decide what an answer is.
+        """
+        if prompt.status == "nothing_found" and not _takes_a_form(request):
+            # A source that rests or was left out has not said that there is nothing.
+            searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
+            text = self._worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
+            yield text
+            yield _made(prompt, decision, text)
+            return
+        if self.model is None:
+            text = self._unanswered(request, prompt, decision)
+            yield text
+            yield _made(prompt, decision, text, degraded="no_model")
+            return
+        said: _ModelAnswer | None = None
+        async with aclosing(self._said(request, prompt, decision, started)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, _ModelAnswer):
+                    said = piece
+                else:
+                    yield piece
+        assert said is not None
+        prompt, decision, reply, calls = said.prompt, said.decision, said.turn.reply, said.calls
+        text = without_thoughts(said.text)
+        dropped = "tool_call_dropped" if said.dropped else None
+        if not text and not calls:
+            if dropped and request.model_options and request.model_options.response_format:
+                raise ModelFailed("it called a tool that it may not call and said nothing in the form asked for")
+            text = self._unanswered(request, prompt, decision)
+            yield text
+            yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
+            return
+        cut = "answer_cut" if said.turn.error else dropped
+        answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
+        reason = "length" if said.turn.error or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
+        answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
+        # A call of a tool is no answer yet: there is nothing to check.
+        yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
+
+    async def _said(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    ) -> AsyncGenerator["str | _ModelAnswer"]:
+        """What the model says, made safe, in one turn, or in several where it searches itself; then all of it together.
+
+        Raises:
+            ModelFailed, BadRequest: as `stream` does.
+        """
+        searches = decision.lookups
+        if searches is not None:
+            searches.begin(started, self._ends_at(request, started))
+        # An answer of a form is its last turn alone, and which one that is, is known at its end.
+        is_held = searches is not None and bool(request.model_options and request.model_options.response_format)
+        turns: list[dict[str, Any]] = []
+        parts: list[str] = []
+        dropped, goes_on = False, True
+        while goes_on:
+            turn, before = _Turn(), 0 if is_held else len(parts)
+            parts = parts[:before]
+            async with aclosing(self._turn(request, prompt, decision, started, turns)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, _Turn):
+                        turn = piece
+                        continue
+                    # Two turns are two paragraphs.
+                    parts.append(f"\n\n{piece}" if before and len(parts) == before else piece)
+                    if not is_held:
+                        yield parts[-1]
+            if turn.error is not None and not parts and _takes_a_form(request):
+                raise turn.error
+            ours, others = split(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
+            calls = await _permitted(others, request)
+            goes_on = searches is not None and searches.goes_on(ours, beside=bool(calls))
+            dropped |= len(calls) < len(others) or (bool(ours) and not goes_on)
+            if searches is not None and goes_on:
+                found, prompt = await searches.answer(ours, turn.reply, prompt, decision)
+                turns += found
+        for part in parts if is_held else ():
+            yield part
+        if searches is not None:
+            prompt, decision = searches.ended(prompt), replace(decision, passages=tuple(searches.passages))
+            dropped |= searches.is_misled
+        yield _ModelAnswer("".join(parts), prompt, decision, turn, calls, dropped)
+
+    async def _turn(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+    ) -> AsyncGenerator["str | _Turn"]:
+        """What the model says in one turn, its links made safe; then what it called, or why it broke off."""
+        guard, turn = LinkGuard(_addresses(prompt)), _Turn()
+        try:
+            async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
+                async for piece in spoken:
+                    if isinstance(piece, Reply):
+                        turn = _Turn(piece)
+                    elif shown := guard.feed(piece):
+                        yield shown
+        except ModelFailed as error:
+            turn = _Turn(error=error)
+        if shown := guard.end():
+            yield shown
+        yield turn
+
+    async def _spoken(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+    ) -> AsyncGenerator[str | Reply]:
+        """One turn of the model; its first words within the request's time, its last within that of answers.
+
+        Args:
+            turns: its own before this one, with what its searches found.
+        """
+        assert self.model is not None
+        if not self.breaker.admit():
+            raise ModelFailed("it failed too often and is left alone for a while", fault="down")
+        asked, searches = time.monotonic(), decision.lookups
+        begins_by = (asked if turns else started) + (request.timeout_s or self.settings.timeout_s)
+        works: bool | None = None
+        try:
+            pieces = decision.calls.watch(self.model).stream(
+                [*messages(prompt, request.history), *request.following, *turns],
+                stage=STAGE,
+                deadline=self._ends_at(request, started),
+                key=_key(request, prompt) | ({"round": searches.round} if searches is not None else {}),
+                options=searches.options() if searches is not None else _options(request),
+            )
+            async with aclosing(pieces):
+                try:
+                    async with asyncio.timeout(begins_by - time.monotonic()):
+                        piece = await anext(pieces)
+                except TimeoutError:
+                    raise ModelFailed("it did not begin to answer in time", fault="late") from None
+                yield piece
+                async for piece in pieces:
+                    yield piece
+            works = True
+        except ModelFailed as error:
+            silent = error.fault == "late" and time.monotonic() - asked >= _PATIENCE * self.settings.timeout_s
+            works = False if silent or error.fault == "down" else None
+            raise
+        finally:
+            self.breaker.ended(works)
+
+    def _unanswered(self, request: AskRequest, prompt: Prompt, decision: Decision) -> str:
+        """What stands in for an answer that nobody gives: the passages."""
+        if not decision.passages:
+            return self._worded(NOBODY_ANSWERS, request)
+        return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
+
+    def _worded(self, texts: tuple[str, str], request: AskRequest) -> str:
+        return texts[in_chinese(self.settings.language, is_chinese(request.question))]
+
+    def _ends_at(self, request: AskRequest, started: float) -> float:
+        """By when the answer is whole: a time that the request names is the whole of it."""
+        return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
+
+    async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
+        """The answer with its sentences judged."""
+        by_then = max(deadline, time.monotonic() + _CHECK_S)
+        found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
+        by: Literal["rules", "llm"] = "rules"
+        degraded = answer.degraded
+        if decision.passages:
+            found = await check(
+                found, decision.passages, self.embedder, deadline=by_then, patience_s=self.settings.source_timeout_s
+            )
+            if time.monotonic() >= by_then:
+                degraded = (*degraded, "check_cut")
+            if (request.judge or self.settings.judge) == "llm":
+                try:
+                    assert self.model is not None
+                    model = decision.calls.watch(self.model)
+                    key = _key(request, answer)
+                    found = await judge.judge(
+                        model, found, decision.passages, deadline, key, templates=decision.templates
+                    )
+                    by = "llm"
+                except ModelFailed:
+                    degraded = (*degraded, "judge_unavailable")
+        declines = await asyncio.to_thread(_declines, found)
+        return answer.model_copy(
+            update={
+                "answered": not declines,
+                "sentences": found,
+                "faithfulness": faithfulness(found),
+                "checked_by": by,
+                "degraded": degraded,
+                "usage": _usage(decision),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One turn of the model; without a reply where it broke off."""
+
+    reply: Reply = field(default_factory=lambda: Reply(""))
+    error: ModelFailed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelAnswer:
+    """What the model said.
+
+    Attributes:
+        text: of all its turns, as it was streamed.
+        prompt, decision: with what its own searches have found.
+        turn: its last one.
+        calls: of the caller's tools, as they may be passed on.
+        dropped: whether it called a tool that it may not call, or not so.
+    """
+
+    text: str
+    prompt: Prompt
+    decision: Decision
+    turn: _Turn
+    calls: tuple[dict[str, Any], ...]
+    dropped: bool
+
+
+async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tuple[dict[str, Any], ...]:
+    """The calls of tools that may be passed on."""
+    if not calls:
+        return ()
+    # Loaded for the few answers that need it: it takes 0.1 s.
+    from agent.answering.tool_calls import permitted
+
+    return await asyncio.to_thread(permitted, calls, request.model_options)
+
+
+def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
+    """The prompt with the conversation before it, for a model.
+
+    The caller's own system turns join ours, since many servers take one only at the beginning. Numbers that
+    earlier answers cite are of other passages, so they go.
+    """
+    system, question = prompt.messages
+    instructions = [system.content, *(turn.content for turn in history if turn.role == "system")]
+    turns: list[dict[str, str]] = []
+    left = MOST_HISTORY_TOKENS
+    for turn in reversed([turn for turn in history if turn.role != "system"][-MOST_TURNS:]):
+        left -= estimate_tokens(turn.content)
+        if left < 0:
+            break
+        # Cleaned first: a citation with something hidden in it is one as soon as the model sees it.
+        text = prompt_text(turn.content)
+        turns.insert(0, {"role": turn.role, "content": without_citations(text) if turn.role == "assistant" else text})
+    asked = {"role": "user", "content": question.content}
+    return [{"role": "system", "content": "\n\n".join(instructions)}, *turns, asked]
+
+
+def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
+    """What was asked: numbers in a recorded answer mean something beside the same passages only."""
+    key = {
+        "question": request.question,
+        "history": [turn.model_dump() for turn in request.history],
+        "passages": [[one.chunk_id, one.start, one.end] for one in prompt.citations],
+        "template": request.template,
+    }
+    options = _options(request)
+    return (
+        key
+        | ({"options": options} if options else {})
+        | ({"following": list(request.following)} if request.following else {})
+    )
+
+
+def _options(request: AskRequest) -> dict[str, Any]:
+    return request.model_options.model_dump(exclude_none=True) if request.model_options else {}
+
+
+def _takes_a_form(request: AskRequest) -> bool:
+    """Whether the caller reads an answer by machine: no fixed sentence, nor passages, can stand in for it."""
+    options = request.model_options
+    return bool(request.following or (options and (options.tools or options.response_format)))
+
+
+def _made(
+    prompt: Prompt, decision: Decision, text: str, *, degraded: str | None = None, model: str | None = None
+) -> Answer:
+    fields = {name: getattr(prompt, name) for name in Prompt.model_fields}
+    fields["degraded"] = (*prompt.degraded, degraded) if degraded else prompt.degraded
+    return Answer.model_construct(**fields, answer=text, answered=False, model=model, usage=_usage(decision))
+
+
+def _usage(decision: Decision) -> Usage:
+    calls = [call.usage for call in decision.calls.records]
+    return Usage.model_validate(sum(calls[1:], calls[0]).to_json()) if calls else Usage()
+
+
+def _addresses(prompt: Prompt) -> set[str]:
+    return {url for one in prompt.citations if (url := address(one.url))}
+
+
+def _declines(sentences: Sequence[Sentence]) -> bool:
+    return not any(one.supported for one in sentences) and any(says_nothing_found(one.text) for one in sentences)

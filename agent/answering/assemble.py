@@ -1,0 +1,394 @@
+"""Assembly: ranked hits into one prompt with numbered citations.
+
+Passages that say the same are dropped, neighbours of one document are joined, and the rest is cut to the
+token budget; what the budget leaves goes to the passages around them. Texts and titles go in as
+`retrievers.text.visible.prompt_text` has them, between fence lines that occur in none of them; citations point into the
+texts as they are stored.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+import prompts
+from agent.answering.context import Around, adjacent, beside
+from agent.llm.tokens import estimate_tokens
+from agent.options import languages
+from agent.types import Citation, Message
+from retrievers.core.types import Chunk, ChunkId
+from retrievers.text.visible import prompt_text
+
+EMPTY_TEMPLATE = "empty"
+DIRECT_TEMPLATE = "direct"
+"""Where nothing was looked for, as opposed to: nothing was found."""
+SYSTEM_TEMPLATE = "system"
+TOOL_TEMPLATE = "tool_result"
+TOOL_SYSTEM_TEMPLATE = "tool_system"
+"""Where the model searches itself."""
+
+_NEAR_DUPLICATE = 0.85
+_SHINGLE_WORDS = 5
+_MOST_METADATA = 10
+_LONGEST_METADATA = 80
+_SHORT_TITLE = 60
+_LONGEST_HEAD = 300
+_SOME_FENCE = prompts.fence()
+
+_WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPassage:
+    """One block of the prompt: a chunk, or adjacent chunks of one document joined.
+
+    Attributes:
+        chunks: in document order.
+        best: index of the chunk that ranks highest.
+    """
+
+    chunks: tuple[Chunk, ...]
+    best: int = 0
+
+    @property
+    def text(self) -> str:
+        """The document's own text from the first chunk to the last."""
+        return "".join(chunk.text + chunk.gap for chunk in self.chunks[:-1]) + self.chunks[-1].text
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    messages: tuple[Message, ...]
+    prompt: str
+    citations: tuple[Citation, ...]
+    tokens: int
+    passages: tuple[str, ...] = ()
+    """What stands under each number: title, metadata and text."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringTool:
+    """How the answer of a tool is numbered.
+
+    Attributes:
+        first: number of its first passage.
+        again: numbers of passages that were found again, and are not repeated.
+    """
+
+    first: int
+    again: Sequence[int] = ()
+
+
+def assemble(
+    question: str,
+    chunks: Sequence[Chunk],
+    *,
+    budget_tokens: int,
+    template: str | None = None,
+    templates: prompts.Library | None = None,
+    left_out: Sequence[str] = (),
+    left_out_in_part: Sequence[str] = (),
+    unread: Sequence[str] = (),
+    looked: bool = True,
+    around: Around | None = None,
+    total: int | None = None,
+    language: str | None = None,
+    answering_tool: AnsweringTool | None = None,
+) -> Assembled:
+    """The prompt for a question, or what a tool of the model answers.
+
+    Args:
+        chunks: the ranked hits' chunks, best first; they may repeat each other.
+        budget_tokens: most tokens of passages with their titles and metadata, by `estimate_tokens`;
+            the first passage is kept, cut to the budget, however long it is.
+        template: an answer template by its name, the newest when None; without passages the template for empty
+            context is used instead.
+        templates: those of the tenant; the packaged ones when None.
+        left_out: conditions that the request states and no passage satisfies, in words.
+        left_out_in_part: those that only some of the passages satisfy.
+        unread: words of the request that may state conditions, and of which none was made.
+        looked: whether anything was searched for; small talk needs no passages.
+        around: see `agent.answering.context.surroundings`; shown as far as the budget goes, nearest first, once every
+            passage that fits is there.
+        total: how many documents satisfy the request's conditions, where all of them are asked for.
+        language: of the answer, a code of `agent.options.languages`; None is that of the request.
+        answering_tool: for the answer of a tool, which does not repeat the question.
+    Raises:
+        prompts.BadTemplate: there is no such answer template.
+    """
+    templates = templates or prompts.packaged()
+    answer = templates.answer(template)
+    found = {chunk.id: chunk for chunk in reversed(chunks)}
+    passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
+    if around:
+        passages = _surrounded(passages, found, around, budget_tokens)
+    numbered = list(enumerate(passages, answering_tool.first if answering_tool else 1))
+    blocks = tuple(_block(n, passage) for n, passage in numbered)
+    system = templates.load(SYSTEM_TEMPLATE).render({})
+    if passages:
+        fence = prompts.fence(question, *blocks)
+        fenced = "\n\n".join(f"{fence} {block}" for block in blocks)
+        values = {"passages": fenced, "fence": fence}
+        if answering_tool:
+            prompt = templates.load(TOOL_TEMPLATE).render(values)
+        else:
+            prompt = answer.render({"question": question, **values})
+        # An answer from them would be an answer to another request.
+        told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
+        for said, conditions in told:
+            if conditions:
+                prompt = f"{said.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
+        if total is not None:
+            shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
+            prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
+    elif answering_tool:
+        prompt = "" if answering_tool.again else _NOTHING
+    else:
+        prompt = templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
+    if answering_tool and answering_tool.again:
+        prompt = f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in answering_tool.again))}".strip()
+    if not answering_tool:
+        prompt = in_language(prompt, language)
+    return Assembled(
+        messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
+        prompt=prompt,
+        citations=tuple(_citation(n, passage, found.keys()) for n, passage in numbered),
+        tokens=estimate_tokens(system) + estimate_tokens(prompt),
+        passages=blocks,
+    )
+
+
+def in_language(prompt: str, language: str | None) -> str:
+    """The prompt, which ends with the language of the answer where one is set: templates may say otherwise."""
+    return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
+
+
+_LEFT_OUT = (
+    "Nothing was found that satisfies all the request states. The passages below were found without these conditions, "
+    "so say that they were not met: {}"
+)
+_LEFT_OUT_IN_PART = (
+    "For a part of the request nothing was found that satisfies all it states. Some of the passages below were found "
+    "without these conditions, so say where they were not met: {}"
+)
+
+
+_UNREAD = (
+    "These words of the request were not applied as conditions when the passages were chosen, so check the passages "
+    "against them: {}"
+)
+
+_LANGUAGE = "Write the answer in {0}, whatever the language of the request is: this service answers in {0} alone."
+_NOTHING = "Nothing was found for this query."
+_AGAIN = "Found as well, and shown before: {}"
+
+_TOTAL = (
+    "The request is for all documents that satisfy its conditions. Passages of {:,} of the {:,} such documents follow, "
+    "so say if some are left out."
+)
+
+
+def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks without those whose identity, text or nearly whole wording came before."""
+    kept: list[Chunk] = []
+    seen: set[object] = set()
+    wordings: list[frozenset[int]] = []
+    for chunk in chunks:
+        text = _wording(chunk)
+        if chunk.id in seen or text in seen:
+            continue
+        seen.update((chunk.id, text))
+        if not chunk.text:
+            kept.append(chunk)  # found by its title: of two that are much alike neither tells what the other does
+            continue
+        wording = _shingles(text)
+        if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
+            continue
+        wordings.append(wording)
+        kept.append(chunk)
+    return kept
+
+
+def _wording(chunk: Chunk) -> str:
+    """What a passage says; of a document without a text its title and metadata."""
+    return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
+
+
+def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
+    """Passages in the order of their best chunk; chunks that follow each other in a document are one."""
+    by_place = {
+        (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
+    }
+    passages = []
+    taken: set[object] = set()
+    for chunk in chunks:
+        if chunk.id in taken:
+            continue
+        first = last = chunk.id.ordinal
+        place = chunk.id[:3]
+        while (*place, first - 1) in by_place and (*place, first - 1) not in taken:
+            first -= 1
+        while (*place, last + 1) in by_place and (*place, last + 1) not in taken:
+            last += 1
+        run = tuple(by_place[(*place, ordinal)] for ordinal in range(first, last + 1))
+        taken.update(one.id for one in run)
+        passages.append(PromptPassage(run, chunk.id.ordinal - first))
+    return passages
+
+
+def _within(passages: Sequence[PromptPassage], budget_tokens: int) -> list[PromptPassage]:
+    kept: list[PromptPassage] = []
+    left = budget_tokens
+    for passage in passages:
+        fitting = _shrunk(passage, left)
+        if fitting is None and not kept:
+            best = passage.chunks[passage.best]
+            head = _cost(PromptPassage((replace(best, text=""),)))
+            if head > left // 2:
+                # The text matters more than what is said about it.
+                best = replace(best, metadata={}, url=None, title=best.title[:_SHORT_TITLE])
+                head = _cost(PromptPassage((replace(best, text=""),)))
+            fitting = PromptPassage((_cut(best, left - head),))
+        # Where one does not fit, a shorter passage further down may.
+        if fitting is not None:
+            kept.append(fitting)
+            left -= _cost(fitting)
+    return kept
+
+
+def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
+    """The passage, or as many neighbours of its best chunk as fit; None when that alone does not."""
+    if _cost(passage) <= tokens:
+        return passage
+    first, last = passage.best, passage.best + 1
+    if _cost(PromptPassage(passage.chunks[first:last])) > tokens:
+        return None
+    grew = True
+    while grew:
+        grew = False
+        for start, end in ((first, last + 1), (first - 1, last)):
+            if start >= 0 and end <= len(passage.chunks) and _cost(PromptPassage(passage.chunks[start:end])) <= tokens:
+                first, last, grew = start, end, True
+                break
+    return PromptPassage(passage.chunks[first:last], passage.best - first)
+
+
+def _surrounded(
+    passages: Sequence[PromptPassage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
+) -> list[PromptPassage]:
+    """The passages, each in turn grown to both sides; one that reaches another takes it in at the better place."""
+    grown = dict(enumerate(passages))
+    owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
+    shown = {_wording(chunk) for passage in passages for chunk in passage.chunks}
+    left = budget_tokens - sum(map(_cost, passages))
+    for number, passage in enumerate(passages):
+        if owners[passage.chunks[0].id] != number or any(chunk != found[chunk.id] for chunk in passage.chunks):
+            continue  # taken in by another, or cut to the budget
+        place, allowed = number, _allowed(passage.chunks, around)
+        sides = deque((1, -1))
+        while sides:
+            side = sides.popleft()
+            chunks = grown[place].chunks
+            edge = chunks[-1] if side > 0 else chunks[0]
+            id = beside(edge, side)
+            other = owners.get(id)
+            if other is not None:
+                added: tuple[Chunk, ...] = grown[other].chunks
+            elif id in allowed and _wording(allowed[id]) not in shown:
+                added = (allowed[id],)
+            else:
+                continue
+            # Of two passages joined, one head goes: white space alone is added.
+            text = "" if other is not None else added[0].text
+            cost = _tokens(text + (edge if side > 0 else added[-1]).gap)
+            if cost > left or not adjacent(edge, added[0] if side > 0 else added[-1]):
+                continue
+            left -= cost
+            shown.update(map(_wording, added))
+            if other is not None:
+                del grown[max(place, other)]
+                place = min(place, other)
+                allowed |= _allowed(added, around)
+            grown[place] = PromptPassage((*chunks, *added) if side > 0 else (*added, *chunks))
+            owners.update((chunk.id, place) for chunk in grown[place].chunks)
+            sides.append(side)
+    return [grown[number] for number in sorted(grown)]
+
+
+def _allowed(chunks: Sequence[Chunk], around: Around) -> dict[ChunkId, Chunk]:
+    return {id: one for chunk in chunks for id, one in around.get(chunk.id, {}).items()}
+
+
+def _cost(passage: PromptPassage) -> int:
+    return estimate_tokens(f"{_SOME_FENCE} {_block(99, passage)}") + 1
+
+
+def _tokens(text: str) -> int:
+    return estimate_tokens(prompt_text(text))
+
+
+def _cut(chunk: Chunk, tokens: int) -> Chunk:
+    """The chunk's beginning that fits, ending at a word."""
+    text = chunk.text
+    while _tokens(text) > tokens and len(text) > 20:
+        text = text[: int(len(text) * 0.9)]
+    if len(text) < len(chunk.text) and " " in text[-40:]:
+        text = text[: text.rindex(" ")]
+    return Chunk(
+        chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, chunk.start + len(text), chunk.metadata
+    )
+
+
+def _block(n: int, passage: PromptPassage) -> str:
+    """A passage as the prompt shows it: its number and title, its metadata, its text."""
+    first = passage.chunks[0]
+    head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
+    if first.url and len(first.url) <= _LONGEST_HEAD:
+        head += f" ({_one_line(first.url)})"
+    lines = [head, *_metadata_lines(first.metadata), *([prompt_text(passage.text)] if passage.text else [])]
+    return "\n".join(lines)
+
+
+def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
+    shown = []
+    for key, value in metadata.items():
+        items = value if isinstance(value, list) else [value]
+        text = ", ".join(
+            " ".join(str(item).split()) for item in items if not isinstance(item, dict) and item not in (None, "")
+        )
+        # What is long does not get short: the length is that of the text as it is stored.
+        if len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA and (text := _one_line(text)):
+            shown.append(f"{_one_line(key)}: {text}")
+    return shown[:_MOST_METADATA]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(prompt_text(text).split())
+
+
+def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
+    """Of the whole block; the chunk it names is the first of those that were found."""
+    first, last = passage.chunks[0], passage.chunks[-1]
+    return Citation(
+        n=n,
+        document_id=first.id.document_id,
+        chunk_id=str(next(chunk.id for chunk in passage.chunks if chunk.id in found)),
+        title=first.title,
+        url=first.url,
+        start=first.start,
+        end=last.end,
+        heading=first.heading,
+    )
+
+
+def _shingles(text: str) -> frozenset[int]:
+    words = _WORDS.findall(text.lower())
+    size = min(_SHINGLE_WORDS, max(len(words), 1))
+    return frozenset(hash(tuple(words[n : n + size])) for n in range(len(words) - size + 1))
+
+
+def _overlap(one: frozenset[int], other: frozenset[int]) -> float:
+    """Jaccard similarity of two wordings."""
+    if not one or not other or min(len(one), len(other)) < _NEAR_DUPLICATE * max(len(one), len(other)):
+        return 0.0
+    return len(one & other) / len(one | other)

@@ -1,0 +1,68 @@
+"""Context: what stands around the passages found, in the same documents."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from agent.llm.tokens import estimate_tokens
+from agent.types import Context
+from retrievers.core.types import Chunk, ChunkId
+
+Around = Mapping[ChunkId, Mapping[ChunkId, Chunk]]
+"""Per passage found, those that may be shown with it, by their ids."""
+
+Load = Callable[[Iterable[ChunkId]], Awaitable[Mapping[ChunkId, Chunk]]]
+"""Chunks by identity; ids that do not exist, or may not be read, are left out."""
+
+WINDOW_PASSAGES = 1
+"""On each side of a passage found."""
+_AT_ONCE = 8
+_MOST_LOADED = 2000
+
+
+async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *, budget_tokens: int) -> Around:
+    """The passages around those found, without gaps between.
+
+    Args:
+        chunks: the passages found, best first.
+        budget_tokens: more than this is not read around any of them.
+    """
+    around: dict[ChunkId, dict[ChunkId, Chunk]] = {chunk.id: {} for chunk in chunks}
+    if context == "passage":
+        return around
+    at_once = WINDOW_PASSAGES if context == "window" else _AT_ONCE
+    found = {chunk.id: chunk for chunk in chunks}
+    known: dict[ChunkId, Chunk] = dict(found)
+    # The last passage on each side of a passage found, as long as there may be more.
+    ends = {(id, step): chunk for id, chunk in found.items() for step in (-1, 1)}
+    while ends and len(known) < _MOST_LOADED:
+        wanted = {beside(end, step, n) for (_, step), end in ends.items() for n in range(1, at_once + 1)}
+        known.update(await load(sorted(id for id in wanted - known.keys() if id.ordinal >= 0)))
+        for (id, step), end in list(ends.items()):
+            for _ in range(at_once):
+                next_one = known.get(beside(end, step))
+                if next_one is None or not adjacent(end, next_one) or not _belongs(next_one, found[id], context):
+                    del ends[id, step]
+                    break
+                around[id][next_one.id] = end = next_one
+            else:
+                ends[id, step] = end
+            if sum(estimate_tokens(one.text) for one in around[id].values()) > budget_tokens or context == "window":
+                ends.pop((id, step), None)
+    return around
+
+
+def beside(chunk: Chunk, step: int, times: int = 1) -> ChunkId:
+    """The identity of the passage so many further on in the document, or back for a `step` of -1."""
+    return chunk.id._replace(ordinal=chunk.id.ordinal + step * times)
+
+
+def adjacent(one: Chunk, other: Chunk) -> bool:
+    """Whether nothing but white space lies between them: not so when the document was replaced meanwhile."""
+    first, second = sorted((one, other), key=lambda chunk: chunk.id)
+    return second.id == beside(first, 1) and first.end + len(first.gap) == second.start
+
+
+def _belongs(chunk: Chunk, found: Chunk, context: Context) -> bool:
+    """Whether it stands in the section of the passage found, which includes the sections below it."""
+    if context == "window" or chunk.heading == found.heading:
+        return True
+    return bool(found.heading) and chunk.heading.startswith(f"{found.heading} > ")

@@ -1,0 +1,68 @@
+"""A model as judge of an answer: which passages bear out each of its sentences, in one structured call."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+import prompts
+from agent.llm.model import Model, ModelFailed
+from agent.types import Sentence
+
+STAGE = "judge"
+
+
+class Verdict(BaseModel):
+    """On one sentence, by its number."""
+
+    sentence: int
+    supported: bool
+    passages: list[int] = []
+
+
+class Verdicts(BaseModel):
+    verdicts: list[Verdict]
+
+
+async def judge(
+    model: Model,
+    sentences: Sequence[Sentence],
+    passages: Sequence[str],
+    deadline: float,
+    key: Mapping[str, Any],
+    *,
+    templates: prompts.Library | None = None,
+) -> tuple[Sentence, ...]:
+    """The sentences as the model judges them; those that claim nothing stay as they are.
+
+    A sentence counts as supported when the model names a passage that exists, and one that it leaves out is not.
+
+    Args:
+        sentences: judged by the rules before, which tell what is a claim.
+        passages: what stands under each number of the prompt, from 1.
+        deadline: moment of `time.monotonic()`.
+        key: what identifies the question and its passages in a recording.
+        templates: those of the tenant; the packaged ones when None.
+    Raises:
+        ModelFailed: no verdicts in time.
+    """
+    numbered = [(n, one) for n, one in enumerate(sentences, 1) if one.supported is not None or one.citations]
+    if not numbered:
+        return tuple(sentences)
+    shown = "\n".join(f"{n}. {' '.join(one.text.split())}" for n, one in numbered)
+    given = "\n\n".join(passages)
+    values = {"passages": given, "sentences": shown, "fence": prompts.fence(given, shown)}
+    asked = {**key, "sentences": [one.text for _, one in numbered]}
+    ask = (templates or prompts.packaged()).load(STAGE).messages(values)
+    reply = await model.complete(ask, stage=STAGE, deadline=deadline, key=asked, schema=Verdicts)
+    if not isinstance(reply.parsed, Verdicts):
+        raise ModelFailed("its reply holds no verdicts")
+    by = {
+        one.sentence: one.supported and any(1 <= n <= len(passages) for n in one.passages)
+        for one in reply.parsed.verdicts
+    }
+    judged = {n for n, _ in numbered}
+    return tuple(
+        one.model_copy(update={"supported": by.get(n, False), "score": float(by.get(n, False))}) if n in judged else one
+        for n, one in enumerate(sentences, 1)
+    )

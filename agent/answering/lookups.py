@@ -1,0 +1,379 @@
+"""Retrieval as a tool of the model that answers: its searches, within what the caller may see, and what they found.
+
+The model words the query and may narrow it. Tenant, principals, filter, sources and the other options are the caller's:
+no argument of a call can widen them. Numbers of passages go on from search to search.
+"""
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from agent.answering import tool
+from agent.llm.json import without_thoughts
+from agent.llm.model import Reply
+from agent.llm.tokens import estimate_tokens
+from agent.types import (
+    LEAST_TIMEOUT_S,
+    AskRequest,
+    AugmentRequest,
+    Citation,
+    Prompt,
+    RankedHit,
+    Status,
+)
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.types import Chunk, Scope
+from retrievers.postgres.catalogue import filterable
+
+if TYPE_CHECKING:
+    from agent.answering.decision import Decision
+    from agent.settings import Settings
+
+Json = dict[str, Any]
+
+NAME = tool.NAME
+MOST_AT_ONCE = 4
+"""Searches of one turn of the model that are made."""
+_ARGUMENTS = ("query", "collection", "filter", "top_k")
+_LEAST_TOKENS = 50
+"""With less left for passages nothing is searched for any more."""
+_SEARCH_BY = 0.75
+"""Share of the answer's time at which the last search may begin: the rest is for the answer."""
+_TIME_SHARE = 0.5
+"""Of the time left that one search may take."""
+_LONGEST_KEPT = 2000
+_MOST_NAMES = 40
+_PLAIN_NAME = re.compile(r"[\w.-]{1,60}")
+_FIXED = AugmentRequest.model_fields.keys() - {
+    "query", "messages", "page", "template", "budget_tokens", "timeout_s", "explain", "principals",
+}  # fmt: skip
+"""Options of the caller that hold for every search."""
+
+Outcome = Literal["searched", "refused", "unavailable", "dropped"]
+
+
+class Look(Protocol):
+    """Searches for one query; `agent.pipeline.Pipeline.look_up` on the caller's behalf."""
+
+    def __call__(
+        self, request: AugmentRequest, *, shown: Sequence[Citation], outside: bool
+    ) -> Awaitable[tuple[Prompt, "Decision"]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One call of the tool, for the record.
+
+    Attributes:
+        round: of the model, from 1.
+        arguments: as the model gave them.
+        outcome: `dropped` was not executed, since a tool of the caller was called with it, or too many were.
+        reason: why nothing was searched.
+        prompt, decision: what was found; None where nothing was searched.
+    """
+
+    round: int
+    arguments: str
+    outcome: Outcome
+    reason: str | None = None
+    elapsed_ms: float = 0.0
+    prompt: Prompt | None = None
+    decision: "Decision | None" = None
+
+    def to_json(self) -> Json:
+        """The call as JSON values."""
+        found = self.prompt
+        return {
+            "round": self.round,
+            "arguments": self.arguments[:_LONGEST_KEPT],
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "query": found.query if found else None,
+            "filter": found.intent.filter if found else None,
+            "status": found.status if found else None,
+            "citations": [one.n for one in found.citations] if found else [],
+            "hits": [hit.id for hit in found.hits] if found else [],
+            "elapsed_ms": self.elapsed_ms,
+        }
+
+
+@dataclass(slots=True)
+class Lookups:
+    """The searches for one answer.
+
+    Args:
+        request: the caller's, whose options hold for every search.
+        scope: what the caller may read.
+        outside: names of the sources that are paid by the search.
+    Attributes:
+        records: every call of the tool.
+        passages: what stands under each number, over all searches.
+    """
+
+    look: Look
+    request: AskRequest
+    settings: "Settings"
+    scope: Scope
+    outside: Collection[str] = ()
+    records: list[Lookup] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    _rounds: int = 0
+    _spent: int = 0
+    _refused: int = 0
+    _search_by: float = 0.0
+    _ends_at: float = 0.0
+
+    def begin(self, started: float, ends_at: float) -> None:
+        """Say when the request came and by when it is answered, on the clock of `time.monotonic`."""
+        self._search_by, self._ends_at = started + _SEARCH_BY * (ends_at - started), ends_at
+
+    @property
+    def open(self) -> bool:
+        """Whether the model may search on: rounds, tokens and time are left, and no two calls were refused."""
+        return (
+            self._rounds < self.settings.max_rounds
+            and self._left_tokens >= _LEAST_TOKENS
+            and self._refused < 2
+            and time.monotonic() < self._search_by
+        )
+
+    @property
+    def round(self) -> int:
+        """Which turn of the model comes next, from 1."""
+        return self._rounds + 1
+
+    @property
+    def _left_tokens(self) -> int:
+        return self.request.budget_tokens - self._spent
+
+    def options(self) -> Json:
+        """The options of the model's next turn: the caller's, with the tool beside its own ones while it is open."""
+        given = self.request.model_options.model_dump(exclude_none=True) if self.request.model_options else {}
+        choice = given.pop("tool_choice", None)
+        # Without a choice of the caller's own tools they are not offered; the search is no tool of the caller's.
+        own = list(given.pop("tools", ())) if choice != "none" else []
+        is_forced = isinstance(choice, dict) and choice.get("function") == {"name": NAME}
+        if choice == "none" or ((is_forced or (choice == "required" and not own)) and self._rounds):
+            choice = None
+        if isinstance(choice, dict) and isinstance(allowed := choice.get("allowed_tools"), dict):
+            among = [*(allowed.get("tools") or ()), {"type": "function", "function": {"name": NAME}}]
+            choice = {**choice, "allowed_tools": {**allowed, "tools": among}} if self.open else choice
+        if not self.open:
+            # Servers take turns that hold calls of tools beside tools alone.
+            tools, choice = (own, choice) if own else ([self._schema()], "none")
+        else:
+            tools = [*own, self._schema()]
+        return {**given, "tools": tools, **({"tool_choice": choice} if choice else {})}
+
+    def _schema(self) -> Json:
+        """The tool as the caller's scope has it; a collection that the caller names is no choice of the model's."""
+        names = [name for name in _ARGUMENTS if name != "collection" or self.request.collection is None]
+        fields = _listed(f"{name} ({one.type})" for name, one in filterable(self.scope).items() if _is_plain(name))
+        collections = _listed(one.name for one in self.scope.all if _is_plain(one.name))
+        about = f" Metadata fields: {fields}." if fields else ""
+        about += f" Collections: {collections}." if collections and self.request.collection is None else ""
+        return tool.schema(names=names, about=about)
+
+    def goes_on(self, calls: Sequence[Json], *, beside: bool) -> bool:
+        """Whether calls of the tool are to be answered; notes those that are not.
+
+        Args:
+            beside: whether a tool of the caller is called as well, which ends the rounds.
+        """
+        goes_on = bool(calls) and not beside and self.open
+        if calls and not goes_on:
+            reason = "a tool of the caller was called as well" if beside else "it was not offered any more"
+            self.records += [Lookup(self.round, _arguments(call), "dropped", reason) for call in calls]
+        return goes_on
+
+    async def answer(
+        self, calls: Sequence[Json], reply: Reply, prompt: Prompt, base: "Decision"
+    ) -> tuple[list[Json], Prompt]:
+        """Make the searches of one turn of the model.
+
+        Args:
+            calls: of the tool, each with an id of its own.
+            prompt: with all that was found so far.
+            base: is told of the calls of models that the searches make.
+        Returns:
+            The turns for the model, its own and what the tool answers; and the prompt with what was found.
+        """
+        turns: list[Json] = [
+            {"role": "assistant", "content": without_thoughts(reply.text) or None, "tool_calls": list(calls)}
+        ]
+        for number, call in enumerate(calls):
+            content, record = await self._answered(call, number, prompt.citations)
+            turns.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+            self.records.append(record)
+            if record.prompt is not None and record.decision is not None:
+                self._spent += estimate_tokens(content)
+                self.passages += record.decision.passages
+                base.calls.records += record.decision.calls.records
+                prompt = _joined(prompt, record.prompt, estimate_tokens(content))
+        self._rounds += 1
+        return turns, prompt
+
+    async def _answered(self, call: Json, number: int, shown: Sequence[Citation]) -> tuple[str, Lookup]:
+        """What the tool answers one call, and the record of it."""
+        began, arguments = time.monotonic(), _arguments(call)
+        if number >= MOST_AT_ONCE:
+            error = BadRequest(f"at most {MOST_AT_ONCE} searches are made at once", where="tool_calls")
+            return tool.refusal(error), Lookup(self.round, arguments, "dropped", str(error))
+        if self._left_tokens < _LEAST_TOKENS:
+            error = BadRequest("there is no room for more passages: answer from those there are", where="tool_calls")
+            return tool.refusal(error), Lookup(self.round, arguments, "dropped", str(error))
+        try:
+            request = self._asked(arguments)
+            made = [one.prompt for one in self.records if one.prompt is not None]
+            paid = sum(one.source in self.outside and one.status != "skipped" for it in made for one in it.outcomes)
+            outside = paid < self.settings.metered_searches
+            prompt, decision = await self.look(request, shown=shown, outside=outside)
+        except BadRequest as error:
+            self._refused += 1
+            # It is told what is wrong once; after that there is nothing more to say.
+            said = tool.refusal(error) if self._refused == 1 else '{"error": "refused again: answer without it"}'
+            return said, Lookup(self.round, arguments, "refused", str(error), _since(began))
+        except Unavailable as error:
+            said = json.dumps({"error": "the search is unavailable now"})
+            return said, Lookup(self.round, arguments, "unavailable", str(error), _since(began))
+        record = Lookup(self.round, arguments, "searched", None, _since(began), prompt, decision)
+        return prompt.prompt, record
+
+    def _asked(self, arguments: str) -> AugmentRequest:
+        """The search that a call asks for, within the caller's bounds.
+
+        Raises:
+            BadRequest: the arguments are not of the tool's form, or ask for what the caller has not.
+        """
+        request = self.request
+        fixed = request.model_dump(include=set(_FIXED), exclude_unset=True, exclude_none=True)
+        said = tool.read_arguments(arguments, names=_ARGUMENTS)
+        if request.collection is not None and said.get("collection", request.collection) != request.collection:
+            what = f'only the collection "{request.collection}" can be searched'
+            raise BadRequest(what, where="collection", valid=(request.collection,))
+        if not str(said.get("query") or "").strip():
+            raise BadRequest("the query is empty: give a self-contained question or search text", where="query")
+        if said.get("filter") is not None and request.filter is not None:
+            said["filter"] = {"type": "and", "filters": [request.filter, said["filter"]]}
+        if "top_k" in fixed:
+            said["top_k"] = min(said["top_k"], fixed["top_k"])
+        mode = request.intent or self.settings.intent
+        left_s = self._ends_at - time.monotonic()
+        bounds = {
+            # The model that words the query needs no other one to read it.
+            "intent": "rules" if mode == "auto" else mode,
+            "timeout_s": min(max(_TIME_SHARE * left_s, LEAST_TIMEOUT_S), self.settings.timeout_s),
+            "budget_tokens": self._left_tokens,
+        }
+        return AugmentRequest.model_validate({**fixed, **said, **bounds})
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether a call of the tool was not executed for what was wrong with it, and no better one came after it."""
+        made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
+        return self._refused > 1 or made[-1:] == ["refused"]
+
+    def ended(self, prompt: Prompt) -> Prompt:
+        """The prompt once the model is done; `degraded` says whether a search could not be made."""
+        if all(one.outcome != "unavailable" for one in self.records):
+            return prompt
+        return prompt.model_copy(update={"degraded": (*prompt.degraded, "search_unavailable")})
+
+    def whole(self, base: "Decision") -> "Decision":
+        """The decision with what all searches did, for the record."""
+        made = [one.decision for one in self.records if one.decision is not None]
+        ranking = {hit.id: hit for one in made for hit in one.ranking}
+        return replace(
+            base,
+            answers=tuple(answer for one in made for answer in one.answers),
+            ranking=tuple(ranking.values()),
+            stated=tuple(stated for one in made for stated in one.stated),
+            rounds=tuple(one for decision in made for one in decision.rounds),
+            reranking=next((one.reranking for one in made if one.reranking is not None), None),
+            passages=tuple(self.passages),
+        )
+
+
+def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, outside: Collection[str]) -> Lookups:
+    """The searches for a request, none of them made yet; arguments as of `Lookups`.
+
+    Raises:
+        BadRequest: the request has options that mean nothing here, or a tool of the same name.
+    """
+    for name, odd in (("template", request.template is not None), ("page", request.page != 1)):
+        if odd:
+            raise BadRequest(f'{name} has no meaning in mode "tool", where the model searches itself', where=name)
+    for place, one in enumerate((request.model_options.tools if request.model_options else None) or ()):
+        function = one.get("function")
+        if isinstance(function, Mapping) and function.get("name") == NAME:
+            what = f'"{NAME}" is the search of mode "tool": give your tool another name'
+            raise BadRequest(what, where=f"tools.{place}.function.name")
+    return Lookups(look, request, settings, scope, outside)
+
+
+def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+    """The calls of the tool, each with an id of its own, and all others."""
+    ours: dict[str, Json] = {}
+    others = []
+    for call in calls:
+        is_ours = call["type"] == "function" and call["function"]["name"] == NAME
+        if is_ours and call["id"] not in ours:
+            ours[call["id"]] = call
+        else:
+            others.append(call)
+    return list(ours.values()), others
+
+
+def number_of(chunk: Chunk, shown: Sequence[Citation]) -> int | None:
+    """The number under which a passage was shown before; None where it was not, or not the whole of it."""
+    document = str(chunk.id).rpartition("#")[0]
+    for one in shown:
+        if one.chunk_id.rpartition("#")[0] == document and one.start <= chunk.start and chunk.end <= one.end:
+            return one.n
+    return None
+
+
+_RANKS: Mapping[Status, int] = {"no_retrieval_needed": 0, "nothing_found": 1, "weak": 2, "found": 3}
+
+
+def _joined(before: Prompt, found: Prompt, tokens: int) -> Prompt:
+    """The prompt with what one more search found; its status is the best of any search."""
+    hits: dict[str, RankedHit] = {hit.id: hit for hit in (*found.hits, *before.hits)}
+    ordered = dict.fromkeys([*(hit.id for hit in before.hits), *(hit.id for hit in found.hits)])
+    intent = before.intent.model_copy(
+        update={"kind": "retrieve", "searches": tuple(dict.fromkeys((*before.intent.searches, *found.intent.searches)))}
+    )
+    return before.model_copy(
+        update={
+            "intent": intent,
+            "plan": (*before.plan, *found.plan),
+            "hits": tuple(hits[id].model_copy(update={"rank": rank}) for rank, id in enumerate(ordered, 1)),
+            "table": found.table or before.table,
+            "outcomes": (*before.outcomes, *found.outcomes),
+            "relaxed": (*before.relaxed, *(one for one in found.relaxed if one not in before.relaxed)),
+            "degraded": tuple(dict.fromkeys((*before.degraded, *found.degraded))),
+            "status": max(before.status, found.status, key=lambda status: _RANKS[status]),
+            "citations": (*before.citations, *found.citations),
+            "tokens": before.tokens + tokens,
+        }
+    )
+
+
+def _arguments(call: Json) -> str:
+    return str(call["function"]["arguments"])
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name of the documents may stand in the description of the tool: no sentence is one."""
+    return bool(_PLAIN_NAME.fullmatch(name))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(list(dict.fromkeys(names))[:_MOST_NAMES])
+
+
+def _since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)

@@ -1,0 +1,97 @@
+"""The sentences of an answer or a passage, English and Chinese, and the passages they cite.
+
+A citation is a number in brackets: `[1]`, `[1][2]`, `[1, 2]`, `[1-3]`, `【1】`, `［1］`. One behind the full stop
+belongs to the sentence before it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_NUMBERS = r"\^?\d{1,3}(?:\s?[-–,，、;；]\s?\d{1,3})*"
+CITATION = re.compile(rf"[\[［【]\s?(?P<numbers>{_NUMBERS})(?:†[^\]］】\n]{{0,80}})?\s?[\]］】]")
+_RANGE = re.compile(r"(\d+)(?:\s?[-–]\s?(\d+))?")
+_MOST_IN_RANGE = 20
+
+_BEFORE_TEXT = re.compile(
+    r"[ \t>]*(?:(?:[-*+•·]|\d{1,3}[.)]|#{1,6})[ \t]+|\d{1,3}[、．]|[（(]?[一二三四五六七八九十]{1,3}[）)、])?"
+)
+_HEADING = re.compile(r"[ \t>]*#{1,6}[ \t]")
+_FENCE = re.compile(r"[ \t>]*(?:```|~~~)")
+_RULE = re.compile(r"[\s|:=*_-]*")
+_CLOSING = r"[\"'”’»)\]）」』*_`]"
+_END = re.compile(rf"(?:[.!?…]+{_CLOSING}*(?=\s|$|[\[［【]\s?\^?\d)|[。！？；]+{_CLOSING}*)")
+_CITED_BEHIND = re.compile(rf"(?:\s?{CITATION.pattern.replace('?P<numbers>', '?:')})+[.。]?")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|cf|vs|al|approx|ca|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|Inc|Ltd|Co|Fig|Figs|Eq|Sec|Vol|No|pp"
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)|\b[A-Z](?:\.[A-Z])*)\Z"
+)
+_LONGEST_ABBREVIATION = 12
+_NOT_BLANK = re.compile(r"\S")
+
+
+class SentenceSpan(NamedTuple):
+    """Characters [start, end) of a text; `heading` where they name what follows."""
+
+    start: int
+    end: int
+    heading: bool = False
+
+
+def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
+    """The sentences of a text in order, without marks of lists, and rules; blocks of code only when asked for."""
+    found: list[SentenceSpan] = []
+    at, fenced = 0, False
+    for line in text.splitlines(keepends=True):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif (code or not fenced) and not _RULE.fullmatch(line):
+            heading = _HEADING.match(line) is not None
+            found += [SentenceSpan(at + start, at + end, heading) for start, end in _in_line(line)]
+        at += len(line)
+    return found
+
+
+def cited(text: str) -> list[int]:
+    """The numbers that a text cites, in their order, each once."""
+    numbers: dict[int, None] = {}
+    for marker in CITATION.finditer(text):
+        for first, last in _RANGE.findall(marker["numbers"]):
+            end = min(int(last or first), int(first) + _MOST_IN_RANGE)
+            numbers |= dict.fromkeys(range(int(first), end + 1))
+    return list(numbers)
+
+
+def without_citations(text: str) -> str:
+    """The text without the numbers of passages."""
+    return CITATION.sub("", text)
+
+
+def _in_line(line: str) -> Iterator[tuple[int, int]]:
+    start = found.end() if (found := _BEFORE_TEXT.match(line)) else 0
+    for end in _ends(line, start):
+        piece = line[start:end]
+        if piece.strip():
+            yield start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        start = end
+
+
+def _ends(line: str, start: int) -> Iterator[int]:
+    """Where the sentences of a line end."""
+    at = start
+    while found := _END.search(line, at):
+        at = found.end()
+        behind = _CITED_BEHIND.match(line, at)
+        if found[0].startswith((".", "…")) and not behind and not _is_full_stop(line, found):
+            continue
+        at = behind.end() if behind else at
+        yield at
+    yield len(line)
+
+
+def _is_full_stop(line: str, stop: re.Match[str]) -> bool:
+    follows = _NOT_BLANK.search(line, stop.end())
+    return (
+        not (follows and follows[0].islower())
+        and _ABBREVIATION.search(line, max(0, stop.start() - _LONGEST_ABBREVIATION), stop.start()) is None
+    )

@@ -1,0 +1,181 @@
+"""Retrieval as a tool of a model: its function schema for OpenAI's APIs, and what a call of it answers."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from agent.errors import readable
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.options.rank_features import FORM
+from agent.types import MAX_COMPLETE, MAX_TOP_K, Request, Result
+from retrievers.core.errors import BadRequest
+from retrievers.core.filters import OPERATORS
+from retrievers.text.visible import prompt_value
+
+NAME = "search_knowledge"
+_TOP_K = 5
+_DESCRIPTION = "Search the document collections; answers the passages that fit a question best, with their metadata."
+_SCALAR = ("string", "number", "boolean")
+_FILTER = {
+    "anyOf": [{"$ref": "#/$defs/comparison"}, {"$ref": "#/$defs/group"}, {"$ref": "#/$defs/not"}],
+}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """An object as strict mode wants it: every property required, no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_PARAMETERS: dict[str, Any] = {
+    **_object(
+        query={"type": "string", "description": "a self-contained question or search text"},
+        collection={"type": ["string", "null"], "description": "the one collection to search; null searches all"},
+        filter={
+            "anyOf": [*_FILTER["anyOf"], {"type": "null"}],
+            "description": "what the documents' metadata must satisfy; null for no condition",
+        },
+        top_k={
+            "type": ["integer", "null"],
+            "description": f"most passages wanted, from 1 to {MAX_TOP_K}; null for {_TOP_K}",
+        },
+        min_relevance={
+            "type": ["number", "null"],
+            "description": "leave out passages of a lower relevance, from 0 to 1; null for the service's own bound",
+        },
+        reranker={
+            "type": ["string", "null"],
+            "description": "none, hybrid or the configured one; null for the configured one",
+        },
+        fusion={
+            "type": ["string", "null"],
+            "enum": [*get_args(Method), None],
+            "description": "how the sources' rankings are merged; null for the configured way",
+        },
+        lexical_weight={
+            "type": ["number", "null"],
+            "description": "share of full text in the fusion convex, from 0 to 1; null to choose it by the question",
+        },
+        depth={
+            "type": ["integer", "null"],
+            "description": f"hits asked of each source, from {LEAST_DEPTH} to {MOST_DEPTH}; null for the setting",
+        },
+        rank_features={
+            "type": ["string", "null"],
+            "description": f"what else ranks hits: {FORM}, between commas; null for the configured ones",
+        },
+        per_document={
+            "type": ["integer", "null"],
+            "description": f"most passages of one document while others are relevant, from 1 to {MAX_TOP_K}; null for "
+            "the usual number",
+        },
+        complete={
+            "type": ["boolean", "null"],
+            "description": "true for every document that satisfies the conditions, whatever top_k says, at most "
+            f"{MAX_COMPLETE}; null for the best passages",
+        },
+    ),
+    "$defs": {
+        "comparison": _object(
+            type={"type": "string", "enum": list(OPERATORS)},
+            key={"type": "string", "description": "a metadata field"},
+            value={
+                "anyOf": [
+                    *({"type": kind} for kind in _SCALAR),
+                    {"type": "array", "items": {"anyOf": [{"type": kind} for kind in _SCALAR]}},
+                ],
+                "description": "dates as ISO 8601; a list for in and nin; true or false for exists",
+            },
+        ),
+        "group": _object(type={"type": "string", "enum": ["and", "or"]}, filters={"type": "array", "items": _FILTER}),
+        "not": _object(type={"type": "string", "enum": ["not"]}, filter=_FILTER),
+    },
+}
+
+
+def schema(
+    api: Literal["chat", "responses"] = "chat", *, names: Collection[str] | None = None, about: str = ""
+) -> dict[str, Any]:
+    """The function for a request's `tools`, strict.
+
+    Args:
+        api: "chat" for chat completions, "responses" for the Responses API, which has it flat.
+        names: of the arguments; all there are when None.
+        about: more for its description.
+    Raises:
+        BadRequest: another `api`.
+    """
+    parameters = _copy(_PARAMETERS)
+    if names is not None:
+        parameters["required"] = [name for name in parameters["required"] if name in names]
+        parameters["properties"] = {name: parameters["properties"][name] for name in parameters["required"]}
+    function = {"name": NAME, "description": _DESCRIPTION + about, "parameters": parameters, "strict": True}
+    if api == "chat":
+        return {"type": "function", "function": function}
+    if api == "responses":
+        return {"type": "function", **function}
+    raise BadRequest(f'there is no tool form "{api}"; there are: "chat", "responses"', where="api")
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The options of a request from a tool call's arguments, as JSON or decoded; null means not given.
+
+    Args:
+        names: of the arguments that the tool was offered with; all there are when None.
+    Raises:
+        BadRequest: no JSON object, or not by the schema.
+    """
+    try:
+        given = from_json(arguments, allow_inf_nan=False) if isinstance(arguments, str) else arguments
+    except ValueError:
+        raise BadRequest("the arguments are no JSON", where="arguments") from None
+    if not isinstance(given, Mapping):
+        raise BadRequest("the arguments are no JSON object", where="arguments")
+    names = _PARAMETERS["required"] if names is None else names
+    if unknown := [name for name in given if name not in names]:
+        what = f"there is no argument {json.dumps(unknown[0])[:80]}; there are: {', '.join(names)}"
+        raise BadRequest(what, where="arguments", valid=names)
+    options = {"top_k": _TOP_K, **{name: value for name, value in given.items() if value is not None}}
+    try:
+        Request.model_validate(options)
+    except ValidationError as error:
+        raise readable(error) from None
+    return options
+
+
+def output(result: Result) -> str:
+    """What a model reads of a result, as JSON: its passages, what it should know of them, and a calculated table."""
+    passages = [
+        {
+            "n": n, "document_id": hit.document_id, "title": hit.title, "text": hit.text, "url": hit.url,
+            "metadata": hit.metadata, "relevance": hit.relevance,
+        }
+        for n, hit in enumerate(result.hits, 1)
+    ]  # fmt: skip
+    said: dict[str, Any] = {"status": result.status, "passages": passages}
+    if result.refusal is not None:
+        said["refusal"] = result.refusal
+    if result.table is not None:
+        said["table"] = result.table.model_dump(mode="json", include={"columns", "rows"})
+    if result.complete is not None:
+        said |= {"total_documents": result.total, "complete": result.complete}
+    if result.relaxed:
+        said["left_out"] = [one.model_dump(mode="json") for one in result.relaxed]
+    return json.dumps(prompt_value(said), ensure_ascii=False, default=str)
+
+
+def refusal(error: BadRequest) -> str:
+    """What a model reads of a bad call: what was wrong, and what it can give instead."""
+    said = {"error": str(error), "where": error.where, "valid": list(error.valid)}
+    return json.dumps(prompt_value(said), ensure_ascii=False)

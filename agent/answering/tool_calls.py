@@ -1,0 +1,207 @@
+"""A model's calls of tools: only a call that the caller offered, with arguments that fit its schema, is passed on.
+
+Names and arguments are the model's, schemas the caller's: both may be hostile, so the work is bounded and nothing is
+fetched. A call whose schema cannot be evaluated is dropped when it is made. The request is not refused: models take
+schemas that no validator does, and a request whose tool is never called needs none.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from pydantic_core import SchemaValidator, core_schema
+from referencing import Registry
+
+from agent.types import ModelOptions
+
+Json = dict[str, Any]
+_Errors = Iterator[ValidationError]
+_Check = Callable[[Any, Any, Any, Any], _Errors]
+
+_PROCESSOR_S = 0.5
+"""Processor time for all calls of an answer; a call takes about 0.1 ms, and Python's collection of garbage, which may
+come in between, 0.2 s in a large process."""
+_LONGEST_PATTERN = 1000
+_LONGEST_MATCHED = 10_000
+
+
+class _Unevaluable(Exception):
+    """The schema cannot be evaluated, or not in the time there is."""
+
+
+def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json, ...]:
+    """The calls that may be passed on, unchanged and in their order. Blocks for up to about 0.6 s.
+
+    Args:
+        calls: as `agent.llm.model.Reply.tool_calls`.
+        options: of the request: `tools` and `tool_choice` decide.
+    """
+    offered = _offered(options)
+    evaluator, passed = _Evaluator(offered), dict[str, Json]()
+    for call in calls:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        # Results come back by the call's id, so that a second call of one id has none.
+        if call["type"] != "function" or name not in offered or call["id"] in passed:
+            continue
+        if evaluator.fits(arguments, name):
+            passed[call["id"]] = call
+    return tuple(passed.values())
+
+
+def _offered(options: ModelOptions | None) -> dict[str, Any]:
+    """The schema of every function that may be called, by name; {} where a function has none."""
+    tools = (options.tools if options else None) or ()
+    functions = [one.get("function") for one in tools if one.get("type", "function") == "function"]
+    offered = {
+        one["name"]: {} if one.get("parameters") is None else one["parameters"]
+        for one in functions
+        if isinstance(one, Mapping) and isinstance(one.get("name"), str) and one["name"]
+    }
+    chosen = _chosen(options.tool_choice if options else None)
+    return {name: schema for name, schema in offered.items() if chosen is None or name in chosen}
+
+
+def _chosen(choice: str | Mapping[str, Any] | None) -> set[str] | None:
+    """The names that `tool_choice` permits; None when it permits all. A form that is not known permits none."""
+    if choice in (None, "auto", "required"):
+        return None
+    if not isinstance(choice, Mapping):
+        return set()
+    allowed = choice.get("allowed_tools")
+    tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
+    functions = [one.get("function") for one in tools if isinstance(one, Mapping)] if isinstance(tools, list) else []
+    return {str(one.get("name")) for one in functions if isinstance(one, Mapping)}
+
+
+class _Evaluator:
+    """Holds arguments against the schemas of functions, within one budget of processor time."""
+
+    def __init__(self, schemas: Mapping[str, Any]) -> None:
+        self._schemas, self._validators = schemas, dict[str, Any]()
+        self._ends = time.thread_time() + _PROCESSOR_S
+        own: dict[str, _Check] = {
+            "pattern": self._pattern,
+            "patternProperties": self._pattern_properties,
+            "additionalProperties": self._additional_properties,
+            "uniqueItems": _unique_items,
+            "unevaluatedItems": _unevaluable,
+            "unevaluatedProperties": _unevaluable,
+        }
+        self._drafts = [
+            extend(draft, {name: self._bounded(name, own.get(name, check)) for name, check in draft.VALIDATORS.items()})
+            for draft in (Draft202012Validator, Draft7Validator)
+        ]
+
+    def fits(self, arguments: str, name: str) -> bool:
+        """Whether the arguments are a JSON object that the function's schema allows."""
+        if time.thread_time() > self._ends:
+            return False
+        try:
+            schema = self._schemas[name]
+            # Some servers send no arguments for a function that has no parameters.
+            value = {} if not arguments.strip() and _has_no_parameters(schema) else _strict_json(arguments)
+            if not isinstance(value, dict):
+                return False
+            if name not in self._validators:
+                self._validators[name] = self._validator(schema)
+            fit: bool = self._validators[name].is_valid(value)
+        except Exception:
+            # A schema may be anything, and a validator fails in as many ways on one that is none.
+            return False
+        return fit
+
+    def _validator(self, schema: Any) -> Any:
+        newest, older = self._drafts
+        draft = older if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")) else newest
+        # An empty registry: a reference to elsewhere is an error and never fetched.
+        return draft(_without_drafts(schema), registry=Registry())
+
+    def _bounded(self, keyword: str, check: _Check) -> _Check:
+        refers = keyword in ("$ref", "$dynamicRef")
+
+        def bounded(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+            # The library's own meta-schemas, which can be referred to, come with validators that know no bounds.
+            if time.thread_time() > self._ends or (refers and not value.startswith("#")):
+                raise _Unevaluable
+            return check(validator, value, instance, schema)
+
+        return bounded
+
+    def _matches(self, pattern: str, text: str) -> bool:
+        """Whether the pattern occurs in the text, in linear time: no look-around, no back-reference."""
+        if len(pattern) > _LONGEST_PATTERN or len(text) > _LONGEST_MATCHED or time.thread_time() > self._ends:
+            raise _Unevaluable
+        expression = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+        return expression.isinstance_python(text)
+
+    def _pattern(self, validator: Any, pattern: Any, instance: Any, schema: Any) -> _Errors:
+        if isinstance(instance, str) and not self._matches(pattern, instance):
+            yield ValidationError("does not match")
+
+    def _pattern_properties(self, validator: Any, patterns: Any, instance: Any, schema: Any) -> _Errors:
+        if isinstance(instance, dict):
+            for pattern, allowed in patterns.items():
+                for name, value in instance.items():
+                    if self._matches(pattern, name):
+                        yield from validator.descend(value, allowed)
+
+    def _additional_properties(self, validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
+        if isinstance(instance, dict):
+            known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+            for name, value in instance.items():
+                if name not in known and not any(self._matches(one, name) for one in patterns):
+                    yield from validator.descend(value, allowed)
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> _Errors:
+    # Linear, where the library compares every pair.
+    if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
+        yield ValidationError("has items twice")
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+    # The library evaluates these without asking the other keywords, and so without bounds.
+    raise _Unevaluable
+
+
+def _has_no_parameters(schema: Any) -> bool:
+    return isinstance(schema, dict) and not schema.get("properties")
+
+
+def _without_drafts(schema: Any) -> Any:
+    """The schema as one of the draft at hand: `$schema` in a part of it would bring in a validator without bounds."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_drafts(value)
+            for key, value in schema.items()
+            if not (key == "$schema" and isinstance(value, str))
+        }
+    return [_without_drafts(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _strict_json(text: str) -> Any:
+    """The value of a JSON text that every parser reads alike.
+
+    Raises:
+        ValueError: it is none: NaN, or a key twice.
+        RecursionError: it is too deep.
+    """
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    if len(value := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return value

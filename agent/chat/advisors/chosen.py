@@ -1,0 +1,55 @@
+"""Which advisors take part in a request: those of the service, some of them with parameters of the request's own."""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from agent.chat.advisors.base import Advisor, Parametrised
+from agent.errors import readable
+from agent.types import AdvisorChoice
+from retrievers.core.errors import BadRequest, listing
+
+
+def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[Advisor]:
+    """The advisors of a request, in their order.
+
+    A request adds to what the service does and takes nothing away: an advisor that always takes part does so whether
+    it is named or not.
+
+    Raises:
+        BadRequest: it names an advisor that there is not, or twice, or a parameter that does not fit; says which do.
+    """
+    known = {one.name: one for one in advisors if isinstance(one, Parametrised)}
+    own: dict[str, Advisor] = {}
+    for place, choice in enumerate(named):
+        where = f"advisors.{place}"
+        if choice.name not in known:
+            what = f'there is no advisor "{choice.name}" for a request; there are: {listing(known)}'
+            raise BadRequest(what, where=f"{where}.name", valid=sorted(known))
+        if choice.name in own:
+            raise BadRequest(f'the advisor "{choice.name}" is named twice', where=f"{where}.name")
+        own[choice.name] = _using(known[choice.name], choice, where)
+    taking_part = (
+        own.get(one.name, one) if isinstance(one, Parametrised) else one
+        for one in advisors
+        if not isinstance(one, Parametrised) or one.always or one.name in own
+    )
+    return sorted(taking_part, key=lambda one: one.order)
+
+
+def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
+    """The advisor with the parameters."""
+    shape = advisor.parameters
+    if unknown := [name for name in choice.parameters if name not in shape.model_fields]:
+        what = (
+            f'the advisor "{choice.name}" has no parameter "{unknown[0][:64]}"; it has: {listing(shape.model_fields)}'
+        )
+        raise BadRequest(what, where=f"{where}.{unknown[0][:64]}", valid=tuple(shape.model_fields))
+    try:
+        return advisor.using(shape.model_validate(choice.parameters))
+    except ValidationError as error:
+        problem = readable(error)
+        reason = str(problem)
+    except BadRequest as error:
+        problem, reason = error, f"{error.where}: {error}"
+    raise BadRequest(f'the advisor "{choice.name}": {reason}', where=f"{where}.{problem.where}", valid=problem.valid)

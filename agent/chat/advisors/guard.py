@@ -1,0 +1,75 @@
+"""Questions that are not answered: those that hold what a setting blocks."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from agent.chat.advisors.base import Call, End
+from agent.options.guard_rules import PATTERN, compiled, plain
+from agent.options.languages import in_chinese
+from agent.types import Shape
+from retrievers.core.errors import BadRequest
+from retrievers.text.glosses import is_chinese
+
+REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉，这个问题无法在此回答，请换一个问题。")
+"""In English and in Chinese."""
+
+
+_Word = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class GuardParameters(Shape):
+    """What a request blocks beside the setting.
+
+    Attributes:
+        words: words and phrases, found as whole words in any case. Patterns are the setting's alone: one could be made
+            to take for ever.
+        answer: what is said in place of an answer, where one of these words is found.
+    """
+
+    words: Annotated[tuple[_Word, ...], Field(min_length=1, max_length=100)]
+    answer: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+
+
+class Guard:
+    """Refuses questions, without a search or a model call.
+
+    Only the question is looked at, not the turns before it: one refused question must not end a conversation.
+
+    Args:
+        rules: see `compiled`.
+        more: of a request; they add to the rules.
+    """
+
+    name = "guard"
+    order = 200
+    parameters: type[Shape] = GuardParameters
+    always = True
+
+    def __init__(self, rules: Sequence[str | re.Pattern[str]], more: GuardParameters | None = None) -> None:
+        self._rules = [compiled(rule) if isinstance(rule, str) else rule for rule in rules]
+        self._more = [compiled(word) for word in more.words] if more else []
+        self._answer = more.answer if more else None
+
+    def using(self, parameters: GuardParameters) -> "Guard":
+        """The guard that blocks a request's own words, too."""
+        for place, word in enumerate(parameters.words):
+            if word.startswith(PATTERN) or not plain(word).strip():
+                what = "a request blocks words and phrases; patterns are for the setting GUARD"
+                raise BadRequest(what, where=f"words.{place}")
+        return Guard(self._rules, parameters)
+
+    async def before(self, call: Call) -> Call:
+        question = plain(call.request.question)
+        usual = REFUSALS[in_chinese(call.language, is_chinese(question))]
+        if any(rule.search(question) for rule in self._rules):
+            return replace(call, refusal=usual)
+        if any(rule.search(question) for rule in self._more):
+            return replace(call, refusal=self._answer or usual)
+        return call
+
+    async def after(self, end: End) -> End:
+        return end

@@ -1,0 +1,35 @@
+"""One line in the log for every answer; what was asked and answered is not in it, nor who asked."""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from agent.chat.advisors.base import Call, End
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log, as an advisor."""
+
+    order: int = 0
+
+    async def before(self, call: Call) -> Call:
+        return call
+
+    async def after(self, end: End) -> End:
+        answer = end.answer
+        if end.call.request.kind != "ask":
+            return end  # the doors log their requests; a search has no more to tell
+        _log.info(
+            "chat %s: trace %s, %.0f ms, %d + %d tokens%s%s",
+            end.status,
+            (answer.trace_id if answer else None) or "none",
+            (time.monotonic() - end.call.started) * 1000,
+            answer.usage.prompt_tokens if answer else 0,
+            answer.usage.completion_tokens if answer else 0,
+            f", degraded: {' '.join(answer.degraded)}" if answer and answer.degraded else "",
+            f", {type(end.error).__name__}" if end.status == "failed" else "",
+        )
+        return end

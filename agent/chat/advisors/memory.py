@@ -1,0 +1,71 @@
+"""The turns before a question, from the conversation that it names, and the turns that it adds to it."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from agent.chat.advisors.base import Call, End
+from agent.chat.memory import WINDOW, Memory, StoredTurn, joined
+from agent.types import Message, Shape
+from retrievers.core.errors import Unavailable
+
+
+class MemoryParameters(Shape):
+    """How many of the newest stored messages a request is to be read with; the summary of those before is left out."""
+
+    window: Annotated[int, Field(ge=1, le=WINDOW)]
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Memory of conversations, as an advisor.
+
+    A question joins its conversation together with its answer, and with what the asker saw of one that broke off or
+    was not waited for; without an answer where hits or a prompt were asked for. What was not answered at all, or
+    refused, is in its record alone. While the model is waiting for tools nothing is added: the question comes again
+    with what they gave.
+    """
+
+    name: ClassVar[str] = "memory"
+    parameters: ClassVar[type[Shape]] = MemoryParameters
+    always: ClassVar[bool] = True
+
+    memory: Memory
+    window: int | None = None
+    order: int = 300
+
+    def using(self, parameters: MemoryParameters) -> "Remember":
+        """The memory of so many messages."""
+        return replace(self, window=parameters.window)
+
+    async def before(self, call: Call) -> Call:
+        request = call.request
+        if request.conversation is None:
+            return call
+        try:
+            stored = await call.stored(self.memory.read(call.viewer, request.conversation, self.window))
+        except Unavailable:
+            return call.without("memory")
+        # Asked again, for another page or for an answer, a question is no follow-up of itself.
+        while stored and (stored[-1].role, stored[-1].content) == ("user", request.question):
+            stored = stored[:-1]
+        turns = (*joined(stored, request.history), Message.model_construct(role="user", content=request.question))
+        call.context["memory.sent"] = request.history
+        return replace(call, request=request.model_copy(update={"query": None, "messages": turns}))
+
+    async def after(self, end: End) -> End:
+        request = end.call.request
+        awaits_tools = end.answer is not None and end.answer.finish_reason == "tool_calls"
+        is_found = request.kind != "ask" and end.status == "answered" and request.page == 1
+        if request.conversation is None or awaits_tools or not (is_found or end.text) or end.status == "refused":
+            return end
+        turns = [StoredTurn("user", request.question), *([StoredTurn("assistant", end.text)] if end.text else [])]
+        sent = end.call.context.pop("memory.sent", request.history)
+        before = [StoredTurn(turn.role, turn.content) for turn in sent if turn.role != "system"]
+        as_of = end.call.decision.scope.changed if end.call.decision is not None else 0
+        added = self.memory.add(
+            end.call.viewer, request.conversation, turns, before=before, as_of=as_of, asker=request.user, at=end.call.at
+        )
+        await end.call.stored(added)
+        return end

@@ -1,0 +1,86 @@
+"""What a question finds, by the pipeline, as hits or as a prompt; and the decision record of the answer made of it."""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+from agent.answering.decision import Decision
+from agent.chat.advisors.base import Call, End
+from agent.pipeline import Pipeline
+from agent.records.observer import Observers
+from agent.records.trace import Trace, TraceStore
+from agent.types import AskRequest, AugmentRequest, Prompt, Request, Result
+from retrievers.core.errors import Unavailable
+
+_FOUND = "retrieval.found_at"
+_NOTABLE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalAdvisor:
+    """Retrieval as an advisor; its `before` raises as `Pipeline.decide` does.
+
+    Args:
+        pipeline: with the settings and the sources of the tenant.
+        observers: are told of every answer, and of every question that cannot be answered.
+    """
+
+    pipeline: Pipeline
+    traces: TraceStore
+    observers: Observers
+    order: int = 400
+
+    async def before(self, call: Call) -> Call:
+        request = call.request
+        if request.now is None:
+            # With its moment fixed, so that it means the same when it is run again.
+            request = request.model_copy(update={"now": call.at.astimezone(self.pipeline.settings.zone)})
+        with self.observers.question():
+            result, decision = await self._decided(call, request)
+        call.context[_FOUND] = time.monotonic()
+        if isinstance(result, Prompt):
+            return replace(call, prompt=result, decision=decision)
+        return replace(call, result=result, decision=decision)
+
+    async def _decided(self, call: Call, request: Request) -> tuple[Result, Decision]:
+        """The prompt or the hits, within the time that those before have left."""
+        passed_s = time.monotonic() - call.started
+        # The pipeline ends by itself in time, and says what it waited for.
+        left_s = call.timeout_s - passed_s if passed_s > _NOTABLE_S else None
+        try:
+            async with asyncio.timeout(left_s) as limit:
+                if isinstance(request, AugmentRequest):
+                    return await self.pipeline.decide_prompt(call.viewer, request)
+                return await self.pipeline.decide(call.viewer, request)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # it is none of ours, but a mistake somewhere
+            raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
+
+    async def after(self, end: End) -> End:
+        """Keep the trace of an answer that is whole."""
+        found_at = end.call.context.pop(_FOUND, end.call.started)
+        if end.answer is None or end.answer.details is None or end.call.decision is None:
+            return end
+        decision, details = end.call.decision, end.answer.details
+        if isinstance(end.call.request, AskRequest):
+            now = time.monotonic()
+            elapsed_ms = {**decision.elapsed_ms, "answer": round((now - found_at) * 1000, 3)}
+            decision = replace(decision, elapsed_ms=elapsed_ms)
+            details = details.model_copy(update={"took_ms": round((now - end.call.started) * 1000, 3)})
+        if len(end.answer.degraded) > len(details.degraded):  # those before went without something
+            details = details.model_copy(update={"degraded": end.answer.degraded})
+        trace = Trace(
+            self.pipeline.settings,
+            self.pipeline.embedder.name,
+            details,
+            decision,
+            end.call.at,
+            clocked=end.call.request.now is None,
+        )
+        self.traces.save(trace)
+        self.observers.answered(trace)
+        details = self.traces.noted(details)
+        if decision.request.explain:
+            details = details.model_copy(update={"explanation": trace.json()})
+        return replace(end, answer=replace(end.answer, details=details, degraded=details.degraded))

@@ -1,0 +1,161 @@
+"""A question on its way through the advisors, whatever door it came by: their `before`, what is asked, their `after`.
+
+The one place that decides it for hits, prompts and answers, for streams and not.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from agent.answering.answer import Answerer
+from agent.chat.advisors.base import Advisor, Call, ChatAnswer, End
+from agent.chat.advisors.chosen import chosen
+from agent.types import Answer, AskRequest, AugmentRequest, Intent, Prompt, Request, Result
+from retrievers.core.types import Viewer
+from retrievers.text.glosses import is_chinese
+
+_DRAIN_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class Chat:
+    """Answers questions behind advisors; open between `async with`.
+
+    Args:
+        answerer: asks the model, behind the last advisor, where an answer is asked for.
+        advisors: in any order.
+    """
+
+    def __init__(self, answerer: Answerer, advisors: Sequence[Advisor]) -> None:
+        self._answerer = answerer
+        self._advisors = tuple(advisors)
+        self._ending: set[asyncio.Task[End]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is still to be done for askers who went away is done."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Returns when what is done after the answers so far is done."""
+        await asyncio.gather(*self._ending)
+
+    async def stream(
+        self,
+        viewer: Viewer,
+        request: Request,
+        at: datetime,
+        *,
+        more: Sequence[Advisor] = (),
+        answerer: Answerer | None = None,
+    ) -> AsyncGenerator[str | ChatAnswer]:
+        """Pieces of the answer's text, then the answer, whose text is those pieces together.
+
+        Hits and prompts have no pieces, unless an advisor refuses to have the question answered.
+
+        Args:
+            at: when the request came.
+            more: advisors beside the others; one of all makes the prompt, see `agent.chat.advisors.retrieval`.
+            answerer: in place of the usual one.
+        Raises:
+            BadRequest: the request is malformed or names what does not exist.
+            Unavailable: the database or every source failed.
+        """
+        advisors = chosen((*self._advisors, *more), request.advisors)
+        answerer = answerer or self._answerer
+        settings = answerer.settings
+        timeout_s = request.timeout_s or settings.timeout_s
+        call = Call(viewer, request, at, time.monotonic(), timeout_s, language=settings.language)
+        entered: list[Advisor] = []
+        said: list[str] = []
+        result: Result | None = None
+        try:
+            for advisor in advisors:
+                call = await advisor.before(call)
+                entered.append(advisor)
+                if call.refusal is not None:
+                    break
+            if call.refusal is not None:
+                said.append(call.refusal)
+                yield call.refusal
+            else:
+                async with aclosing(_answered(call, answerer)) as pieces:
+                    async for piece in pieces:
+                        if isinstance(piece, Result):
+                            result = piece
+                        else:
+                            said.append(piece)
+                            yield piece
+        except BaseException as error:
+            gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
+            await self._ended(entered, End(call, "abandoned" if gone else "failed", "".join(said), error=error))
+            raise
+        text = result.answer if isinstance(result, Answer) else "".join(said)
+        degraded = (*call.degraded, *(result.degraded if result else ()))
+        whole = ChatAnswer(text, call.context, result, degraded)
+        end = await self._ended(entered, End(call, "refused" if result is None else "answered", text, whole))
+        yield end.answer or whole
+
+    async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
+        """The end as the advisors leave it. They go on when the asker has gone away."""
+        task = asyncio.create_task(_after(entered, end))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return await asyncio.shield(task)
+
+
+async def _after(entered: Sequence[Advisor], end: End) -> End:
+    for advisor in reversed(entered):
+        try:
+            end = await advisor.after(end)
+        except Exception as error:
+            # The answer is there: what is done with it beside cannot take it back.
+            _log.warning("after a question, %s failed: %s", type(advisor).__name__, type(error).__name__)
+    return end
+
+
+async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Result]:
+    """The pieces of an answer and the answer; of hits and a prompt there are none."""
+    if call.decision is None or (call.prompt is None and call.result is None):
+        raise RuntimeError("no advisor made a prompt: agent.chat.advisors.retrieval does")
+    if call.result is not None:
+        yield call.result
+        return
+    assert call.prompt is not None
+    if not isinstance(call.request, AskRequest):
+        yield call.prompt
+        return
+    async with aclosing(answerer.stream(call.request, call.prompt, call.decision, call.started)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+def result_of(request: Request, answer: ChatAnswer) -> Result:
+    """Hits, a prompt or an `Answer`, as the request asks for; of a refusal, with nothing but the words."""
+    if answer.details is not None:
+        return answer.details
+    question, text = request.question, answer.text
+    language = "zh" if is_chinese(question) else "en"
+    intent = Intent(kind="none", question=question, language=language, searches=(), collections=())
+    found = {
+        "trace_id": "", "query": question, "intent": intent, "plan": (), "hits": (), "outcomes": (),
+        "status": "refused", "degraded": answer.degraded, "took_ms": 0.0, "refusal": text,
+    }  # fmt: skip
+    if not isinstance(request, AugmentRequest):
+        return Result.model_validate(found)
+    prompt = {**found, "messages": (), "prompt": "", "citations": (), "tokens": 0}
+    if not isinstance(request, AskRequest):
+        return Prompt.model_validate(prompt)
+    return Answer.model_validate({**prompt, "answer": text, "answered": False, "finish_reason": answer.finish_reason})

@@ -1,0 +1,230 @@
+"""Records of what was asked: the question, who asked it, what became of it, and what people thought of the answer."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from agent.records.trace import encoded, storable
+from agent.types import Kind
+from retrievers.core.errors import Unavailable
+from retrievers.core.log_filter import Sparing
+from retrievers.core.types import Viewer, whole
+from retrievers.postgres.database import Database
+
+_SWEEP_BATCH = 100
+_MOST_WRITING = 256
+_WRITE_S = 5.0
+_DRAIN_S = 3.0
+
+_BEGIN = """
+    INSERT INTO signalbox.exchange
+        (tenant, id, kind, conversation, asker, question, metadata, principals, as_of, created_at, expires_at)
+    SELECT %(tenant)s, %(id)s, %(kind)s, %(conversation)s, %(asker)s, %(question)s, %(metadata)s::jsonb,
+           %(principals)s, coalesce((SELECT changed FROM signalbox.access), 0), %(at)s,
+           now() + make_interval(days => %(days)s)
+    WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
+    RETURNING id
+"""
+# It may have been written at the moment of the erasure, unseen by it.
+_END = """
+    WITH gone AS (
+        DELETE FROM signalbox.exchange
+        WHERE id = %(id)s AND signalbox.erased(asker, conversation, principals, created_at))
+    UPDATE signalbox.exchange SET status = %(status)s, answer = %(answer)s, trace = %(trace)s, ended_at = now()
+    WHERE id = %(id)s AND NOT signalbox.erased(asker, conversation, principals, created_at)
+"""
+# What was erased while it was answered is not kept. In one round trip, as there is one for every search.
+_KEEP = """
+    WITH gone AS (
+        DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
+            SELECT tenant, id FROM signalbox.exchange WHERE expires_at <= now() ORDER BY expires_at LIMIT %(sweep)s
+            FOR UPDATE SKIP LOCKED))
+    INSERT INTO signalbox.exchange
+        (tenant, id, kind, conversation, asker, question, metadata, principals, as_of, created_at, expires_at,
+         status, answer, trace, ended_at)
+    SELECT %(tenant)s, %(id)s, %(kind)s, %(conversation)s, %(asker)s, %(question)s, %(metadata)s::jsonb, %(principals)s,
+           coalesce((SELECT changed FROM signalbox.access), 0), %(at)s, now() + make_interval(days => %(days)s),
+           %(status)s, %(answer)s, %(trace)s, now()
+    WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
+    RETURNING id
+"""
+_KEPT = {"synchronous_commit": "off"}
+_SWEEP = """
+    DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
+        SELECT tenant, id FROM signalbox.exchange WHERE expires_at <= now() ORDER BY expires_at LIMIT %s
+        FOR UPDATE SKIP LOCKED)
+"""
+_LIST = """
+    SELECT e.id, e.kind, e.conversation, e.asker, e.metadata, e.question, e.answer, e.status, e.trace, e.created_at,
+           e.ended_at, f.score, f.comment
+    FROM signalbox.exchange e LEFT JOIN signalbox.feedback f ON (f.tenant, f.trace) = (e.tenant, e.trace)
+    WHERE e.expires_at > now() AND (%(conversation)s::text IS NULL OR e.conversation = %(conversation)s)
+      AND (%(asker)s::text IS NULL OR e.asker = %(asker)s)
+    ORDER BY e.created_at DESC, e.id LIMIT %(limit)s
+"""
+
+_log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question as it is recorded.
+
+    Attributes:
+        at: when it came.
+        user, metadata: as the caller says them.
+        days: how long its record is kept; as long as all others when None.
+    """
+
+    question: str
+    kind: Kind
+    at: datetime
+    conversation: str | None = None
+    user: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One question with what became of it.
+
+    Attributes:
+        kind: what was asked for: hits (`retrieve`), a prompt (`augment`) or an answer (`ask`).
+        user: who asked, as the caller named them.
+        answer: the text that was answered; None for hits and prompts.
+        status: `unanswered` while it is under way, and for ever when the process died meanwhile.
+        score: of the feedback, 0 to 10.
+    """
+
+    id: str
+    kind: Kind
+    conversation: str | None
+    user: str | None
+    metadata: Mapping[str, Any]
+    question: str
+    answer: str | None
+    status: str
+    trace_id: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    score: int | None
+    comment: str | None
+
+
+class ExchangeStore:
+    """The records of all tenants; open between `async with`.
+
+    Args:
+        days: how long one is kept, > 0.
+    """
+
+    def __init__(self, database: Database, days: int) -> None:
+        self.database, self.days = database, days
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what is still to be written, for a few seconds at most."""
+        if self._writing:
+            _, late = await asyncio.wait(self._writing, timeout=_DRAIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def begin(self, who: str | Viewer, id: str, asking: Asking) -> None:
+        """Keep a question that is about to be answered.
+
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        viewer = Viewer.of(who)
+        await self.database.fetch(whole(viewer.tenant), _BEGIN, self._values(viewer, id, asking))
+
+    def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
+        """Have it kept what became of a question; returns at once. Feedback is about the `trace_id`."""
+        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
+        self._soon(self._end(tenant, {"id": uuid.UUID(id), **ended}))
+
+    def keep(self, viewer: Viewer, asking: Asking, status: str, answer: str | None, trace_id: str | None) -> None:
+        """Have a question kept with what became of it; returns at once. Arguments as of `begin` and `end`."""
+        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
+        self._soon(self._keep(viewer, self._values(viewer, uuid.uuid4().hex, asking) | ended))
+
+    async def settled(self) -> None:
+        """Returns when what was to be written so far is written, or cannot be."""
+        await asyncio.gather(*self._writing)
+
+    async def newest(
+        self, who: str | Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
+    ) -> list[Exchange]:
+        """Records that the viewer sees, the newest first; of one conversation, of one asker, or all.
+
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        await self.settled()
+        values = {"conversation": conversation, "asker": asker, "limit": limit}
+        rows = await self.database.fetch(who, _LIST, values)
+        return [_exchange(*row) for row in rows]
+
+    def _values(self, viewer: Viewer, id: str, asking: Asking) -> dict[str, Any]:
+        return {
+            "tenant": viewer.tenant,
+            "id": uuid.UUID(id),
+            "kind": asking.kind,
+            "conversation": asking.conversation,
+            "asker": asking.user,
+            "question": storable(asking.question),
+            "metadata": encoded(dict(asking.metadata)),
+            "principals": list(viewer.principals),
+            "at": asking.at,
+            "days": asking.days or self.days,
+        }
+
+    async def _end(self, tenant: str, values: dict[str, object]) -> None:
+        async with self.database.transaction(whole(tenant)) as connection:
+            await connection.execute(_END, values)
+            await connection.execute(_SWEEP, (_SWEEP_BATCH,))
+
+    async def _keep(self, viewer: Viewer, values: dict[str, Any]) -> None:
+        await self.database.fetch(whole(viewer.tenant), _KEEP, values | {"sweep": _SWEEP_BATCH}, parameters=_KEPT)
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it behind the answer's back; when more comes than can be written, the newest are lost."""
+        if len(self._writing) >= _MOST_WRITING:
+            work.close()
+            _log.warning("a record of a question was not stored: more came than could be written")
+            return
+        task = asyncio.create_task(self._written(work))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _written(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout(_WRITE_S):
+                await work
+        except (Unavailable, TimeoutError) as error:
+            _log.warning("a record of a question was not stored: %s", type(error).__name__)
+        except Exception:
+            _log.exception("a record of a question was not stored")
+
+
+def _uuid(id: str | None) -> uuid.UUID | None:
+    return uuid.UUID(id) if id else None
+
+
+def _exchange(id: uuid.UUID, *more: Any) -> Exchange:
+    kind, conversation, user, metadata, question, answer, status, trace, *rest = more
+    trace_id = trace.hex if trace else None
+    return Exchange(id.hex, kind, conversation, user, metadata, question, answer, status, trace_id, *rest)

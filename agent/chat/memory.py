@@ -1,0 +1,261 @@
+"""Conversation memory in PostgreSQL: a window of the newest turns, and a summary of those before it.
+
+The summary is made behind the answers' back and serves the turns after it: no answer waits for one.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import SequenceMatcher
+from types import TracebackType
+from typing import Literal, Self
+
+import prompts
+from agent.answering.answer import MOST_HISTORY_TOKENS
+from agent.answering.sentences import without_citations
+from agent.llm.breaker import Breaker
+from agent.llm.json import without_thoughts
+from agent.llm.model import Model, ModelFailed
+from agent.llm.tokens import estimate_tokens
+from agent.records.trace import storable
+from agent.types import Message
+from retrievers.core.errors import Unavailable
+from retrievers.core.types import Viewer
+from retrievers.postgres.database import Database
+
+WINDOW = 20
+"""Messages of a conversation that are shown as they were said."""
+KEPT = 10
+"""Newest messages that a summary leaves out."""
+STAGE = "summary"
+_MOST_SUMMARISED = 40
+"""Messages that one summary takes in; the next one goes on from there."""
+_LONGEST_TURN = 2000
+_LONGEST_SUMMARY = 2000
+_SUMMARY_S = 30.0
+_DRAIN_S = 3.0
+_SWEEP_BATCH = 100
+
+_log = logging.getLogger(__name__)
+
+_READ = """
+    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, m.role, m.content
+    FROM signalbox.conversation c LEFT JOIN LATERAL (
+        SELECT number, role, content FROM signalbox.message
+        WHERE tenant = c.tenant AND conversation = c.id AND number > c.summarised ORDER BY number DESC LIMIT %s
+    ) m ON true
+    WHERE c.id = %s AND c.expires_at > now() ORDER BY m.number
+"""
+_ERASED = "SELECT signalbox.erased(%s, %s, %s, %s)"
+_EXPIRE = "DELETE FROM signalbox.conversation WHERE id = %s AND expires_at <= now()"
+_SWEEP = """
+    DELETE FROM signalbox.conversation WHERE (tenant, id) IN (
+        SELECT tenant, id FROM signalbox.conversation WHERE expires_at <= now() ORDER BY expires_at LIMIT %s
+        FOR UPDATE SKIP LOCKED)
+"""
+_BEGIN = """
+    INSERT INTO signalbox.conversation (tenant, id, principals, expires_at)
+    VALUES (%s, %s, %s, now() + make_interval(days => %s))
+    ON CONFLICT (tenant, id) DO UPDATE SET expires_at = excluded.expires_at RETURNING messages, summarised
+"""
+_ADD = """
+    INSERT INTO signalbox.message (tenant, conversation, number, role, content, as_of, asker)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+_COUNT = "UPDATE signalbox.conversation SET messages = %s WHERE id = %s"
+_OLDER = """
+    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, c.summarised, m.number, m.role, m.content,
+           coalesce((SELECT changed FROM signalbox.access), 0), c.erased
+    FROM signalbox.conversation c JOIN signalbox.message m ON (m.tenant, m.conversation) = (c.tenant, c.id)
+    WHERE c.id = %s AND m.number > c.summarised AND m.number <= c.messages - %s ORDER BY m.number LIMIT %s
+"""
+# Another process may have made the same summary, or somebody may have erased turns that it tells of.
+_SUMMARISE = """
+    UPDATE signalbox.conversation SET summary = %s, summarised = %s, as_of = %s
+    WHERE id = %s AND summarised = %s AND erased = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """One stored turn of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class Memory:
+    """The conversations of all tenants; open between `async with`.
+
+    Args:
+        days: how long a conversation is kept after its last turn, > 0.
+        model: summarises; without one the window alone is remembered.
+        breaker: of the model, the same as that of everybody who calls it.
+        spent: is told the tokens that a tenant's summaries take.
+        templates: of prompts; the packaged ones when None.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        days: int,
+        model: Model | None = None,
+        breaker: Breaker | None = None,
+        spent: Callable[[str, int], None] | None = None,
+        templates: prompts.Library | None = None,
+    ) -> None:
+        self._database, self._days, self._spent = database, days, spent
+        self._model, self._breaker = model, breaker or Breaker()
+        self._templates = templates or prompts.packaged()
+        self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Summaries that are nearly there are waited for; the others are made after a later turn."""
+        if tasks := set(self._summarising.values()):
+            _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def read(self, who: str | Viewer, conversation: str, window: int | None = None) -> tuple[Message, ...]:
+        """The summary, as a turn of the assistant, and the newest turns, oldest first; empty when there is none.
+
+        As many as a prompt takes, so that the summary is never what has to give way.
+
+        Args:
+            window: so many of the newest turns and no summary.
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        rows = await self._database.fetch(who, _READ, (window or WINDOW, stored_id(who, conversation)))
+        summary = str(rows[0][0]) if rows and rows[0][0] and window is None else ""
+        head = [Message(role="assistant", content=f"Notes on the conversation so far: {summary}")] if summary else []
+        left = MOST_HISTORY_TOKENS - sum(estimate_tokens(one.content) for one in head)
+        turns: list[Message] = []
+        for _, role, content in reversed([row for row in rows if row[1] is not None]):
+            left -= estimate_tokens(content)
+            if left < 0:
+                break
+            turns.insert(0, Message.model_construct(role=role, content=content))
+        return (*head, *turns)
+
+    async def add(
+        self,
+        who: str | Viewer,
+        conversation: str,
+        turns: Sequence[StoredTurn],
+        *,
+        before: Sequence[StoredTurn] = (),
+        as_of: int = 0,
+        asker: str | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Add turns, all of them or none, with numbers that follow each other.
+
+        Args:
+            before: what was said before them elsewhere; kept where the conversation is new.
+            as_of: changes of readers (`Scope.changed`) before the question was answered. After a later one that took
+                a document from somebody, the turns are remembered no more.
+            asker: whose turns they are, to be erased by.
+            at: when the question came: what was erased since takes no turn of before.
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        viewer = Viewer.of(who)
+        id = stored_id(viewer, conversation)
+        async with self._database.transaction(viewer) as connection:
+            cursor = await connection.execute(_ERASED, (asker, conversation, list(viewer.principals), at))
+            if (row := await cursor.fetchone()) and row[0]:
+                return
+            await connection.execute(_EXPIRE, (id,))
+            cursor = await connection.execute(_BEGIN, (viewer.tenant, id, list(viewer.principals), self._days))
+            row = await cursor.fetchone()
+            assert row is not None
+            count, summarised = int(row[0]), int(row[1])
+            added = [*before, *turns] if count == 0 else list(turns)
+            rows = [
+                (viewer.tenant, id, number, turn.role, storable(turn.content), as_of, asker)
+                for number, turn in enumerate(added, count + 1)
+            ]
+            await connection.cursor().executemany(_ADD, rows)
+            count += len(added)
+            await connection.execute(_COUNT, (count, id))
+            await connection.execute(_SWEEP, (_SWEEP_BATCH,))
+        if self._model is not None and count - summarised > WINDOW:
+            self._summarise_soon(self._model, viewer, id)
+
+    async def settled(self) -> None:
+        """Returns when every summary that is being made is there, or has failed."""
+        await asyncio.gather(*self._summarising.values())
+
+    def _summarise_soon(self, model: Model, viewer: Viewer, id: str) -> None:
+        key = viewer, id
+        if key in self._summarising:
+            return
+        self._summarising[key] = task = asyncio.create_task(self._summarise(model, viewer, id))
+        task.add_done_callback(lambda _: self._summarising.pop(key, None))
+
+    async def _summarise(self, model: Model, viewer: Viewer, id: str) -> None:
+        """Have the turns before the window told in the summary; where that fails, the window alone goes on."""
+        if not self._breaker.admit():
+            return
+        works: bool | None = None
+        try:
+            rows = await self._database.fetch(viewer, _OLDER, (id, KEPT, _MOST_SUMMARISED))
+            if not rows:
+                return
+            (before, summarised, *_, as_of, erased), last = rows[0], rows[-1][2]
+            before = before or ""
+            said = "\n".join(f"{row[3]}: {without_citations(row[4])[:_LONGEST_TURN]}" for row in rows)
+            values = {"summary": before, "turns": said, "fence": prompts.fence(before, said)}
+            key = {"summary": before, "turns": said}
+            deadline = time.monotonic() + _SUMMARY_S
+            messages = self._templates.of(viewer.tenant).load(STAGE).messages(values)
+            reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
+            works = True
+            if self._spent is not None:
+                self._spent(viewer.tenant, reply.usage.prompt_tokens + reply.usage.completion_tokens)
+            text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
+            async with self._database.transaction(viewer) as connection:
+                await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised, erased))
+        except ModelFailed as error:
+            works = False if error.fault == "down" else None
+            _log.warning("a conversation was not summarised: %s", error.reason)
+        except Unavailable as error:
+            _log.warning("a conversation was not summarised: %s", error)
+        finally:
+            self._breaker.ended(works)
+
+
+def stored_id(who: str | Viewer, conversation: str) -> str:
+    """A conversation belongs to the principals it is held with: of the same id, others have one of their own."""
+    return "\n".join((conversation, *Viewer.of(who).principals))
+
+
+def joined(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Message, ...]:
+    """Stored turns and those that a caller sends along, what stands in both only once.
+
+    From where the two agree on, the caller's turns count: one who goes back and asks differently leaves the later
+    stored ones out. System turns are the caller's own and stay.
+    """
+    system = [turn for turn in sent if turn.role == "system"]
+    said = [turn for turn in sent if turn.role != "system"]
+    matcher = SequenceMatcher(None, [_same(turn) for turn in stored], [_same(turn) for turn in said], autojunk=False)
+    found = matcher.find_longest_match()
+    # What the caller has before the common turns, the store has before them too, or never had.
+    older = stored[: found.a] if found.size and found.b == 0 else () if found.size else stored
+    return (*system, *older, *said)
+
+
+def _same(turn: Message) -> tuple[str, str]:
+    """What two copies of a turn have in common: clients trim texts and take the numbers of passages out."""
+    return turn.role, "".join(without_citations(turn.content).split())

@@ -1,0 +1,76 @@
+"""SQL written by a model, for questions over metadata that an aggregate cannot say. It is not trusted:
+
+the guard of the SQL source judges it before anything runs.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date
+
+import prompts
+from agent.intent.model.ask import day, fields_text
+from agent.llm.json import without_thoughts
+from agent.llm.model import Model, ModelFailed
+from retrievers.core.types import FieldCatalogue
+
+STAGE = "sql"
+_LONGEST = 8000
+_FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+# At the beginning of a line: chatter has these words too.
+_BEGINS = re.compile(
+    r"^\s*(?:WITH\s+(?:RECURSIVE\s+)?\w+\s*(?:\([^)]*\)\s*)?AS\b|SELECT\b)", re.IGNORECASE | re.MULTILINE
+)
+_REMARK = re.compile(r";\s*\n\s*\n.*\Z", re.DOTALL)
+
+
+async def write(
+    model: Model,
+    question: str,
+    columns: Mapping[str, str],
+    now: date,
+    deadline: float,
+    *,
+    collection: str | None = None,
+    catalogue: FieldCatalogue | None = None,
+    templates: prompts.Library | None = None,
+) -> str:
+    """One SELECT over the view `documents`, as the model wrote it.
+
+    Args:
+        columns: the view's columns, name to type.
+        deadline: moment of `time.monotonic()`.
+        collection: part of what identifies the call in a recording.
+        catalogue: shows the model how values are spelled.
+        templates: those of the tenant; the packaged ones when None.
+    Returns:
+        The statement without fences, chatter before it and a final semicolon; judged by nobody yet.
+    Raises:
+        ModelFailed: no reply in time, or none that holds a SELECT.
+    """
+    shown = "\n".join(f"{name} {kind}" for name, kind in columns.items())
+    if catalogue is not None:
+        shown += f"\n\nTheir values, with numbers of documents:\n{fields_text(catalogue)}"
+    fence = prompts.fence(shown, question)
+    values = {"today": day(now), "columns": shown, "question": question, "fence": fence}
+    messages = (templates or prompts.packaged()).load(STAGE).messages(values)
+    key = {"question": question, "date": f"{now:%Y-%m-%d}", "collection": collection}
+    reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
+    return statement_in(reply.text)
+
+
+def statement_in(reply: str) -> str:
+    """The statement in a model's reply.
+
+    Raises:
+        ModelFailed: there is none, or it is longer than 8,000 characters.
+    """
+    text = without_thoughts(reply)
+    fenced = _FENCE.search(text)
+    text = fenced[1] if fenced else text
+    begins = _BEGINS.search(text)
+    if begins is None:
+        raise ModelFailed("its reply holds no SELECT")
+    statement = _REMARK.sub("", text[begins.start() :]).strip().removesuffix(";").rstrip()
+    if len(statement) > _LONGEST:
+        raise ModelFailed(f"its statement has more than {_LONGEST:,} characters")
+    return statement

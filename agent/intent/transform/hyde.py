@@ -1,0 +1,21 @@
+"""A passage that would answer the question, made up, to be searched for by its meaning.
+
+It is for vectors alone: its words are the model's, and full text would search for every one of them.
+
+Source:
+    Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023, arXiv:2212.10496.
+"""
+
+from agent.intent.transform.base import Transformed, TransformInput, reply_to, text_in, unchanged
+from agent.llm.model import Model, ModelFailed
+
+_LONGEST = 3000
+
+
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
+    """The passage, `only` for vectors; see `agent.intent.transform.base.Transform`."""
+    try:
+        reply = await reply_to("hyde", asked, model, deadline, inputs={})
+        return Transformed((text_in(reply, longest=_LONGEST),), only="vector")
+    except ModelFailed as error:
+        return unchanged(asked, f"hyde: {error.reason}")

@@ -1,0 +1,60 @@
+"""The option RANK_FEATURES: what ranks hits beside their text, and how much."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Kind = Literal["prior", "recency", "tags", "feedback"]
+KINDS: tuple[str, ...] = get_args(Kind)
+FORM = "prior:FIELD=WEIGHT, recency:FIELD/DAYS=WEIGHT, tags:FIELD=WEIGHT, feedback=WEIGHT"
+
+
+@dataclass(frozen=True, slots=True)
+class RankFeature:
+    """One feature as the settings ask for it.
+
+    Attributes:
+        field: the metadata field it reads; "" for feedback.
+        weight: > 0, in scores of the best hit.
+        half_life_days: of recency: a document that old has the value 0.5.
+    """
+
+    kind: Kind
+    field: str
+    weight: float
+    half_life_days: float = 0.0
+
+    def __str__(self) -> str:
+        days = f"/{self.half_life_days:g}" if self.kind == "recency" else ""
+        return f"{self.kind}{':' if self.field else ''}{self.field}{days}={self.weight:g}"
+
+
+_PATTERN = re.compile(r"(?P<kind>[a-z]+)(?::(?P<field>[^/=]+))?(?:/(?P<days>[\d.]+))?=(?P<weight>[\d.]+)")
+
+
+def parse(text: str) -> tuple[RankFeature, ...]:
+    """The features of a setting, see `FORM`.
+
+    Raises:
+        ValueError: not of that form; says which part.
+    """
+    features = []
+    for one in filter(None, map(str.strip, text.split(","))):
+        found = _PATTERN.fullmatch(one)
+        kind = found["kind"] if found else ""
+        if not found or kind not in KINDS or bool(found["field"]) == (kind == "feedback"):
+            raise ValueError(f'"{one}" is no rank feature; they are written {FORM}')
+        if bool(found["days"]) != (kind == "recency"):
+            raise ValueError(f'"{one}": recency, and no other, has its half-life in days: recency:FIELD/DAYS=WEIGHT')
+        try:
+            weight, days = float(found["weight"]), float(found["days"] or 0)
+        except ValueError:
+            raise ValueError(f'"{one}" holds what is no number') from None
+        if not 0 < weight <= 10 or (kind == "recency" and not 0 < days <= 36_500):
+            raise ValueError(
+                f'"{one}": a weight is above 0 and at most 10, a half-life above 0 and at most 36,500 days'
+            )
+        features.append(RankFeature(kind, (found["field"] or "").strip(), weight, days))  # type: ignore[arg-type]
+    if len({one.kind for one in features}) < len(features):
+        raise ValueError("a rank feature is asked for twice")
+    return tuple(features)

@@ -1,0 +1,6 @@
+"""The option TRANSFORMS: the names of the query transformers."""
+
+from typing import Literal, get_args
+
+Name = Literal["compress", "rewrite", "translate", "expand", "decompose", "stepback", "hyde"]
+NAMES: tuple[Name, ...] = get_args(Name)

@@ -1,0 +1,151 @@
+"""Pages: the part of the final ranking that an answer shows, and complete lists of documents."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from agent.retrieval.diversity import LEAST_SHARE, Document, crowding, first_of_each, is_named, spread
+from agent.retrieval.fusion import Fused
+from agent.settings import Settings
+from agent.types import MAX_COMPLETE, MAX_TOP_K, AugmentRequest, Intent, Request
+from retrievers.core.types import ChunkId
+from retrievers.postgres.listing import Listed
+
+COMPLETE_DEPTH = 1000
+"""Least hits asked of each source for a complete list; documents that none of them is of follow by their ids."""
+
+Load = Callable[[Sequence[Fused]], Awaitable[list[Fused]]]
+"""Hits with their passages read."""
+List = Callable[[Sequence[ChunkId], int, int], Awaitable[Listed]]
+"""The documents under the filter: known passages, how many of the others to skip, how many to list."""
+
+
+class Window(NamedTuple):
+    """Which part of a ranking is shown, and how it is ordered.
+
+    Attributes:
+        first, last: places from 0, half-open.
+        per_document: see `agent.retrieval.diversity.spread`.
+        complete: the ranking goes on until every document under the filter is there, none with more passages.
+        bounded: hits below a bound were left out of the ranking, so documents that it lacks are not listed.
+        named: a document that the question names is shown whole.
+        all: all documents are asked for; without `complete` it is not known which they are.
+        least_share: see `agent.retrieval.diversity.spread`.
+    """
+
+    first: int
+    last: int
+    per_document: int
+    complete: bool = False
+    bounded: bool = False
+    named: bool = False
+    all: bool = False
+    least_share: float = LEAST_SHARE
+
+
+class Page(NamedTuple):
+    """What is shown.
+
+    Attributes:
+        hits: with their passages.
+        first: place of the first hit in the ranking, from 0.
+        total, complete: see `agent.types.Result`.
+    """
+
+    hits: list[Fused]
+    first: int
+    total: int | None = None
+    complete: bool | None = None
+
+
+def asks_for_all(request: Request, intent: Intent) -> bool:
+    """Whether a complete list is asked for, by the caller or else by the question."""
+    if intent.kind == "none":
+        return False
+    if request.complete is not None:
+        return request.complete
+    is_calculated = intent.aggregate is not None and intent.aggregate.get("op") != "list"
+    return intent.wants == "all" and not is_calculated
+
+
+def window_of(
+    request: Request,
+    intent: Intent,
+    settings: Settings,
+    *,
+    filtered: bool,
+    relaxed: bool = False,
+    bounded: bool = False,
+) -> Window:
+    """The window of a request.
+
+    Args:
+        filtered: whether a filter says which documents belong to a complete list. Where the question asks for all and
+            states no condition, which documents it means is not known: the best are shown.
+        relaxed: whether conditions were given up because nothing satisfies them all: what is found then is no list of
+            what was asked for.
+        bounded: see `Window.bounded`.
+    """
+    is_for_all = asks_for_all(request, intent)
+    complete = is_for_all and not relaxed and (filtered or request.complete is True)
+    size = request.top_k
+    if complete and (request.complete or "top_k" not in request.model_fields_set):
+        size = MAX_TOP_K if isinstance(request, AugmentRequest) else MAX_COMPLETE
+    listed = complete or intent.wants == "documents"
+    return Window(
+        first=(request.page - 1) * size,
+        last=request.page * size,
+        per_document=request.per_document or (1 if listed else settings.per_document),
+        complete=complete,
+        bounded=bounded,
+        named=request.per_document is None and not listed,
+        all=is_for_all,
+        # Documents that satisfy conditions, or that a list is to hold, are relevant however weak their words are.
+        least_share=0.0 if filtered or listed or request.per_document is not None else LEAST_SHARE,
+    )
+
+
+async def page_of(ranking: Sequence[Fused], window: Window, question: str, load: Load, listed: List) -> Page:
+    """The hits of a window.
+
+    Args:
+        ranking: the final one, the same for every window.
+        question: self-contained.
+    Raises:
+        Unavailable: the database cannot give the passages, or say which documents there are.
+    """
+    first, last, per_document = window.first, window.last, window.per_document
+    if window.complete:
+        return await _complete(ranking, window, load, listed)
+    page = spread(ranking, per_document, least_share=window.least_share)[first:last]
+    crowd = crowding(ranking, per_document) if window.named else []
+    loaded = {hit.id: hit for hit in await load(list({hit.id: hit for hit in (*page, *crowd)}.values()))}
+    whole = _named(question, [loaded[hit.id] for hit in crowd if hit.id in loaded])
+    complete = False if window.all else None
+    if not whole:
+        return Page(
+            [loaded[hit.id]._replace(score=hit.score) for hit in page if hit.id in loaded], first, None, complete
+        )
+    return Page(
+        await load(spread(ranking, per_document, whole=whole, least_share=window.least_share)[first:last]),
+        first,
+        None,
+        complete,
+    )
+
+
+async def _complete(ranking: Sequence[Fused], window: Window, load: Load, listed: List) -> Page:
+    """The documents of the ranking in its order, then those that no source has ranked, in the order of their ids."""
+    ordered = first_of_each(spread(ranking, window.per_document, least_share=0.0), window.per_document)
+    if window.bounded:
+        total, is_last = len({hit.id[:3] for hit in ordered}), window.last >= len(ordered)
+        return Page(await load(ordered[window.first : window.last]), window.first, total, is_last)
+    skip = max(window.first - len(ordered), 0)
+    shown = ordered[window.first : window.last]
+    found = await listed([hit.id for hit in ordered], skip, window.last - window.first - len(shown))
+    unranked = [Fused(id, 0.0, 0.0, {}, {}) for id in found.first]
+    is_last = window.last >= len(ordered) + found.unknown
+    return Page(await load([*shown, *unranked]), window.first, found.total, is_last)
+
+
+def _named(question: str, hits: Sequence[Fused]) -> set[Document]:
+    return {hit.id[:3] for hit in hits if hit.chunk and is_named(question, hit.id.document_id, hit.chunk.title)}

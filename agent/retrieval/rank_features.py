@@ -1,0 +1,135 @@
+"""Rank features: what is known of a document beside what it says, where the settings ask for it (DESIGN section 4).
+
+Each gives a hit a value, times its weight, times the best hit's score: so a weight of 0.1 moves a hit by at most
+a tenth of the best one's score, whatever the fusion. Values stand in the hit's `scores` by the feature's name.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from agent.options.rank_features import RankFeature
+from agent.retrieval.fusion import Fused
+from retrievers.core.fields import Scalar, Values, parse_date
+from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.text.folding import fold
+
+# Hits whose tags say what the question is about, where it names none itself.
+_TELLING = 10
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureInputs:
+    """What the features are read from.
+
+    Attributes:
+        question: for the tags it names.
+        now: ages are counted from it.
+        values: per hit, in the order of the hits, its document's metadata in normal form.
+        catalogue: the ranges and values of the fields.
+        feedback: per hit, -1 to 1.
+    """
+
+    question: str
+    now: datetime
+    values: Sequence[Values]
+    catalogue: FieldCatalogue
+    feedback: Sequence[float] = ()
+
+
+def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: FeatureInputs) -> list[Fused]:
+    """The hits ordered by their scores with the features added, ties as they stood.
+
+    Args:
+        hits: best first.
+    """
+    if not hits:
+        return []
+    unit = max(hits[0].score, 0.0) or 1.0
+    columns = {feature: _values(feature, hits, known) for feature in features}
+    moved = []
+    for place, hit in enumerate(hits):
+        own: dict[str, float] = {feature.kind: round(columns[feature][place], 6) for feature in features}
+        bonus = math.fsum(feature.weight * own[feature.kind] for feature in features)
+        moved.append(hit._replace(score=hit.score + unit * bonus, scores={**hit.scores, **own}))
+    order = sorted(range(len(moved)), key=lambda place: (-moved[place].score, place))
+    return [moved[place] for place in order]
+
+
+def _values(feature: RankFeature, hits: Sequence[Fused], known: FeatureInputs) -> list[float]:
+    if feature.kind == "feedback":
+        return list(known.feedback) or [0.0] * len(hits)
+    held = [_items(values.get(feature.field)) for values in known.values]
+    field = known.catalogue.fields.get(feature.field)
+    if feature.kind == "prior":
+        return [_prior(items, field) for items in held]
+    if feature.kind == "recency":
+        return [_recency(items, known.now, feature.half_life_days) for items in held]
+    return _tags([{str(item) for item in items} for items in held], hits, known.question, field)
+
+
+def _items(value: Scalar | list[Scalar] | None) -> list[Scalar]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
+    """A number's place in the range of its field, in [0, 1]; 0 without one."""
+    numbers = [float(item) for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
+    if (
+        not numbers
+        or field is None
+        or not isinstance(field.low, int | float)
+        or not isinstance(field.high, int | float)
+    ):
+        return 0.0
+    low, high = float(field.low), float(field.high)
+    return min(max((max(numbers) - low) / (high - low), 0.0), 1.0) if high > low else 0.0
+
+
+def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> float:
+    """0.5 to the number of half-lives since the last of the dates; 1 for what is still to come, 0 without a date."""
+    moments = []
+    for item in items:
+        try:
+            moments.append(datetime.fromisoformat(parse_date(str(item))).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+    if not moments:
+        return 0.0
+    age_days = max((now - max(moments)).total_seconds() / _DAY_S, 0.0)
+    return float(0.5 ** min(age_days / half_life_days, 1000.0))
+
+
+def _tags(held: Sequence[set[str]], hits: Sequence[Fused], question: str, field: FieldValues | None) -> list[float]:
+    """How like a hit's tags are to those the question names, or else to those of the best hits: cosine, in [0, 1]."""
+    documents = max(field.documents if field else 0, 1)
+    counts: Mapping[str, int] = field.values if field else {}
+
+    def rarity(tag: str) -> float:
+        return math.log1p(documents / max(counts.get(tag, 1), 1))
+
+    folded = f" {fold(question)} "
+    every = {tag for tags in held for tag in tags}
+    profile: dict[str, float] = defaultdict(float)
+    for tag in every:
+        name = fold(tag)
+        if name and (f" {name} " in folded or (not name.isascii() and name in folded)):
+            profile[tag] += 1.0
+    if not profile:
+        for tags, hit in list(zip(held, hits, strict=True))[:_TELLING]:
+            for tag in tags:
+                profile[tag] += max(hit.score, 0.0)
+    wanted = {tag: share * rarity(tag) for tag, share in profile.items()}
+    length = math.sqrt(math.fsum(share**2 for share in wanted.values()))
+    if not length:
+        return [0.0] * len(held)
+    return [_cosine(tags, wanted, length, rarity) for tags in held]
+
+
+def _cosine(tags: set[str], wanted: Mapping[str, float], length: float, rarity: Callable[[str], float]) -> float:
+    own = {tag: rarity(tag) for tag in tags}
+    norm = math.sqrt(math.fsum(share**2 for share in own.values()))
+    return math.fsum(own[tag] * wanted.get(tag, 0.0) for tag in own) / (norm * length) if norm else 0.0

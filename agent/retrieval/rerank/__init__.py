@@ -1,0 +1,72 @@
+"""Rerankers: one file each, behind the protocol in `base`; `open_reranker` builds the one a setting names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import BadSetting
+from agent.options.rerankers import kind_of, shown
+
+if TYPE_CHECKING:
+    from agent.llm.model import Model
+    from agent.retrieval.rerank.base import Reranker
+    from agent.settings import Settings
+
+
+def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: int | None = None) -> "Reranker | None":
+    """The reranker of the settings; None for "none". Nothing is loaded or called before it is used.
+
+    Args:
+        llm: the service's model, for "llm".
+        cores: how many a model that runs here may keep busy; all of them when None.
+    Raises:
+        BadSetting: it cannot be used as it is set.
+    """
+    kind, rest = kind_of(settings.reranker)
+    if settings.reranker_model and kind != "http":
+        reason = f"RERANKER_MODEL is for a server at http:URL; {shown(settings.reranker)} says all itself"
+        raise BadSetting(reason, where="reranker_model")
+    reranker = _built(kind, rest, settings, llm, cores)
+    if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
+        reason = f"RERANK_MIN_SCORE: {shown(settings.reranker)} gives no scores that could be compared with it"
+        raise BadSetting(reason, where="rerank_min_score")
+    if settings.rerank_blend and kind in ("none", "hybrid"):
+        reason = f"RERANK_BLEND joins the scores of a model, and RERANKER={kind} is none"
+        raise BadSetting(reason, where="rerank_blend")
+    return reranker
+
+
+def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", cores: int | None) -> "Reranker | None":
+    # Each kind is imported by those who use it.
+    match kind:
+        case "hybrid":
+            from agent.retrieval.rerank.hybrid import Hybrid
+
+            return Hybrid()
+        case "onnx":
+            from agent.retrieval.rerank.onnx import OnnxReranker
+
+            return OnnxReranker(Path(rest).expanduser(), settings.reranker, cores=cores)
+        case "fastembed":
+            from agent.retrieval.rerank.fastembed import FastEmbedReranker
+
+            return FastEmbedReranker(rest)
+        case "http":
+            from agent.retrieval.rerank.http import HttpReranker
+
+            name, key = shown(settings.reranker), settings.reranker_api_key
+            return HttpReranker(rest, name=name, model=settings.reranker_model, api_key=key)
+        case "litellm":
+            from agent.retrieval.rerank.litellm import LiteLLMReranker
+
+            return LiteLLMReranker(settings.reranker, api_key=settings.reranker_api_key)
+        case "ltr":
+            from agent.retrieval.rerank.ltr import open_ranker
+
+            return open_ranker(settings.reranker, settings.home)
+        case "llm":
+            from agent.retrieval.rerank.llm import ListwiseReranker
+
+            if llm is None:
+                raise BadSetting("RERANKER=llm needs a model: set LLM", where="reranker")
+            return ListwiseReranker(llm)
+    return None

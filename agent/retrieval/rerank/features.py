@@ -1,0 +1,213 @@
+"""What a learned ranker sees of a hit: named numbers, each within the pool that the hit stands in."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.retrieval.fusion import Fused
+from retrievers.core.types import Chunk
+from retrievers.text.analysis import Term, analyse
+
+VERSION = 1
+"""Raised when a number changes its meaning: a model knows what it was trained on."""
+
+NAMES = (
+    "fused",  # the fused score
+    "fused_share",  # the same from 0 to 1 within the pool, as the other shares
+    "fused_place",  # reciprocal of the fused rank, from 1
+    "bm25",  # of full text, unbounded; NaN where it did not find the hit
+    "bm25_share",
+    "bm25_place",  # reciprocal of full text's own rank, 0 where it did not find the hit
+    "cosine",  # of vectors, likewise
+    "cosine_share",
+    "cosine_place",
+    "covered",  # share of the question's words that occur in the passage or its titles, rare ones counting more
+    "covered_title",  # the same, of the document's title
+    "covered_heading",
+    "covered_window",  # the same, of the best stretch of the passage
+    "pairs",  # share of the question's neighbouring words that stand side by side in the passage
+    "phrase",  # the longest run of the question's words that occurs as it is, as a share of the question
+    "identifiers",  # share of the question's identifiers that occur; NaN when it has none
+    "title_asked",  # share of the title's words that the question has; NaN without a title
+    "question_words",
+    "passage_words",  # logarithm of one more
+    "ordinal",  # of the passage within its document, from 0, likewise
+    "siblings",  # passages of the same document in the pool, itself included
+    "sibling_place",  # reciprocal of its rank among them
+    "sibling_sum",  # sum of the fused shares of the document's passages
+    "age_years",  # before the latest date in the pool; NaN without a date
+)
+
+_WINDOW_WORDS = 40
+# Of a question, as full text takes of it: some of these numbers cost its length times the passage's.
+_MOST_WORDS = 64
+_DAYS_A_YEAR = 365.25
+
+Matrix = NDArray[np.float64]
+
+
+def features(question: str, language: str, pool: Sequence[Fused]) -> Matrix:
+    """The features of every hit of a pool.
+
+    Args:
+        language: ISO 639-1 code of the question.
+        pool: in fused order, with chunks loaded.
+    Returns:
+        One row per hit in the pool's order, one column per name in `NAMES`; NaN where a number is unknown.
+    Raises:
+        ValueError: a hit has no chunk.
+    """
+    terms = analyse(question, language)
+    asked = [term for term in terms if not term.extra][:_MOST_WORDS]
+    identifiers = {term.text for term in terms if term.extra and "-" in term.text}
+    passages = [_Passage(hit, language) for hit in pool]
+    weights = _weights({term.text for term in asked}, passages)
+    columns: dict[str, Sequence[float]] = {
+        **_of_scores(pool),
+        **_of_documents(pool),
+        "age_years": _ages([passage.chunk for passage in passages]),
+        "question_words": [float(len(asked))] * len(pool),
+        "passage_words": [math.log1p(len(passage.text)) for passage in passages],
+        "ordinal": [math.log1p(passage.chunk.id.ordinal) for passage in passages],
+        "covered": [_covered(weights, passage.everywhere) for passage in passages],
+        "covered_title": [_covered(weights, passage.title) for passage in passages],
+        "covered_heading": [_covered(weights, passage.heading) for passage in passages],
+        "covered_window": [_covered_window(weights, passage.text) for passage in passages],
+        "pairs": [_pairs(asked, passage.text) for passage in passages],
+        "phrase": [_phrase(asked, passage.text) for passage in passages],
+        "identifiers": [_share(identifiers, passage.everywhere) for passage in passages],
+        "title_asked": [_share(passage.title, weights) for passage in passages],
+    }
+    return np.array([columns[name] for name in NAMES], dtype=np.float64).T.reshape(len(pool), len(NAMES))
+
+
+class _Passage:
+    """A hit's chunk, analysed."""
+
+    def __init__(self, hit: Fused, language: str) -> None:
+        if hit.chunk is None:
+            raise ValueError(f"{hit.id} has no chunk: features need the text")
+        self.chunk: Chunk = hit.chunk
+        analysed = analyse(hit.chunk.text, language)
+        self.text: list[Term] = [term for term in analysed if not term.extra]
+        self.title = {term.text for term in analyse(hit.chunk.title, language)}
+        self.heading = {term.text for term in analyse(hit.chunk.heading, language)}
+        self.everywhere = {term.text for term in analysed} | self.title | self.heading
+
+
+def _weights(asked: Iterable[str], passages: Sequence[_Passage]) -> dict[str, float]:
+    """The question's distinct words with their inverse document frequency within the pool, > 0."""
+    held = Counter(term for passage in passages for term in passage.everywhere)
+    count = len(passages)
+    return {term: math.log(1 + (count - held[term] + 0.5) / (held[term] + 0.5)) for term in asked}
+
+
+def _of_scores(pool: Sequence[Fused]) -> dict[str, Sequence[float]]:
+    fused = [hit.fused for hit in pool]
+    columns: dict[str, Sequence[float]] = {
+        "fused": fused,
+        "fused_share": _shares(fused),
+        "fused_place": [1 / rank for rank in range(1, len(pool) + 1)],
+    }
+    for name, source in (("bm25", "fulltext"), ("cosine", "vector")):
+        scores = [hit.scores.get(source, math.nan) for hit in pool]
+        places = [1 / hit.ranks[source] if source in hit.ranks else 0.0 for hit in pool]
+        columns |= {name: scores, f"{name}_share": _shares(scores), f"{name}_place": places}
+    return columns
+
+
+def _shares(values: Sequence[float]) -> list[float]:
+    """Brought to [0, 1]; what is unknown stays so, and values that are all the same are 1."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return list(values)
+    low, span = min(known), max(known) - min(known)
+    return [value if math.isnan(value) else (value - low) / span if span > 0 else 1.0 for value in values]
+
+
+def _of_documents(pool: Sequence[Fused]) -> dict[str, Sequence[float]]:
+    shares = _shares([hit.fused for hit in pool])
+    documents = [hit.id[:3] for hit in pool]
+    sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    places = []
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for document, share in zip(documents, shares, strict=True):
+        seen[document] += 1
+        sums[document] += share
+        places.append(1 / seen[document])
+    return {
+        "siblings": [float(seen[document]) for document in documents],
+        "sibling_place": places,
+        "sibling_sum": [sums[document] for document in documents],
+    }
+
+
+def _covered(weights: Mapping[str, float], held: Iterable[str]) -> float:
+    total = math.fsum(weights.values())
+    # Exact sums: the order of a set differs from process to process.
+    return math.fsum(weights[term] for term in set(held) & weights.keys()) / total if total else math.nan
+
+
+def _covered_window(weights: Mapping[str, float], text: Sequence[Term]) -> float:
+    """The most of the question that any stretch of `_WINDOW_WORDS` words covers."""
+    places = [term for term in text if term.text in weights]
+    best, first = 0.0, 0
+    inside: Counter[str] = Counter()
+    for term in places:
+        inside[term.text] += 1
+        while term.position - places[first].position >= _WINDOW_WORDS:
+            inside[places[first].text] -= 1
+            first += 1
+        best = max(best, _covered(weights, (word for word, count in inside.items() if count)))
+    return best if weights else math.nan
+
+
+def _pairs(asked: Sequence[Term], text: Sequence[Term]) -> float:
+    wanted = {(one.text, other.text) for one, other in pairwise(asked)}
+    return _share(wanted, {(one.text, other.text) for one, other in pairwise(text)})
+
+
+def _phrase(asked: Sequence[Term], text: Sequence[Term]) -> float:
+    """Longest common run of words, words left out by the analyser aside."""
+    if not asked:
+        return math.nan
+    words = [term.text for term in asked]
+    longest, before = 0, [0] * (len(words) + 1)
+    known = set(words)
+    for term in text:
+        if term.text not in known:
+            before = [0] * (len(words) + 1)
+            continue
+        now = [0] + [before[n] + 1 if term.text == word else 0 for n, word in enumerate(words)]
+        longest, before = max(longest, *now), now
+    return longest / len(words)
+
+
+def _share(wanted: Iterable[Any], held: Iterable[Any]) -> float:
+    """Which part of what is wanted is held; NaN when nothing is wanted."""
+    wanted = set(wanted)
+    return len(wanted & set(held)) / len(wanted) if wanted else math.nan
+
+
+def _ages(chunks: Sequence[Chunk]) -> list[float]:
+    dates = [max(_dates(chunk.metadata), default=None) for chunk in chunks]
+    latest = max((day for day in dates if day is not None), default=None)
+    return [math.nan if day is None or latest is None else (latest - day).days / _DAYS_A_YEAR for day in dates]
+
+
+def _dates(metadata: Mapping[str, Any]) -> list[date]:
+    """The days among the values of a document's fields."""
+    found = []
+    for value in metadata.values():
+        if isinstance(value, str) and len(value) >= len("2026-11-20"):
+            try:
+                found.append(datetime.fromisoformat(value).date())
+            except ValueError:
+                continue
+    return found

@@ -1,0 +1,107 @@
+"""Rerankers behind an address: the shapes of Cohere (also Jina, vLLM, Infinity, DashScope, Voyage) and of TEI.
+
+    POST .../v2/rerank  {"model", "query", "documents", "top_n"}  ->  {"results": [{"index", "relevance_score"}]}
+    POST .../rerank     {"query", "texts", "raw_scores", "truncate"}  ->  [{"index", "score"}]
+
+The path tells the shape: `/v1/rerank`, `/v2/rerank` and `/v1/reranks` are Cohere's alone. Under any other path TEI's
+is tried first and Cohere's when that is refused, and what was taken once is sent from then on.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.errors import BadSetting
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
+from retrievers.http.client import Client, ProviderRefusal
+
+TEI_BATCH = 32
+"""Most texts in one request to TEI, unless its server was started otherwise."""
+_COHERES = re.compile(r"/v\d+/reranks?/?")
+_REFUSES_THE_FORM = (400, 415, 422)
+
+
+class HttpReranker:
+    """A reranker's server.
+
+    Args:
+        url: the full address; nothing is put behind it.
+        name: what it is called in traces and errors.
+        model: asked for in Cohere's shape; the server's own when None.
+        api_key: sent as a bearer token.
+    Raises:
+        BadSetting: the address cannot be one.
+    """
+
+    remote = True
+    comparable = True
+
+    def __init__(self, url: str, *, name: str, model: str | None = None, api_key: str | None = None) -> None:
+        path = _path_of(url)
+        self.name = name
+        self._source = f"the reranker {name}"
+        self._url, self._model = url, model
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = Client(self._source, secrets=[api_key] if api_key else [])
+        self._shapes = ("cohere",) if _COHERES.search(path) else ("tei", "cohere")
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """Scores as the server gives them, see `Reranker.rerank`."""
+        texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
+        shapes = self._shapes
+        for shape in shapes:
+            try:
+                scores = await (self._tei if shape == "tei" else self._cohere)(question, texts, deadline)
+            except ProviderRefusal as error:
+                if shape == shapes[-1] or error.status not in _REFUSES_THE_FORM:
+                    raise
+            else:
+                self._shapes = (shape,)
+                return scores
+        raise AssertionError("the last shape returns or raises")
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _cohere(self, question: str, texts: Sequence[str], deadline: float) -> list[float]:
+        body = {"query": question, "documents": list(texts), "top_n": len(texts)}
+        if self._model:
+            body["model"] = self._model
+        return scores_in(await self._post(body, deadline), len(texts), self._source)
+
+    async def _tei(self, question: str, texts: Sequence[str], deadline: float) -> list[float]:
+        batches = [list(texts[start : start + TEI_BATCH]) for start in range(0, len(texts), TEI_BATCH)]
+        bodies = [{"query": question, "texts": batch, "raw_scores": False, "truncate": True} for batch in batches]
+        answers = await asyncio.gather(*(self._post(body, deadline) for body in bodies))
+        return [
+            score
+            for batch, answer in zip(batches, answers, strict=True)
+            for score in scores_in(answer, len(batch), self._source)
+        ]
+
+    async def _post(self, body: dict[str, Any], deadline: float) -> Any:
+        timeout_s = max(deadline - time.monotonic(), 0.001)
+        return await self._client.json("POST", self._url, headers=self._headers, body=body, timeout_s=timeout_s)
+
+
+def _path_of(url: str) -> str:
+    """The path of a server's address, which is a full one and holds no credentials."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        raise BadSetting("RERANKER: after http: comes an address such as http://HOST:PORT/rerank", where="reranker")
+    if "@" in parts.netloc:
+        raise BadSetting("RERANKER: its key belongs in RERANKER_API_KEY, not in the address", where="reranker")
+    if parts.path in ("", "/"):
+        raise BadSetting(
+            "RERANKER: give the full address with its path, such as http://HOST:PORT/v1/rerank", where="reranker"
+        )
+    return parts.path

@@ -1,0 +1,69 @@
+"""Rerankers of the other providers litellm knows: bedrock, vertex_ai, watsonx, voyage and so on."""
+
+import asyncio
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
+from retrievers.embed import remote
+from retrievers.embed.retry import RetryPolicy, call
+
+_FIRST_WAIT_S = 0.2
+
+
+class LiteLLMReranker:
+    """A model by its litellm rerank string ("cohere/rerank-v3.5").
+
+    Args:
+        api_key: when None, litellm looks for it where it looks for that provider's credentials.
+    """
+
+    remote = True
+    comparable = True
+
+    def __init__(self, name: str, *, api_key: str | None = None) -> None:
+        self.name = name
+        self._source = f"the reranker {name}"
+        self._secrets = [api_key] if api_key else []
+        self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
+        if api_key:
+            self._options["api_key"] = api_key
+        # Before the thread: the event loop would wait for the lock of an import that is under way.
+        importlib.import_module("openai")
+        # Importing it takes seconds, more than a question has for it.
+        threading.Thread(target=remote._import_litellm, daemon=True).start()
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """Scores as the provider gives them, see `Reranker.rerank`."""
+        texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
+        litellm = await asyncio.to_thread(remote._import_litellm)
+        timeout_s = max(deadline - time.monotonic(), 0.001)
+
+        async def send() -> Any:
+            return await litellm.arerank(
+                model=self.name,
+                query=question,
+                documents=texts,
+                top_n=len(texts),
+                timeout=timeout_s,
+                **self._options,
+            )
+
+        answer = await call(
+            send,
+            source=self._source,
+            policy=RetryPolicy(budget_s=timeout_s, attempts=2, first_wait_s=_FIRST_WAIT_S),
+            timeout_s=timeout_s,
+            secrets=self._secrets,
+        )
+        return scores_in([dict(one) for one in answer.results or ()], len(texts), self._source)
+
+    async def aclose(self) -> None:
+        """Close the connections; litellm keeps them for all its users together."""
+        if "litellm" in sys.modules:
+            await remote._import_litellm().close_litellm_async_clients()

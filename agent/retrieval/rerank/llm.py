@@ -1,0 +1,105 @@
+"""Listwise reranking by the service's model: it is shown a window of passages and says their order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel, field_validator
+
+import prompts
+from agent.llm.model import Calls, Model, ModelFailed
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import passage
+
+STAGE = "rerank"
+WINDOW, STEP = 32, 16
+"""Passages shown at once, and how far the window moves up: what is best of all rises through every window."""
+_LONGEST_PASSAGE = 600
+_LONGEST_QUESTION = 2_000
+
+
+class Order(BaseModel):
+    """The reply: numbers of passages, from 1, best first. What is no number is left out."""
+
+    order: list[int]
+
+    @field_validator("order", mode="before")
+    @classmethod
+    def _numbers(cls, value: object) -> object:
+        """Models put numbers into texts, and now and then words beside them."""
+        if not isinstance(value, list):
+            return value
+        numbers = [number for one in value if (number := _number(one)) is not None]
+        if value and not numbers:
+            raise ValueError("it holds no number")
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class ListwiseReranker:
+    """The model's order; what it does not name keeps the order it had, behind what it names: all of it, maybe.
+
+    Scores say the place alone, from 1 down, so they mean nothing beside those of another question.
+
+    Source:
+        Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023, doi:10.18653/v1/2023.emnlp-main.923 (RankGPT).
+    """
+
+    model: Model
+    name: str = "llm"
+    remote: bool = True
+    comparable: bool = False
+    templates: prompts.Library = field(default_factory=prompts.packaged)
+
+    def noted(self, calls: Calls, templates: prompts.Library) -> "ListwiseReranker":
+        """The same for a request, its calls noted in the record, with the templates of its tenant."""
+        return replace(self, model=calls.watch(self.model), templates=templates)
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """1 for the first, down to 1/n for the last, see `Reranker.rerank`."""
+        places = list(range(len(pool)))
+        # From the end upwards, so that a good passage is carried to the top.
+        for start in _windows(len(pool)):
+            shown = places[start : start + WINDOW]
+            order = await self._order(question, [pool[place] for place in shown], deadline)
+            places[start : start + WINDOW] = [shown[number] for number in order]
+        scores = [0.0] * len(pool)
+        for rank, place in enumerate(places):
+            scores[place] = (len(pool) - rank) / len(pool)
+        return scores
+
+    async def aclose(self) -> None:
+        """The model is the service's, which closes it."""
+
+    async def _order(self, question: str, window: Sequence[Fused], deadline: float) -> list[int]:
+        """Positions in the window, best first, every one once."""
+        texts = [f"[{number}] {_shortened(hit)}" for number, hit in enumerate(window, 1)]
+        passages, asked = "\n".join(texts), question[:_LONGEST_QUESTION]
+        values = {"question": asked, "passages": passages, "fence": prompts.fence(asked, passages)}
+        reply = await self.model.complete(
+            self.templates.load(STAGE).messages(values),
+            stage=STAGE,
+            deadline=deadline,
+            key={"question": question, "passages": [str(hit.id) for hit in window]},
+            schema=Order,
+        )
+        named = dict.fromkeys(number - 1 for number in reply.parsed.order if 1 <= number <= len(window))
+        if reply.parsed.order and not named:
+            raise ModelFailed("its reply names none of the passages")
+        return list(named | dict.fromkeys(range(len(window))))
+
+
+def _windows(count: int) -> list[int]:
+    """Where the windows begin, last first."""
+    return [*range(max(count - WINDOW, 0), 0, -STEP), 0]
+
+
+def _shortened(hit: Fused) -> str:
+    return " ".join(passage(hit).split())[:_LONGEST_PASSAGE]
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str):
+        digits = value.strip().strip("[]")
+        return int(digits) if digits.isdecimal() and len(digits) < 6 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,86 @@
+"""Lexical overlap: the part of a question's words that a passage holds, by their rarity and by their field."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import cut_longest
+from retrievers.core.types import Chunk
+from retrievers.text.analysis import analyse
+from retrievers.text.weights import FIELDS
+
+_UNIGRAM, _BIGRAM = 0.4, 0.6
+_FIELDS = tuple(FIELDS[label] for label in "DABC")
+"""Weights of text, titles, important terms and questions, as full text has them."""
+
+Unit = str | tuple[str, str]
+"""A word, or a pair of neighbours."""
+
+
+def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
+    """The share of the question that each passage holds, in [0, 1).
+
+    A word counts by its rarity within the pool, a pair of neighbours by that of the rarer one. Where it occurs it
+    counts c / (1 + c), with c its occurrences, each times the weight of its field: a title says more than the text.
+
+    Args:
+        language: ISO 639-1 code of the question.
+        pool: not empty, chunks loaded.
+    Source:
+        RAGFlow, rag/nlp/query.py: token_similarity, with words 0.4 and pairs 0.6; its fields are title 2, important
+        terms 5 and questions 6.
+    """
+    asked = _counted([question], language, (1.0,))
+    held = [_counted(parts, language, _FIELDS) for parts in _cut([_parts(hit.chunk) for hit in pool])]
+    rarity = _rarities(asked, held)
+    weights = {unit: count * _importance(unit, rarity) for unit, count in asked.items()}
+    total = math.fsum(weights.values())
+    if not total:
+        return [0.0] * len(pool)
+    shares = (
+        math.fsum(weights[unit] * _saturated(units[unit]) for unit in weights.keys() & units.keys()) for units in held
+    )
+    return [share / total for share in shares]
+
+
+def _parts(chunk: Chunk | None) -> tuple[str, ...]:
+    """The texts of a passage, in the order of `_FIELDS`."""
+    assert chunk is not None
+    titles = "\n".join(filter(None, (chunk.title, chunk.heading)))
+    return chunk.text, titles, "\n".join(chunk.important), "\n".join(chunk.questions)
+
+
+def _cut(passages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The passages, each field cut so that all passages together are analysed in a fraction of a second."""
+    return list(zip(*(cut_longest(field) for field in zip(*passages, strict=True)), strict=True))
+
+
+def _counted(texts: Iterable[str], language: str, weights: Iterable[float]) -> dict[Unit, float]:
+    """Words and pairs of the texts, each occurrence counted by the weight of its text; no pair spans two texts."""
+    counts: defaultdict[Unit, float] = defaultdict(float)
+    for text, weight in zip(texts, weights, strict=True):
+        words = [term.text for term in analyse(text, language) if not term.extra]
+        units: list[Unit] = [*words, *pairwise(words)]
+        for unit in units:
+            counts[unit] += weight
+    return counts
+
+
+def _rarities(asked: Mapping[Unit, float], held: Sequence[Mapping[Unit, float]]) -> dict[str, float]:
+    """Inverse document frequency of the question's words within the pool, > 0."""
+    count = len(held)
+    found = Counter(unit for units in held for unit in asked.keys() & units.keys())
+    words = (unit for unit in asked if isinstance(unit, str))
+    return {word: math.log(1 + (count - found[word] + 0.5) / (found[word] + 0.5)) for word in words}
+
+
+def _importance(unit: Unit, rarity: Mapping[str, float]) -> float:
+    if isinstance(unit, str):
+        return _UNIGRAM * rarity[unit]
+    return _BIGRAM * max(rarity[word] for word in unit)
+
+
+def _saturated(count: float) -> float:
+    return count / (1 + count)

@@ -1,0 +1,101 @@
+"""Reranking of texts that no search has found: a caller's own documents."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from agent.llm.breaker import Breaker
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.base import MOST_CHARACTERS, Reranker, cut_longest, most_each
+from agent.retrieval.rerank.hybrid import VECTOR_WEIGHT, Hybrid
+from agent.retrieval.rerank.stage import Patience, rerank
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.types import Chunk, ChunkId
+from retrievers.embed import Embedder
+from retrievers.text.languages import detect
+
+MOST_FOR_A_MODEL = 64
+"""Texts that are given to a language model, which reads all of them several times."""
+MOST_EMBEDDED = 32
+"""Texts whose cosine is calculated."""
+MOST_EMBEDDED_PIECES = 1500
+"""Of these texts together; a piece is about a token and costs some 0.2 ms of processor."""
+_EAST_ASIAN = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
+_PIECE = re.compile(rf"[^\W\d_{_EAST_ASIAN}]{{1,4}}|\S")
+
+
+@dataclass(frozen=True, slots=True)
+class RerankedTexts:
+    """What became of texts.
+
+    Attributes:
+        by: the reranker's name.
+        ranked: index of each text with its score in [0, 1], best first, ties by index.
+    """
+
+    by: str
+    ranked: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HybridOfTexts(Hybrid):
+    """`Hybrid` for texts that have no vectors: those that fit best by their words get one, the others count as 0."""
+
+    embedder: Embedder | None = None
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """Scores in [0, 1], see `Reranker.rerank`."""
+        scores = await Hybrid.rerank(self, question, language, pool, deadline=deadline)
+        if self.embedder is None:
+            return scores
+        best = sorted(range(len(pool)), key=lambda place: (-scores[place], place))[:MOST_EMBEDDED]
+        texts = [hit.chunk.text[:MOST_CHARACTERS] for place in best if (hit := pool[place]).chunk is not None]
+        cosines = await self.embedder.embed(_beginnings(texts, MOST_EMBEDDED_PIECES)) @ await self.embedder.embed_query(
+            question
+        )
+        for place, cosine in zip(best, cosines, strict=True):
+            scores[place] += VECTOR_WEIGHT * min(max(float(cosine), 0.0), 1.0)
+        return scores
+
+
+def _beginnings(texts: Sequence[str], total: int) -> list[str]:
+    """The texts with at most `total` pieces together: the longest are cut, to one number of pieces."""
+    ends = [[piece.end() for piece in islice(_PIECE.finditer(text), total)] for text in texts]
+    most = most_each([len(places) for places in ends], total)
+    return [text if len(places) <= most else text[: places[most - 1]] for text, places in zip(texts, ends, strict=True)]
+
+
+async def rerank_texts(
+    question: str,
+    texts: Sequence[str],
+    reranker: Reranker | None,
+    embedder: Embedder,
+    breaker: Breaker,
+    *,
+    timeout_s: float,
+    blend: float = 0.0,
+) -> RerankedTexts:
+    """The texts by how well they answer the question.
+
+    Args:
+        texts: not empty; of more than `MOST_TOTAL_CHARACTERS` together the longest are cut.
+        reranker: the one of the settings; `hybrid` when None, and for a learned ranker, which judges by what the
+            searches said of a hit.
+        breaker: the reranker's.
+        blend: share of the lexical overlap in a model's scores, in [0, 1].
+    Raises:
+        BadRequest: there are more texts than the reranker takes.
+        Unavailable: it cannot judge now, or not within `timeout_s`.
+    """
+    if reranker is None or reranker.name in ("hybrid", "ltr") or reranker.name.startswith("ltr:"):
+        reranker, blend = HybridOfTexts(embedder=embedder), 0.0
+    if reranker.name == "llm" and len(texts) > MOST_FOR_A_MODEL:
+        raise BadRequest(f"a language model judges at most {MOST_FOR_A_MODEL} documents at once", where="documents")
+    ids = [ChunkId("", "", "", number) for number in range(len(texts))]
+    pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, cut_longest(texts), strict=True)]
+    patience = Patience(timeout_s, timeout_s, breaker)
+    ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool), blend=blend)
+    if done.error is not None:
+        raise Unavailable(f"the reranker {done.by}", done.error)
+    return RerankedTexts(done.by, tuple((hit.id.ordinal, hit.score) for hit in ranking))

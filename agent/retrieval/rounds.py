@@ -1,0 +1,364 @@
+"""The loop: after each round of searches, whether every part of the question is answered, and what to search for next.
+
+Rules look first: where the words of everything that was searched for stand together in some passage, that is enough.
+Where they do not, a model judges; without one, a part whose words were not found gets a search of its own.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agent.intent.asking import parts_perhaps
+from agent.intent.text import readable
+from agent.llm.breaker import Breaker
+from agent.llm.model import Calls, Model, ModelFailed
+from agent.retrieval import sufficiency
+from agent.retrieval.coverage import coverage, stands_out
+from agent.retrieval.execute import StepResult
+from agent.retrieval.fusion import Fused, take_turns
+from agent.retrieval.router import Rung
+from agent.retrieval.search import SEARCH_BY, Asked, Search, SearchResults
+from agent.retrieval.sufficiency import QuestionPart
+from agent.settings import Settings
+from agent.types import Intent, Relaxed
+from prompts import Library, packaged
+from retrievers.core.errors import Unavailable
+from retrievers.core.filters import Filter
+from retrievers.core.tasks import within
+from retrievers.core.types import ChunkId, Scope
+from retrievers.text import glosses
+
+JUDGED = 10
+"""Hits that are judged, whatever page is asked for: a page is always cut from the same ranking."""
+COVERED = 0.6
+"""Coverage from which on a search, or a part of the question, counts as found.
+
+With a model's searches 94 % of the complete answers reach it, so that no judgement is asked for (PEPs). Without a model
+76 % instead of 66 % of two questions asked in one breath are answered on the first page (PEPs), 100 instead of 95 %
+(CMRC); a higher one searches more for nothing.
+"""
+
+HALF_COVERED = 0.45
+"""The same for a search whose best vector stands out: its words stand there in other words."""
+
+# Of the time of a round the model has this much: what it names is still to be searched for.
+_JUDGE_BY = 0.8
+_DEGRADED = "sufficiency_unavailable"
+
+Stop = Literal["enough", "no_progress", "budget", "rounds", "failed"]
+
+_log = logging.getLogger(__name__)
+# Without a handler of the program's own, the lines would go to stderr as they are.
+_log.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round, for the record.
+
+    Attributes:
+        searches: made in it.
+        parts: what was asked for, as judged after it.
+        by: who judged.
+        hits: of its searches, all sources together.
+        added: passages that it brought among the first `JUDGED`.
+        stopped: why it was the last; None when another followed. `failed`: nobody could judge.
+    """
+
+    number: int
+    searches: tuple[str, ...]
+    parts: tuple[QuestionPart, ...]
+    by: Literal["rules", "llm"]
+    hits: int
+    added: int
+    stopped: Stop | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The round as JSON values."""
+        judged = [
+            {"part": one.part, "answered": one.answered, "by": one.by, "missing": one.missing, "search": one.search}
+            for one in self.parts
+        ]
+        return {
+            "number": self.number,
+            "searches": self.searches,
+            "judged": {"parts": judged},
+            "by": self.by,
+            "hits": self.hits,
+            "added": self.added,
+            "stopped": self.stopped,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """What the rounds made of the first searches.
+
+    Attributes:
+        found: with the steps of all rounds.
+        ranking: the final one.
+        rounds: none where there was nothing to judge.
+        relaxed: constraints that a later search had to leave out.
+    """
+
+    found: SearchResults
+    ranking: list[Fused]
+    rounds: tuple[Round, ...] = ()
+    relaxed: tuple[Relaxed, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+
+def searches_by_part(intent: Intent) -> list[list[str]]:
+    """The searches of the rules' reading, those for the same part of the question together.
+
+    Rules search once for each part, and for a Chinese first part in English as well. A model also searches for one
+    thing in other words, so its searches are one group.
+    """
+    searches = list(dict.fromkeys(intent.searches))
+    if intent.by != "rules" or not searches:
+        return [searches]
+    is_chinese = glosses.is_chinese(searches[0])
+    first = [one for one in searches[1:] if is_chinese and not glosses.is_chinese(one)]
+    return [[searches[0], *first], *([one] for one in searches[1:] if one not in first)]
+
+
+def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[str]:
+    """What the parts without an answer are searched for by, without what was searched for already."""
+    known = {_folded(search) for search in made}
+    wanted = {_folded(one.search): one.search for one in parts if not one.answered and one.search}
+    return [search for folded, search in wanted.items() if folded and folded not in known]
+
+
+def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> list[Fused]:
+    """The ranking with the passages that answer a part in front, the parts in turn, none with more than its share."""
+    share = JUDGED // max(len(parts), 1)
+    first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
+    held = {one.id for one in first}
+    behind = max((one.part for one in first), default=-1) + 1
+    return [*first, *(one._replace(part=behind + one.part) for one in ranking if one.id not in held)]
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What the rounds after the first may still take."""
+
+    deadline: float
+    calls: int
+    tokens: int
+
+    def is_late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The rounds of one question.
+
+    Args:
+        model: judges; None for rules alone.
+        breaker: the model's.
+        fuse: makes one ranking of the answers to a search.
+        load: reads the passages of hits, under a filter.
+        templates: those of the tenant.
+    """
+
+    settings: Settings
+    search: Search
+    model: Model | None
+    breaker: Breaker
+    fuse: Callable[[SearchResults, Sequence[StepResult]], list[Fused]]
+    load: Callable[[Scope, Filter | None, Sequence[Fused]], Awaitable[list[Fused]]]
+    templates: Library = field(default_factory=packaged)
+
+    async def run(self, asked: Asked, found: SearchResults, ranking: list[Fused], calls: Calls) -> Looped:
+        """Search on until every part is answered, nothing new comes, or rounds, calls, tokens or time are used up.
+
+        Args:
+            ranking: of the first round.
+            calls: the model's are noted there.
+        Raises:
+            Unavailable: the database cannot give the passages that are to be judged.
+        """
+        things = self._things(asked, found)
+        if not things:
+            return Looped(found, ranking)
+        run = _RoundsState(
+            self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things
+        )
+        return await run.to_the_end()
+
+    def _things(self, asked: Asked, found: SearchResults) -> list[str]:
+        """What is looked for among the hits; nothing where no further round could help."""
+        intent = found.course.intent
+        if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
+            return []
+        if not found.course.plan.rungs:
+            return []  # nothing may be asked
+        if intent.sources and not any(self.search.is_of_documents(one.name) for one in intent.sources):
+            return []  # what is asked of the world, no wording finds in the documents
+        if self.model is None:
+            # What rules read as parts has been searched for part by part already.
+            whole = readable(intent.searches[0]) if len(searches_by_part(intent)) == 1 and intent.searches else ""
+            return [] if _carries_over(asked, whole) else parts_perhaps(whole)
+        # Transformers add other words for the same thing, which need not be found as well.
+        searches = intent.searches[:1] if self.settings.transforms else intent.searches
+        things = [part for search in map(readable, searches) for part in parts_perhaps(search) or [search]]
+        return list(dict.fromkeys(things))
+
+
+@dataclass(slots=True)
+class _RoundsState:
+    """One question on its way through the rounds."""
+
+    loop: Loop
+    asked: Asked
+    found: SearchResults
+    ranking: list[Fused]
+    model: Model | None
+    things: list[str]
+    made: list[str] = field(default_factory=list)
+    relaxed: list[Relaxed] = field(default_factory=list)
+    degraded: tuple[str, ...] = ()
+
+    async def to_the_end(self) -> Looped:
+        """All rounds, see `Loop.run`."""
+        settings, asked = self.loop.settings, self.asked
+        share_s = settings.loop_share * asked.timeout_s
+        budget = _Budget(
+            min(time.monotonic() + share_s, asked.at(SEARCH_BY)), settings.loop_calls, settings.loop_tokens
+        )
+        rounds: list[Round] = []
+        searches = list(dict.fromkeys(self.found.course.intent.searches))
+        hits, before = sum(len(one.hits) for one in self.found.used), set[ChunkId]()
+        while True:
+            self.made += searches
+            await self._load_first()
+            first = {one.id for one in self.ranking[:JUDGED]}
+            added, before = len(first - before), first
+            parts, by, stopped = await self._judged(len(rounds) + 1, added, budget)
+            wanted = next_searches(parts, self.made)
+            if stopped is None:
+                stopped = "no_progress" if not wanted else "budget" if budget.is_late() else None
+            rounds.append(Round(len(rounds) + 1, tuple(searches), tuple(parts), by, hits, added, stopped))
+            if stopped is not None:
+                return Looped(self.found, self.ranking, tuple(rounds), tuple(self.relaxed), self.degraded)
+            hits = await self._search(wanted, parts, by, budget)
+            searches = wanted
+
+    async def _judged(
+        self, number: int, added: int, budget: _Budget
+    ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
+        """The parts, who judged them, and why no round follows, as far as that depends on the judgement."""
+        top = self.ranking[:JUDGED]
+        covered = await self._covered(top)
+        if covered is None:
+            self.degraded = (_DEGRADED,)
+            return [], "rules", "failed"
+        ids = {hit.id for hit in top}
+        ruled = []
+        for thing, share in zip(self.things, covered, strict=True):
+            is_found = share >= COVERED or (share >= HALF_COVERED and stands_out(thing, self.found.used, ids))
+            ruled.append(QuestionPart(thing, is_found, search="" if is_found else thing))
+        # Words say nothing of a constraint that had to be left out.
+        is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
+        if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):
+            return ruled, "rules", "enough"
+        if number == self.loop.settings.max_rounds:
+            return ruled, "rules", "rounds"
+        if not added and number > 1:
+            return ruled, "rules", "no_progress"
+        if self.model is None:
+            return ruled, "rules", None
+        intent = self.found.course.intent
+        question = sufficiency.SufficiencyQuestion(
+            intent.question, self.asked.request.collection, tuple(self.made), top, self._filter, self.loop.templates
+        )
+        tokens = sufficiency.tokens_of(question.messages())
+        if not budget.calls or tokens > budget.tokens or budget.is_late():
+            return ruled, "rules", "budget"
+        parts = await self._asked_model(self.model, question, budget)
+        if parts is None:
+            self.degraded = (_DEGRADED,)
+            return ruled, "rules", "failed"
+        return parts, "llm", "enough" if all(one.answered for one in parts) else None
+
+    async def _covered(self, top: Sequence[Fused]) -> list[float] | None:
+        """How far each thing asked for is covered; None when the database does not say how rare its words are."""
+        counting = coverage(self.things, top, self.asked.scope, self.loop.search.catalogue)
+        try:
+            return await within(counting, self.asked.at(SEARCH_BY) - time.monotonic())
+        except (Unavailable, TimeoutError, OSError):
+            return None
+
+    async def _asked_model(
+        self, model: Model, question: sufficiency.SufficiencyQuestion, budget: _Budget
+    ) -> list[QuestionPart] | None:
+        """The model's judgement; None when it gave none that can be used."""
+        breaker = self.loop.breaker
+        if not breaker.admit():
+            return None
+        now = time.monotonic()
+        works: bool | None = None
+        budget.calls -= 1
+        try:
+            parts, usage = await sufficiency.judge(question, model, now + _JUDGE_BY * (budget.deadline - now))
+            works = True
+        except ModelFailed as error:
+            works = False if error.fault == "down" else None
+            reason = "".join(c if c.isprintable() else " " for c in error.reason)
+            _log.warning("the model's judgement was not used: %s", reason)
+            return None
+        finally:
+            breaker.ended(works)
+        budget.tokens -= usage.prompt_tokens + usage.completion_tokens
+        return parts
+
+    async def _search(
+        self, wanted: Sequence[str], parts: Sequence[QuestionPart], by: Literal["rules", "llm"], budget: _Budget
+    ) -> int:
+        """Search for what is missing and give each search its share of the ranking; returns how many hits came."""
+        ran = await self.loop.search.again(
+            self.asked, self.found, wanted, outside=by == "llm", deadline=budget.deadline
+        )
+        rankings = [answers_first(self.ranking, parts)]
+        for answers, rung in ran:
+            rankings.append(await self._fused(answers, rung))
+        self.ranking = take_turns(rankings)
+        if len(parts) == 1:
+            # Other words for one thing: what ranks hits after this may mix them.
+            self.ranking = [hit._replace(part=0) for hit in self.ranking]
+        more = [answer for answers, _ in ran for answer in answers]
+        self.found = replace(self.found, answers=(*self.found.answers, *more))
+        return sum(len(one.hits) for one in more)
+
+    async def _fused(self, answers: Sequence[StepResult], rung: Rung | None) -> list[Fused]:
+        """The ranking of one search. Where it left out constraints, only what can be shown is kept."""
+        ranking = self.loop.fuse(self.found, answers)
+        if rung is None or not rung.dropped or not ranking:
+            return ranking
+        reason = f'nothing was found with it for "{rung.steps[0].search}"'
+        inside = self.loop.search.is_of_documents(rung.steps[0].source)
+        self.relaxed += [Relaxed(dropped=one.dropped, reason=reason if inside else one.reason) for one in rung.dropped]
+        return await self.loop.load(self.asked.scope, rung.filter, ranking[:JUDGED])
+
+    async def _load_first(self) -> None:
+        """Have the passages of the first hits; those deleted meanwhile leave their places to the next."""
+        first = await self.loop.load(self.asked.scope, self._filter, self.ranking[:JUDGED])
+        self.ranking = [*first, *self.ranking[JUDGED:]]
+
+    @property
+    def _filter(self) -> Filter | None:
+        """What the hits of the first round satisfy, and those of the later ones as far as `relaxed` does not say."""
+        return self.found.rung.filter if self.found.rung else self.asked.wanted
+
+
+def _carries_over(asked: Asked, search: str) -> bool:
+    """Whether a search holds more than the question: what a follow-up takes from the turns before it is no part."""
+    is_later = any(turn.role == "assistant" for turn in asked.request.messages or ())
+    return is_later and search != readable(asked.request.question)
+
+
+def _folded(search: str) -> str:
+    return " ".join(search.casefold().split())

@@ -1,0 +1,229 @@
+"""What tenants use: questions counted as they are let in, tokens of model calls as they end, written down once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from agent.llm.model import Messages, Model, Reply
+from agent.llm.tokens import estimate_tokens
+from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
+from retrievers.core.log_filter import Sparing
+from retrievers.core.tasks import within
+from retrievers.postgres.database import Database
+from retrievers.postgres.tenants import State, Tenants
+
+_GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
+"""How long use is gathered before it is written; how long a database that fails is left alone; how long it may take."""
+
+_log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
+
+told: ContextVar[list[State] | None] = ContextVar("told", default=None)
+"""Where a door wants to know the states of the tenants that its request is counted for, it sets a list."""
+
+
+@dataclass(slots=True)
+class Account:
+    """A request of a tenant.
+
+    Attributes:
+        state: what holds for it, as of its beginning.
+        tokens: that its model calls have taken and that are not written down yet.
+    """
+
+    tenant: str
+    state: State
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """A model whose tokens go on an account, also of calls that nobody waits for to their end."""
+
+    model: Model
+    account: Account
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def complete(
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        schema: type[BaseModel] | None = None,
+    ) -> Reply:
+        try:
+            reply = await self.model.complete(messages, stage=stage, deadline=deadline, key=key, schema=schema)
+        except BaseException as error:
+            if _may_have_cost(error):
+                self._count(messages, "")
+            raise
+        self._count(messages, reply.text, reply)
+        return reply
+
+    async def stream(
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[str | Reply]:
+        said: list[str] = []
+        reply: Reply | None = None
+        try:
+            stream = self.model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Reply):
+                        reply = piece
+                        self._count(messages, piece.text, piece)
+                    else:
+                        said.append(piece)
+                    yield piece
+        except BaseException as error:
+            if reply is None and (said or _may_have_cost(error)):
+                self._count(messages, "".join(said))
+            raise
+
+    def _count(self, messages: Messages, text: str, reply: Reply | None = None) -> None:
+        """Count what the server says it used, or an estimate where it says nothing."""
+        used = reply.usage.prompt_tokens + reply.usage.completion_tokens if reply is not None else 0
+        asked = "\n".join(str(one.get("content") or "") for one in messages)
+        self.account.tokens += used or estimate_tokens(asked) + estimate_tokens(text)
+
+    async def probe(self, deadline: float) -> str:
+        return await self.model.probe(deadline)
+
+    async def aclose(self) -> None:
+        """The model outlives the request."""
+
+
+def _may_have_cost(error: BaseException) -> bool:
+    """Whether a model may have worked on a call that failed or was given up: not where nobody could be asked."""
+    return not isinstance(error, BadRequest) and getattr(error, "fault", "") != "down"
+
+
+class Metering:
+    """Lets requests of tenants in and writes down what they use; open between `async with`.
+
+    A quota is counted before a request is answered, in the statement that reads the tenant's settings. Where there is
+    none, use is gathered and written a moment later.
+
+    Args:
+        zone: time zone of tenants that have set none.
+    """
+
+    def __init__(self, database: Database, zone: str = "UTC") -> None:
+        self.tenants = Tenants(database, zone)
+        self._pending: dict[str, tuple[int, int]] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await within(self.flush(), _DRAIN_S)
+        except Exception as failed:
+            _log.warning("the last use of tenants could not be written down: %s", type(failed).__name__)
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    async def admit(self, tenant: str) -> Account:
+        """An account of a request, which is counted.
+
+        Raises:
+            QuotaUsedUp: the tenant has used what it may use today; nothing was counted.
+            Unavailable: the database cannot be asked, or cannot count.
+        """
+        state = await self.tenants.enter(tenant)
+        if state.use is None:
+            self._note(tenant, 1, 0)
+        elif (listeners := told.get()) is not None:
+            listeners.append(state)
+        if state.refused:
+            raise _used_up(state)
+        return Account(tenant, state)
+
+    async def settle(self, account: Account) -> None:
+        """Write down the tokens of a request: before its answer ends where there is a quota of them."""
+        tokens = account.tokens
+        if tokens and account.state.rules.tokens_per_day is not None:
+            # Where that fails or is given up, `leave` sees to it.
+            with suppress(TimeoutError, ConnectionAbortedError, Unavailable, OSError):
+                await within(self.tenants.note(account.tenant, 0, tokens), _WRITE_S)
+                account.tokens -= tokens
+
+    def spent(self, tenant: str, tokens: int) -> None:
+        """Add tokens of a call that belongs to no request."""
+        self._note(tenant, 0, tokens)
+
+    def leave(self, account: Account) -> None:
+        """A request has ended, however it has: what is not written down yet will be."""
+        if account.tokens:
+            self._note(account.tenant, 0, account.tokens)
+
+    async def state(self, tenant: str) -> State:
+        """The rules of a tenant and its use of today, with all that this process has counted."""
+        await self.flush()
+        return await self.tenants.state(tenant)
+
+    async def flush(self) -> None:
+        """Write down what was gathered.
+
+        Raises:
+            Unavailable: the database cannot be asked; nothing is lost.
+        """
+        async with self._flushing:
+            while self._pending:
+                tenant, (questions, tokens) = self._pending.popitem()
+                try:
+                    await self.tenants.note(tenant, questions, tokens)
+                except BaseException:
+                    self._add(tenant, questions, tokens)
+                    raise
+
+    def _note(self, tenant: str, questions: int, tokens: int) -> None:
+        self._add(tenant, questions, tokens)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    def _add(self, tenant: str, questions: int, tokens: int) -> None:
+        before = self._pending.get(tenant, (0, 0))
+        self._pending[tenant] = (before[0] + questions, before[1] + tokens)
+
+    async def _write(self) -> None:
+        while self._pending:
+            await asyncio.sleep(_GATHER_S)
+            try:
+                await within(self.flush(), _WRITE_S)
+            except Exception as error:
+                _log.warning("the use of tenants is written down later: %s", type(error).__name__)
+                await asyncio.sleep(_REST_S)
+
+
+def _used_up(state: State) -> QuotaUsedUp:
+    rules, use = state.rules, state.use
+    assert use is not None
+    used = [("questions", use.questions, rules.questions_per_day), ("tokens", use.tokens, rules.tokens_per_day)]
+    said = " and ".join(f"{most:,} {what} a day" for what, n, most in used if most is not None and n >= most)
+    ends_at = use.ends_at.isoformat(timespec="seconds")
+    what = f"the quota of this tenant is used up ({said}); it is free again at {ends_at}"
+    return QuotaUsedUp(what, use.ends_at)

@@ -1,0 +1,199 @@
+"""What holds for a tenant: its settings laid over those of the service, the sources it may ask, its quotas."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from agent.answering.answer import Answerer
+from agent.errors import readable
+from agent.intent.reader import Cascade
+from agent.llm.model import Model
+from agent.options.languages import check_language
+from agent.pipeline import Pipeline
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.service.metering import Account, Metered
+from agent.settings import Settings, check_time_zone
+from agent.types import Shape
+from retrievers import registry
+from retrievers.core.errors import BadRequest, listing
+from retrievers.core.types import Retriever
+from retrievers.ingest.run import check_name
+from retrievers.postgres.tenants import NAMES, OWN, Rules, State
+
+MOST_PER_DAY = 10**15
+
+
+def sources_for(sources: Mapping[str, Retriever], rules: Rules) -> Mapping[str, Retriever]:
+    """The sources that a request may be put to: the one place where that is decided."""
+    if rules.sources is None:
+        return sources
+    return {name: source for name, source in sources.items() if name in rules.sources}
+
+
+def known_sources(settings: Settings) -> tuple[str, ...]:
+    """Names that a tenant's sources may have, whether the service has such a source now or not."""
+    return (*registry.names(), *settings.sources)
+
+
+def settings_for(settings: Settings, rules: Rules) -> Settings:
+    """The settings of the service with the tenant's in their place."""
+    own = {name: getattr(rules, name) for name in OWN if name in Settings.model_fields}
+    own = {name: value for name, value in own.items() if value is not None}
+    return settings.model_copy(update=own) if own else settings
+
+
+class TenantChanges(Shape):
+    """Settings of a tenant. Those that are left out stay as they are, null is as the service says again."""
+
+    sources: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None,
+        Field(min_length=1, max_length=100, description="names of sources that may be asked, between commas"),
+    ] = None
+    time_zone: Annotated[
+        str | None, Field(max_length=100, description="a time zone, such as Asia/Shanghai or Europe/Berlin")
+    ] = None
+    week_start: Annotated[int | None, Field(ge=0, le=6, description="0 (Monday) to 6 (Sunday)")] = None
+    fiscal_year_start: Annotated[
+        int | None, Field(ge=1, le=12, description="a month, 1 (January) to 12 (December)")
+    ] = None
+    collection: Annotated[str | None, Field(min_length=1, max_length=128, description="the name of a collection")] = (
+        None
+    )
+    language: Annotated[str | None, Field(max_length=100, description="a code of ISO 639-1, such as en or zh")] = None
+    questions_per_day: Annotated[
+        int | None, Field(ge=0, le=MOST_PER_DAY, description=f"a whole number from 0 to {MOST_PER_DAY}")
+    ] = None
+    tokens_per_day: Annotated[
+        int | None, Field(ge=0, le=MOST_PER_DAY, description=f"a whole number from 0 to {MOST_PER_DAY}")
+    ] = None
+
+    @field_validator("time_zone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        return value if value is None else check_time_zone(value)
+
+    @field_validator("language")
+    @classmethod
+    def _language(cls, value: str | None) -> str | None:
+        return check_language(value)
+
+    @field_validator("collection")
+    @classmethod
+    def _collection(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check_name(value)
+        except BadRequest as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    def checked(self, settings: Settings) -> dict[str, Any]:
+        """The changes by name.
+
+        Raises:
+            BadRequest: there is no source of a name.
+        """
+        valid = known_sources(settings)
+        if unknown := [name for name in self.sources or () if name not in valid]:
+            what = f"sources: there is no source {listing(unknown)}; there are: {listing(valid, len(valid))}"
+            raise BadRequest(what, where="sources", valid=valid)
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return given if self.sources is None else given | {"sources": list(dict.fromkeys(self.sources))}
+
+
+def read_changes(pairs: Sequence[str]) -> TenantChanges:
+    """The changes of a command line, KEY=VALUE each; an empty value is as the service says again.
+
+    Raises:
+        BadRequest: one line that names the valid keys, or the valid values of a key.
+    """
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in NAMES:
+            what = f'there is no setting "{key[:80]}" of a tenant' if equals else f'"{pair[:80]}" is not KEY=VALUE'
+            raise BadRequest(f"{what}; there are: {listing(NAMES)}", where=key[:80], valid=NAMES)
+        if key in given:
+            raise BadRequest(f"{key} is there twice", where=key)
+        given[key] = value.strip() or None
+    if given.get("sources"):
+        given["sources"] = tuple(filter(None, map(str.strip, given["sources"].split(","))))
+    try:
+        return TenantChanges.model_validate(given)
+    except ValidationError as error:
+        problem = readable(error)
+        wanted = TenantChanges.model_fields[problem.where.partition(".")[0]].description
+        raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
+
+
+def shown(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
+    """A tenant's settings as set (null where the service's hold), as they hold, and its use of today.
+
+    Args:
+        settings: those of the service.
+        sources: of the service.
+    """
+    own, use = asdict(state.rules), state.use
+    holds = settings_for(settings, state.rules)
+    in_force = own | {name: getattr(holds, name) for name in OWN if name in Settings.model_fields}
+    allowed = state.rules.sources
+    in_force["sources"] = [name for name in sources if allowed is None or name in allowed]
+    assert use is not None
+    return {"tenant": tenant, "settings": own, "in_force": in_force, "use": use._asdict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The parts of the service as one request of a tenant has them."""
+
+    account: Account
+    settings: Settings
+    pipeline: Pipeline
+    answerer: Answerer
+
+
+def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
+    """The parts with the tenant's settings, its sources alone, and a model whose tokens go on the account.
+
+    Args:
+        pipeline, answerer: of the service.
+    """
+    state, rules = account.state, account.state.rules
+    settings = settings_for(pipeline.settings, rules)
+    sources = sources_for(pipeline.sources, rules)
+    # Also names that are no sources of the service now: a question may seem to need the web where none is connected.
+    withheld = frozenset() if rules.sources is None else frozenset({*known_sources(settings), *pipeline.sources})
+    withheld -= frozenset(rules.sources or ())
+
+    def metered(model: Model | None) -> Model | None:
+        return Metered(model, account) if model is not None else None
+
+    reader, reranker = pipeline.reader, pipeline.reranker
+    if isinstance(reader, Cascade):
+        reader = replace(
+            reader,
+            settings=settings,
+            cards={name: card for name, card in reader.cards.items() if name not in withheld},
+            model=metered(reader.model),
+            columns=None if "sql" in withheld else reader.columns,
+            withheld=withheld,
+        )
+    if isinstance(reranker, ListwiseReranker):
+        reranker = replace(reranker, model=Metered(reranker.model, account))
+    chooser = replace(pipeline.chooser, sources=sources) if pipeline.chooser is not None else None
+    own = replace(
+        pipeline,
+        settings=settings,
+        sources=sources,
+        reader=reader,
+        chooser=chooser,
+        reranker=reranker,
+        model=metered(pipeline.model),
+        withheld=withheld,
+        changed=state.changed,
+        default_collection=rules.collection,
+    )
+    mine = replace(answerer, settings=settings_for(answerer.settings, rules), model=metered(answerer.model))
+    return Desk(account, settings, own, mine)

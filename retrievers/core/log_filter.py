@@ -1,0 +1,22 @@
+"""A log filter for faults that repeat while they last."""
+
+import logging
+import time
+
+_SPARING_S = 10.0
+
+
+class Sparing(logging.Filter):
+    """Passes each kind of message, whatever its values, once in `_SPARING_S`: some faults repeat while they last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(record.msg, now_s):
+            return False
+        self._due_s[record.msg] = now_s + _SPARING_S
+        return True
