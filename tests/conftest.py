@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for name, seconds in PATIENT_DEFAULTS.items():
         Settings.model_fields[name].default = seconds
+        os.environ.setdefault(f"SIGNALBOX_{name.upper()}", str(seconds))  # for the commands that tests run
     Settings.model_rebuild(force=True)
     if config.option.basetemp is None:
         folder = tempfile.TemporaryDirectory(prefix="signalbox-pytest-", ignore_cleanup_errors=True)
