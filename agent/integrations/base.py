@@ -48,8 +48,7 @@ def options_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 
 
 def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
-    """Return a hit's metadata: title, URL and `own`, overridden by the document's own metadata, plus a "signalbox"
-    object.
+    """Return a hit's metadata: title, URL and `own`, overridden by the document's metadata, plus a "signalbox" object.
 
     That object holds trace_id, document_id, id (of the passage), rank, score, relevance, scores and ranks per source,
     the character range [start, end) of the passage in its document, and the highlights in the passage.

@@ -1,4 +1,4 @@
-"""Circuit breakers, one per source: a source that keeps failing gets no requests for a while, then one trial request."""
+"""Circuit breakers, one per source: a source that keeps failing gets no requests for a while, then one trial."""
 
 import threading
 from collections.abc import Callable

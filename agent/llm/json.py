@@ -70,9 +70,7 @@ class Spoken:
         self._state: Literal["beginning", "thinking", "speaking"] = "thinking" if thinks_first else "beginning"
 
     def feed(self, piece: str) -> str:
-        """Take the next piece and return the answer text that is certain so far; "" while the reply may still be
-        reasoning.
-        """
+        """Take the next piece; return the answer text that is certain so far, "" while it may be reasoning."""
         if self._state == "speaking":
             return piece
         self._held += piece

@@ -62,8 +62,7 @@ class ToolCalls:
         self._calls: dict[int, _Call] = {}
 
     def add(self, pieces: object) -> None:
-        """Add the tool-call pieces of one stream event. A piece not in OpenAI's form marks its call as type
-        `unreadable`.
+        """Add the tool-call pieces of a stream event. A piece not in OpenAI's form makes its call `unreadable`.
 
         Raises:
             ModelFailed: there are too many calls, or one is too long.

@@ -259,7 +259,7 @@ class Chat:
             raise ModelFailed(f"its reply cannot be used, nor its repair: {error.reason}") from None
 
     async def _ask(self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _Run) -> tuple[str, Rung]:
-        """Return the text of one answer and the form used; step down through the forms while the server rejects them."""
+        """Return the text of one answer and the form used; step down while the server rejects the form."""
         rung = self._rung if schema else Rung.TEXT
         while True:
             body = {"model": self._model, "messages": messages, **self._options, **_form(rung, schema)}

@@ -78,8 +78,7 @@ class JsonBody(Generic[Shaped]):
 
 
 def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
-    """Check that a body is declared as uncompressed JSON in UTF-8. A page of another origin may send other types
-    freely.
+    """Check that a body is declared as uncompressed JSON in UTF-8: a foreign page may send other types freely.
 
     Args:
         suffixed: whether types that end in "+json" count as JSON.
