@@ -19,7 +19,7 @@ class Counts:
 
     @classmethod
     def new(cls, descriptor: int, processes: int) -> "Counts":
-        """In an empty file; none serves yet."""
+        """Create the counts in an empty file, with every process marked as absent."""
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_ABSENT.to_bytes(_WIDTH_BYTES, "little") * processes)
         return cls(descriptor, processes)
