@@ -185,7 +185,7 @@ class _Door:
         )
 
     async def _held(self, context: ServerRequestContext[Any]) -> str:
-        """Return a sentence with the collections for a tool's description; "" if there are none or they cannot be read."""
+        """Return a sentence with the collections for a tool's description; "" if none can be read."""
         try:
             held = await sizes(self.service, self.viewer_of(context))
         except (BadRequest, Unavailable):
@@ -244,7 +244,7 @@ def _line(text: str) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong on purpose, as an error of the protocol."""
+    """Turn expected errors into errors of the protocol."""
     try:
         yield
     except BadRequest as error:

@@ -175,7 +175,7 @@ class Server(uvicorn.Server):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol with problem documents for malformed HTTP, early rejections and time limits for slow clients."""
+    """uvicorn's protocol with problem documents for malformed HTTP, early rejections and a limit for slow clients."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)

@@ -23,7 +23,7 @@ _CELL_CHARACTERS = 60
 async def run(
     service: "Service", statement: str, collection: str, *, check: bool, as_json: bool, viewer: Viewer
 ) -> int:
-    """Judge a statement and, unless only asked to check, run it; `-` takes one after another from stdin.
+    """Check a statement and, unless `check` is set, run it. `-` reads statements from stdin, one per line.
 
     Returns:
         The exit code.

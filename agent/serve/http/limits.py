@@ -23,8 +23,9 @@ MAX_BODY_BYTES = 8 << 20
 PRINCIPALS = "X-Signalbox-Principals"
 """Header with the principals on whose behalf a trusted caller reads, separated by commas."""
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
-"""Maximum bytes of all bodies held at once, from the first byte to the end of the request, and the part reserved for
-small bodies. Parsing a body takes several times its size in addition.
+"""Maximum bytes of all bodies held at once, and the part of it reserved for small bodies.
+
+A body counts from its first byte to the end of its request. Parsing it takes several times its size in addition.
 """
 _SMALL_BODY_BYTES = 64 << 10
 
