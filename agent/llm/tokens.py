@@ -12,7 +12,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def cut(text: str, tokens: int) -> str:
-    """Return the longest prefix found that takes at most `tokens` tokens by `estimate_tokens`."""
+    """Return a prefix of the text that takes at most `tokens` tokens by `estimate_tokens`."""
     while (held := estimate_tokens(text)) > tokens:
         text = text[: len(text) * tokens // held]
     return text
