@@ -135,9 +135,10 @@ def ingest(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Store documents: JSONL, CSV, Markdown, HTML, text, PDF and DOCX files or folders.
+    """Store documents from files or folders.
 
-    Unchanged documents cost nothing, changed ones are replaced, and a bad document does not affect the others.
+    Reads JSONL, CSV, Markdown, HTML, text, PDF and DOCX. Unchanged documents cost nothing, changed ones are replaced,
+    and a bad document does not affect the others.
     """
     from agent.serve import ingesting
 
@@ -178,7 +179,10 @@ def sync(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make a collection follow a source: new documents are added, changed ones replaced, missing ones deleted."""
+    """Make a collection follow a source.
+
+    New documents are added, changed ones replaced and missing ones deleted.
+    """
     from agent.serve import syncing
 
     asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
@@ -282,7 +286,7 @@ def augment(
     context: ContextName = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show the single prompt for a question, with numbered citations."""
+    """Show the prompt for a question, with citations."""
 
     async def run(service: "Service") -> int:
         from agent.serve import asked_by, output
@@ -356,7 +360,10 @@ def ask(
     mode: Annotated[str, typer.Option(help="retrieve, or tool: the model searches itself")] = "retrieve",
     as_json: AsJson = False,
 ) -> int:
-    """Stream the answer to a question, with the passages it cites; without a model, show the passages."""
+    """Stream the answer to a question.
+
+    The cited passages follow. Without a model, the passages are shown instead.
+    """
     from agent.serve import asked_by, asking
 
     async def run(service: "Service") -> int:
@@ -395,7 +402,10 @@ def ask(
 
 @app.command()
 def explain(trace_id: TraceId, tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
-    """Show how an answer was produced: the interpretation, the searches, the hits, the ranking and what was dropped."""
+    """Show how an answer was produced.
+
+    Shows the interpretation, searches, hits and ranking, and the conditions that were dropped.
+    """
     from agent.serve import explaining
 
     return _with_service(
@@ -415,7 +425,10 @@ def replay(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """Repeat a request with other settings and without calling a model; show the differences."""
+    """Repeat a request with other settings.
+
+    No model is called; the differences are shown.
+    """
     from agent.serve import explaining
 
     return _with_service(
@@ -438,7 +451,10 @@ def collections(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the collections, `show NAME` one of them, or `describe NAME TEXT` so that questions find it by the text."""
+    """List, show or describe collections.
+
+    `show NAME` shows one of them; `describe NAME TEXT` sets the description by which questions find it.
+    """
     given = 1 + (name is not None) + (text is not None)
     if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
         usage = "say `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
@@ -463,7 +479,10 @@ def collections(
 
 @app.command()
 def sources(tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
-    """List the sources that questions may search, including the named ones of `signalbox.toml`."""
+    """List the sources that questions may search.
+
+    Named sources of `signalbox.toml` are included.
+    """
 
     async def run(service: "Service") -> int:
         from agent.serve import output
@@ -509,7 +528,10 @@ def jobs(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the jobs, or show one with its failed documents and the reasons; `cancel` ends a reembed or rebuild."""
+    """List, show, retry or cancel jobs.
+
+    `show` lists a job's failed documents with the reasons; `cancel` ends a reembed, a rebuild or a sync.
+    """
     from agent.serve import jobscommand
 
     jobscommand.check_arguments(action, id)
@@ -532,7 +554,10 @@ def records(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """List past questions with user and answer; with `--erase`, erase those of one user or conversation."""
+    """List or erase past questions.
+
+    Shows who asked and the answer; `--erase` erases the questions of one user or conversation.
+    """
     from agent.serve import recordscommand
 
     recordscommand.check_arguments(user=user, conversation=conversation, erase=erase)
@@ -557,7 +582,10 @@ def reembed(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Give a collection the vectors of another embedder; questions use the old ones until all new ones are stored."""
+    """Give a collection another embedder.
+
+    Questions use the old vectors until all new ones are stored.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -574,7 +602,10 @@ def rebuild(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Split, analyse and index a collection's stored documents again, as this version does."""
+    """Rebuild a collection from its stored documents.
+
+    They are split, analysed and indexed again, as this version does.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -591,7 +622,10 @@ def check(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Compare stored data with what the documents produce: passages, vectors, BM25, counts, indexes."""
+    """Compare stored data with the documents.
+
+    Checks passages, vectors, BM25, counts and indexes.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -610,7 +644,10 @@ def sql(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run a guarded read-only SELECT on a collection's view `documents`: a row per document, a column per field."""
+    """Run a read-only SELECT on a collection.
+
+    The view `documents` has one row per document and a column per field.
+    """
     from agent.serve import sqlcommand
 
     async def run(service: "Service") -> int:
@@ -626,7 +663,10 @@ def fetch(
     check: Annotated[bool, typer.Option("--check", help="judge only, do not connect")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Fetch a web page as text through the guarded fetcher, which refuses addresses inside the network."""
+    """Fetch a web page as text.
+
+    The guarded fetcher refuses addresses inside the network.
+    """
     from agent.serve import fetching
 
     return asyncio.run(fetching.run(url, check=check, as_json=as_json))
@@ -634,7 +674,10 @@ def fetch(
 
 @app.command()
 def mcp(tenant: Tenant = None, principal: Principal = None) -> int:
-    """Run an MCP server over stdio, with tools and collections for an agent, until its input ends."""
+    """Run an MCP server over stdio.
+
+    It offers tools and collections to an agent until its input ends.
+    """
 
     async def run(service: "Service") -> int:
         from agent.serve.mcp_stdio import serve_stdio
@@ -653,7 +696,7 @@ def serve(
         int | None, typer.Option(help="how many answer; the setting PROCESSES when left out", min=1, max=64)
     ] = None,
 ) -> int:
-    """Run the HTTP API, the console page and MCP over HTTP, until stopped."""
+    """Run the HTTP API, the console and MCP."""
     from agent.serve import supervisor
 
     # Until the server installs its own handler: end in order, so that waiting connections get an answer.
@@ -667,7 +710,10 @@ def worker(
         int | None, typer.Option(help="how many jobs at once; the setting WORKERS when left out", min=1, max=16)
     ] = None,
 ) -> int:
-    """Run only the jobs of `serve` (ingestion and scheduled syncs) until stopped; on any number of machines."""
+    """Run only the jobs of `serve`.
+
+    Runs ingestion and scheduled syncs until stopped; on any number of machines.
+    """
     from agent.serve import working
 
     return asyncio.run(working.run(at_once))
@@ -675,7 +721,10 @@ def worker(
 
 @app.command()
 def migrate(as_json: AsJson = False) -> int:
-    """Update the schema and create the service's login; needed only if the service may not do so itself."""
+    """Update the database schema.
+
+    Also creates the service's login. Needed only if the service may not do so itself.
+    """
     from agent.serve import output
     from agent.service.opening import database_addresses
     from agent.settings import load_settings
@@ -697,7 +746,10 @@ def migrate(as_json: AsJson = False) -> int:
 
 @app.command()
 def doctor(as_json: AsJson = False) -> int:
-    """Check the database, the embedder, the settings and the disk, and say how to fix each problem."""
+    """Check the installation.
+
+    Checks the settings, the database, the models, the sources and the disk, and says how to fix each problem.
+    """
     from agent.serve import doctor as checks
     from agent.serve import output
 
