@@ -29,7 +29,7 @@ from agent.options.fusion import parse_weights
 from agent.options.rank_features import parse as parse_rank_features
 from agent.options.rerankers import shown
 from agent.retrieval import fusion, rank_features, relevance, request_options, routes
-from agent.retrieval.execute import Answer, resting
+from agent.retrieval.execute import StepResult, resting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.highlight import Highlighter
 from agent.retrieval.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
@@ -38,7 +38,7 @@ from agent.retrieval.rerank.hybrid import Hybrid
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.stage import Patience, Reranking, rerank
 from agent.retrieval.rounds import Loop, Looped, searches_by_part
-from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
+from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Search, SearchResults, unread
 from agent.settings import Settings
 from agent.types import (
     AskRequest,
@@ -539,7 +539,7 @@ class Pipeline:
         return replace(scope, beside=beside)
 
     async def _looped(
-        self, asked: Asked, reading: Reading, search: Search, found: Found, ranking: list[Fused]
+        self, asked: Asked, reading: Reading, search: Search, found: SearchResults, ranking: list[Fused]
     ) -> Looped:
         """Further rounds of searching, as far as the request lets its question be read."""
         mode = asked.request.intent or self.settings.intent
@@ -555,7 +555,7 @@ class Pipeline:
         return await loop.run(asked, found, ranking, reading.calls)
 
     async def _judged(
-        self, asked: Asked, reading: Reading, found: Found, ranking: Sequence[Fused]
+        self, asked: Asked, reading: Reading, found: SearchResults, ranking: Sequence[Fused]
     ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
         """The relevance of the hits; nothing of it where it cannot be told in time, which is said."""
         if not ranking:
@@ -582,7 +582,7 @@ class Pipeline:
         least = (min((bounds.get(name, 0.0) for name in hit.ranks), default=0.0) for hit in ranking)
         return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
 
-    def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+    def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""
         groups = searches_by_part(found.course.intent)
         if len(groups) < 2:
@@ -591,7 +591,7 @@ class Pipeline:
         weights = {search: weight for _, one in merged for search, weight in one.items()}
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
-    def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+    def _fused(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
         """The searches' ranking with what is likely meant raised; and full text's share in each search."""
         ranking, weights = self._merged(found, answers)
         searches = {one.step.search for one in answers}
@@ -600,7 +600,7 @@ class Pipeline:
             ranking = fusion.boost(ranking, self._merged(found, likely)[0])
         return ranking, weights
 
-    def _merged(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+    def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
@@ -642,7 +642,7 @@ class Pipeline:
         known = Embedders.of(self.embedder).languages_in(scope) if scope is not None else self.embedder.languages
         return fusion.lexical_weight(language, found, languages=known)
 
-    def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
+    def _partial(self, found: SearchResults, scope: Scope) -> tuple[str, ...]:
         """Vectors of an embedder that cannot be opened or that fails are not searched: said where others are."""
         if partial := [answer for answer in found.answers if answer.is_partial]:
             return _distinct(*(f"{answer.step.source}_partial" for answer in partial))
@@ -709,7 +709,7 @@ class Pipeline:
                 )
             except (Unavailable, OSError):
                 degraded = ("feedback_unavailable",)
-        known = rank_features.Known(
+        known = rank_features.FeatureInputs(
             question=intent.question,
             now=asked.request.now or datetime.now(UTC),
             values=[_values(hit, fields) for hit in pool],
@@ -723,7 +723,7 @@ class Pipeline:
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
-    def _window(self, request: Request, found: Found, held: Filter | None, *, bounded: bool) -> Window:
+    def _window(self, request: Request, found: SearchResults, held: Filter | None, *, bounded: bool) -> Window:
         """The part of the final ranking that the request asks for; arguments as of `Window`."""
         relaxed = bool(found.rung and found.rung.dropped)
         filtered = held is not None
@@ -824,7 +824,7 @@ def _weight(search: str, intent: Intent) -> float:
     return GLOSSED_WEIGHT if is_gloss else 1.0
 
 
-def _table(found: Found) -> Table | None:
+def _table(found: SearchResults) -> Table | None:
     """What a source calculated, by the reading that counts."""
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
@@ -858,7 +858,7 @@ def _status(
     return "found" if is_found else "weak"
 
 
-def _calculated(found: Found) -> frozenset[ChunkId]:
+def _calculated(found: SearchResults) -> frozenset[ChunkId]:
     """The hits that tables stand in, which are no stored documents."""
     hits = (hit for answer in found.used for hit in answer.hits)
     return frozenset(hit.id for hit in hits if hit.table is not None and hit.chunk is not None)

@@ -58,7 +58,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReceivedRequest:
     """One request as it came in.
 
     Attributes:
@@ -108,10 +108,10 @@ class ScriptedServer:
         faults: Iterable[Fault | None] = (),
         dimension: int = 16,
         models: Sequence[str] = ("scripted",),
-        other: Callable[[Request], Any] | None = None,
+        other: Callable[[ReceivedRequest], Any] | None = None,
     ) -> None:
         self.dimension = dimension
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.sent = 0
         self.asked = threading.Event()
         self.left = threading.Event()
@@ -145,7 +145,7 @@ class ScriptedServer:
         self._http.server_close()
         self._thread.join()
 
-    def _received(self, request: Request) -> Fault:
+    def _received(self, request: ReceivedRequest) -> Fault:
         """Note the request and wait as its fault says."""
         with self._lock:
             self.requests.append(request)
@@ -154,35 +154,35 @@ class ScriptedServer:
         self._closing.wait(fault.delay_s)
         return fault
 
-    def _answer(self, request: Request) -> "_Answer":
+    def _answer(self, request: ReceivedRequest) -> "_ScriptedAnswer":
         match request.method, request.path.partition("?")[0], request.body:
             case "GET", "/v1/models", _:
                 models = [{"id": name, "object": "model", "created": 0, "owned_by": "test"} for name in self._models]
-                return _Answer.json({"object": "list", "data": models})
+                return _ScriptedAnswer.json({"object": "list", "data": models})
             case "POST", "/v1/embeddings", dict(body):
                 return _embeddings(body, self.dimension)
             case "POST", "/v1/chat/completions", dict(body):
                 return self._chat(body)
             case "POST", "/v1/embeddings" | "/v1/chat/completions", _:
-                return _Answer.error(400, "the body is not a JSON object")
+                return _ScriptedAnswer.error(400, "the body is not a JSON object")
             case _ if self._other is not None:
                 answer = self._other(request)
                 status, value = answer if isinstance(answer, tuple) else (200, answer)
-                return _Answer.json(value, status)
+                return _ScriptedAnswer.json(value, status)
             case method, path, _:
-                return _Answer.error(404, f"there is no {method} {path}")
+                return _ScriptedAnswer.error(404, f"there is no {method} {path}")
 
-    def _chat(self, body: dict[str, Any]) -> "_Answer":
+    def _chat(self, body: dict[str, Any]) -> "_ScriptedAnswer":
         try:
             reply = self._reply(body)
         except Exception as error:  # the caller's function may raise anything; a dropped connection would hide it
-            return _Answer.error(400, f"the script failed: {error!r}")
+            return _ScriptedAnswer.error(400, f"the script failed: {error!r}")
         message = {"role": "assistant", "content": reply} if isinstance(reply, str) else {"role": "assistant", **reply}
         return _streamed(body, message) if body.get("stream") else _completed(body, message)
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ScriptedAnswer:
     status: int
     content_type: str
     parts: tuple[bytes, ...]
@@ -208,10 +208,10 @@ def _in_turn(replies: Sequence[Reply]) -> Callable[[dict[str, Any]], Reply]:
     return reply
 
 
-def _embeddings(body: dict[str, Any], dimension: int) -> _Answer:
+def _embeddings(body: dict[str, Any], dimension: int) -> _ScriptedAnswer:
     texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-        return _Answer.error(400, "input must be a text or a list of texts, none of them empty")
+        return _ScriptedAnswer.error(400, "input must be a text or a list of texts, none of them empty")
     data = []
     for index, text in enumerate(texts):
         vector = unit_vector(text, body.get("dimensions") or dimension)
@@ -220,15 +220,17 @@ def _embeddings(body: dict[str, Any], dimension: int) -> _Answer:
         data.append({"object": "embedding", "index": index, "embedding": embedding})
     words = sum(len(text.split()) for text in texts)
     usage = {"prompt_tokens": words, "total_tokens": words}
-    return _Answer.json({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
+    return _ScriptedAnswer.json({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
 
 
-def _completed(body: dict[str, Any], message: dict[str, Any]) -> _Answer:
+def _completed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer:
     choice = {"index": 0, "message": message, "finish_reason": _finish_reason(message), "logprobs": None}
-    return _Answer.json(_envelope(body, "chat.completion") | {"choices": [choice], "usage": _usage(body, message)})
+    return _ScriptedAnswer.json(
+        _envelope(body, "chat.completion") | {"choices": [choice], "usage": _usage(body, message)}
+    )
 
 
-def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _Answer:
+def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer:
     """Server-sent events: the role, the text word by word, tool calls whole, the reason to stop, the usage."""
     words = (message.get("content") or "").split(" ")
     pieces = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
@@ -242,7 +244,7 @@ def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _Answer:
     if (body.get("stream_options") or {}).get("include_usage"):
         chunks.append(envelope | {"choices": [], "usage": _usage(body, message)})
     events = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks] + ["[DONE]"]
-    return _Answer(200, "text/event-stream", tuple(f"data: {event}\n\n".encode() for event in events))
+    return _ScriptedAnswer(200, "text/event-stream", tuple(f"data: {event}\n\n".encode() for event in events))
 
 
 def _envelope(body: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -303,7 +305,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(content) if content else None
         except ValueError:
             body = content
-        request = Request(self.command, self.path, headers, body)
+        request = ReceivedRequest(self.command, self.path, headers, body)
         fault = self.server.script._received(request)
         if fault.reset:
             # With no time to linger, closing sends a reset.
@@ -311,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
             socket.close(self.connection.detach())
             return
         if fault.status is not None:
-            answer = _Answer.error(fault.status, "a scripted fault")
+            answer = _ScriptedAnswer.error(fault.status, "a scripted fault")
         else:
             answer = self.server.script._answer(request)
         parts = answer.parts
@@ -326,7 +328,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(answer, parts, fault)
 
-    def _send(self, answer: _Answer, parts: Sequence[bytes], fault: Fault) -> None:
+    def _send(self, answer: _ScriptedAnswer, parts: Sequence[bytes], fault: Fault) -> None:
         length = sum(map(len, parts))
         self.send_response(answer.status)
         # One request per connection: a client cannot stumble over one that an earlier test left open.
@@ -341,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.script._closing.wait(fault.pause_s)
             self.wfile.write(part)
 
-    def _send_chunks(self, answer: _Answer, parts: Iterable[bytes], fault: Fault) -> None:
+    def _send_chunks(self, answer: _ScriptedAnswer, parts: Iterable[bytes], fault: Fault) -> None:
         self.send_response(answer.status)
         sent = {"Content-Type": answer.content_type, "Transfer-Encoding": "chunked", "Connection": "close"}
         for name, value in (sent | dict(fault.headers)).items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agent.retrieval.rerank.features import NAMES, Matrix
-from agent.retrieval.rerank.ltr import Model, import_lightgbm
+from agent.retrieval.rerank.ltr import TrainedRanker, import_lightgbm
 from evals import metrics
 
 METRIC = "nDCG@10"
@@ -81,7 +81,7 @@ def usable(examples: Sequence[Example]) -> list[Example]:
     return [one for one in examples if any(one.grades) and not all(one.grades)]
 
 
-def train(examples: Sequence[Example]) -> tuple[Model, dict[int, list[float]]]:
+def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[float]]]:
     """Train a ranker; return it with the gain in nDCG@10 over the fused order, by number of trees.
 
     The gains are one value per question, by rankers trained without that question. The ranker gets the number of trees
@@ -100,7 +100,7 @@ def train(examples: Sequence[Example]) -> tuple[Model, dict[int, list[float]]]:
         gained += [0.0] * (len(examples) - len(known))
     trees = max(TREES, key=lambda count: (sum(gains[count]), -count))
     booster = _fit(known, trees)
-    return Model(booster, {"questions": len(known), "trees": trees}), gains
+    return TrainedRanker(booster, {"questions": len(known), "trees": trees}), gains
 
 
 def _cross_validated(examples: Sequence[Example]) -> dict[int, list[float]]:

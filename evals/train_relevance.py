@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from agent.retrieval import relevance
-from agent.retrieval.relevance import Evidence
+from agent.retrieval.relevance import SearchEvidence
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import load_settings
@@ -141,7 +141,7 @@ async def _asked(
     return Example(collection, question.id, held_out, answerable, decided, hits)
 
 
-def _strongest(evidence: Sequence[Evidence], id: ChunkId) -> list[tuple[str, Row]]:
+def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
     """Return the features of the search with the strongest evidence for a hit, as a list of at most one."""
     rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []

@@ -16,7 +16,7 @@ from agent.pipeline import RERANK_POOL, Pipeline
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import ltr
 from agent.retrieval.rerank.features import NAMES, features
-from agent.retrieval.search import Found
+from agent.retrieval.search import SearchResults
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
@@ -56,7 +56,7 @@ class Parts:
 class _Searched:
     question: Question
     decision: Decision
-    found: Found
+    found: SearchResults
 
 
 def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
@@ -223,7 +223,7 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
     return [found[one.question.id][METRIC] for one in searched]
 
 
-def _ranking(pipeline: Pipeline, settings: Settings, found: Found) -> list[Fused]:
+def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
     """The fused ranking as it would be with these settings."""
     cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
     return replace(pipeline, settings=settings).fuse(replace(found, used=cut))[0]
@@ -276,7 +276,7 @@ async def _train_ranker(
     }
 
 
-def _save(model: ltr.Model, path: Path) -> None:
+def _save(model: ltr.TrainedRanker, path: Path) -> None:
     try:
         ltr.save(model, path)
     except OSError as error:

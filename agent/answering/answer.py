@@ -85,10 +85,10 @@ class Answerer:
             yield text
             yield _made(prompt, decision, text, degraded="no_model")
             return
-        said: _Said | None = None
+        said: _ModelAnswer | None = None
         async with aclosing(self._said(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, _Said):
+                if isinstance(piece, _ModelAnswer):
                     said = piece
                 else:
                     yield piece
@@ -112,7 +112,7 @@ class Answerer:
 
     async def _said(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
-    ) -> AsyncGenerator["str | _Said"]:
+    ) -> AsyncGenerator["str | _ModelAnswer"]:
         """What the model says, made safe, in one turn, or in several where it searches itself; then all of it together.
 
         Raises:
@@ -152,7 +152,7 @@ class Answerer:
         if searches is not None:
             prompt, decision = searches.ended(prompt), replace(decision, passages=tuple(searches.passages))
             dropped |= searches.is_misled
-        yield _Said("".join(parts), prompt, decision, turn, calls, dropped)
+        yield _ModelAnswer("".join(parts), prompt, decision, turn, calls, dropped)
 
     async def _turn(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
@@ -269,7 +269,7 @@ class _Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _ModelAnswer:
     """What the model said.
 
     Attributes:

@@ -39,7 +39,7 @@ _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class PromptPassage:
     """One block of the prompt: a chunk, or adjacent chunks of one document joined.
 
     Attributes:
@@ -214,7 +214,7 @@ def _wording(chunk: Chunk) -> str:
     return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
 
 
-def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
+def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
     """Passages in the order of their best chunk; chunks that follow each other in a document are one."""
     by_place = {
         (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
@@ -232,23 +232,23 @@ def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
             last += 1
         run = tuple(by_place[(*place, ordinal)] for ordinal in range(first, last + 1))
         taken.update(one.id for one in run)
-        passages.append(Passage(run, chunk.id.ordinal - first))
+        passages.append(PromptPassage(run, chunk.id.ordinal - first))
     return passages
 
 
-def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
-    kept: list[Passage] = []
+def _within(passages: Sequence[PromptPassage], budget_tokens: int) -> list[PromptPassage]:
+    kept: list[PromptPassage] = []
     left = budget_tokens
     for passage in passages:
         fitting = _shrunk(passage, left)
         if fitting is None and not kept:
             best = passage.chunks[passage.best]
-            head = _cost(Passage((replace(best, text=""),)))
+            head = _cost(PromptPassage((replace(best, text=""),)))
             if head > left // 2:
                 # The text matters more than what is said about it.
                 best = replace(best, metadata={}, url=None, title=best.title[:_SHORT_TITLE])
-                head = _cost(Passage((replace(best, text=""),)))
-            fitting = Passage((_cut(best, left - head),))
+                head = _cost(PromptPassage((replace(best, text=""),)))
+            fitting = PromptPassage((_cut(best, left - head),))
         # Where one does not fit, a shorter passage further down may.
         if fitting is not None:
             kept.append(fitting)
@@ -256,26 +256,26 @@ def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
     return kept
 
 
-def _shrunk(passage: Passage, tokens: int) -> Passage | None:
+def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
     """The passage, or as many neighbours of its best chunk as fit; None when that alone does not."""
     if _cost(passage) <= tokens:
         return passage
     first, last = passage.best, passage.best + 1
-    if _cost(Passage(passage.chunks[first:last])) > tokens:
+    if _cost(PromptPassage(passage.chunks[first:last])) > tokens:
         return None
     grew = True
     while grew:
         grew = False
         for start, end in ((first, last + 1), (first - 1, last)):
-            if start >= 0 and end <= len(passage.chunks) and _cost(Passage(passage.chunks[start:end])) <= tokens:
+            if start >= 0 and end <= len(passage.chunks) and _cost(PromptPassage(passage.chunks[start:end])) <= tokens:
                 first, last, grew = start, end, True
                 break
-    return Passage(passage.chunks[first:last], passage.best - first)
+    return PromptPassage(passage.chunks[first:last], passage.best - first)
 
 
 def _surrounded(
-    passages: Sequence[Passage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
-) -> list[Passage]:
+    passages: Sequence[PromptPassage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
+) -> list[PromptPassage]:
     """The passages, each in turn grown to both sides; one that reaches another takes it in at the better place."""
     grown = dict(enumerate(passages))
     owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
@@ -309,7 +309,7 @@ def _surrounded(
                 del grown[max(place, other)]
                 place = min(place, other)
                 allowed |= _allowed(added, around)
-            grown[place] = Passage((*chunks, *added) if side > 0 else (*added, *chunks))
+            grown[place] = PromptPassage((*chunks, *added) if side > 0 else (*added, *chunks))
             owners.update((chunk.id, place) for chunk in grown[place].chunks)
             sides.append(side)
     return [grown[number] for number in sorted(grown)]
@@ -319,7 +319,7 @@ def _allowed(chunks: Sequence[Chunk], around: Around) -> dict[ChunkId, Chunk]:
     return {id: one for chunk in chunks for id, one in around.get(chunk.id, {}).items()}
 
 
-def _cost(passage: Passage) -> int:
+def _cost(passage: PromptPassage) -> int:
     return estimate_tokens(f"{_SOME_FENCE} {_block(99, passage)}") + 1
 
 
@@ -339,7 +339,7 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
     )
 
 
-def _block(n: int, passage: Passage) -> str:
+def _block(n: int, passage: PromptPassage) -> str:
     """A passage as the prompt shows it: its number and title, its metadata, its text."""
     first = passage.chunks[0]
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
@@ -366,7 +366,7 @@ def _one_line(text: str) -> str:
     return " ".join(prompt_text(text).split())
 
 
-def _citation(n: int, passage: Passage, found: Set[ChunkId]) -> Citation:
+def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
     """Of the whole block; the chunk it names is the first of those that were found."""
     first, last = passage.chunks[0], passage.chunks[-1]
     return Citation(

@@ -7,11 +7,11 @@ import prompts
 from agent.answering.lookups import Lookups
 from agent.intent.reading import Stated
 from agent.llm.model import Calls
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.stage import Reranking
 from agent.retrieval.rounds import Round
-from agent.retrieval.search import Found
+from agent.retrieval.search import SearchResults
 from agent.types import Intent, Request
 from retrievers.core.filters import Filter
 from retrievers.core.types import Scope
@@ -45,7 +45,7 @@ class Decision:
     scope: Scope
     first: Intent
     later: Intent | None
-    answers: tuple[Answer, ...]
+    answers: tuple[StepResult, ...]
     ranking: tuple[Fused, ...]
     page: tuple[Fused, ...]
     stated: tuple[Stated, ...] = ()
@@ -55,7 +55,7 @@ class Decision:
     wanted: Filter | None = None
     reranking: Reranking | None = None
     passages: tuple[str, ...] = ()
-    found: Found | None = None
+    found: SearchResults | None = None
     rounds: tuple[Round, ...] = ()
     templates: prompts.Library = field(default_factory=prompts.packaged)
     lookups: Lookups | None = None

@@ -223,7 +223,7 @@ def _tokens(text: str) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CitedPassage:
     """One passage.
 
     Attributes:
@@ -236,7 +236,7 @@ class Evidence:
     texts: tuple[str, ...]
 
 
-def evidence(passage: str) -> Evidence:
+def evidence(passage: str) -> CitedPassage:
     """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
     text = _HARD_WRAP.sub(" ", passage)
     texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
@@ -244,11 +244,11 @@ def evidence(passage: str) -> Evidence:
     for one in texts:
         said = read(one)
         facts.append(Facts(said.words, said.numbers | _spelled(one), said.names, said.negated))
-    return Evidence(facts[0] if facts else _NOTHING, tuple(facts), texts)
+    return CitedPassage(facts[0] if facts else _NOTHING, tuple(facts), texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SentenceSupport:
     """How far passages bear a sentence out.
 
     Attributes:
@@ -262,7 +262,7 @@ class Finding:
     place: str
 
 
-def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
+def look(said: Facts, passages: Sequence[CitedPassage]) -> SentenceSupport:
     """A sentence beside the passages it cites."""
     around = _NOTHING
     windows: list[tuple[Facts, str]] = []
@@ -287,7 +287,7 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     nearest = max(single, key=lambda one: len(said.words & one.words), default=_NOTHING)
     missing += [f"not {' '.join(sorted(one))}" for one in _only_here(said, chosen)]
     missing += [f"{' '.join(sorted(one))} without not" for one in _only_here(nearest, said)]
-    return Finding(covered, tuple(missing), place)
+    return SentenceSupport(covered, tuple(missing), place)
 
 
 def _only_here(one: Facts, other: Facts) -> list[frozenset[str]]:
@@ -357,7 +357,7 @@ def _by_wording(
     sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
 ) -> list[tuple[Sentence, str | None]]:
     """The sentences, judged; with the place to compare with where words alone do not decide and the embedder can."""
-    known: dict[int, Evidence] = {}
+    known: dict[int, CitedPassage] = {}
     judged: list[tuple[Sentence, str | None]] = []
     for sentence in sentences:
         if time.monotonic() >= deadline or len(sentence.text) > _LONGEST or not claims(sentence.text):
@@ -385,7 +385,7 @@ def _by_wording(
     return judged
 
 
-def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
+def _comparable(text: str, cites: Sequence[CitedPassage]) -> bool:
     """Whether text and passages share a script: wordings of two languages cannot be compared, only their figures."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 

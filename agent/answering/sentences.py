@@ -30,7 +30,7 @@ _LONGEST_ABBREVIATION = 12
 _NOT_BLANK = re.compile(r"\S")
 
 
-class Span(NamedTuple):
+class SentenceSpan(NamedTuple):
     """Characters [start, end) of a text; `heading` where they name what follows."""
 
     start: int
@@ -38,16 +38,16 @@ class Span(NamedTuple):
     heading: bool = False
 
 
-def spans(text: str, *, code: bool = False) -> list[Span]:
+def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
     """The sentences of a text in order, without marks of lists, and rules; blocks of code only when asked for."""
-    found: list[Span] = []
+    found: list[SentenceSpan] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):
         if _FENCE.match(line):
             fenced = not fenced
         elif (code or not fenced) and not _RULE.fullmatch(line):
             heading = _HEADING.match(line) is not None
-            found += [Span(at + start, at + end, heading) for start, end in _in_line(line)]
+            found += [SentenceSpan(at + start, at + end, heading) for start, end in _in_line(line)]
         at += len(line)
     return found
 

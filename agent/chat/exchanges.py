@@ -118,7 +118,7 @@ class Exchange:
     comment: str | None
 
 
-class Records:
+class ExchangeStore:
     """The records of all tenants; open between `async with`.
 
     Args:

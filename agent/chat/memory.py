@@ -80,7 +80,7 @@ _SUMMARISE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StoredTurn:
     """One stored turn of a conversation."""
 
     role: Literal["user", "assistant"]
@@ -152,9 +152,9 @@ class Memory:
         self,
         who: str | Viewer,
         conversation: str,
-        turns: Sequence[Turn],
+        turns: Sequence[StoredTurn],
         *,
-        before: Sequence[Turn] = (),
+        before: Sequence[StoredTurn] = (),
         as_of: int = 0,
         asker: str | None = None,
         at: datetime | None = None,

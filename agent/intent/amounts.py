@@ -31,7 +31,7 @@ _HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AmountReading:
     """A possible meaning of an amount: `number` times `magnitude`, in a unit."""
 
     number: float
@@ -59,7 +59,7 @@ class Amount:
 
     start: int
     end: int
-    readings: tuple[Reading, ...]
+    readings: tuple[AmountReading, ...]
     is_worded: bool = False
 
     @property
@@ -158,9 +158,9 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     magnitude = _magnitude(said["magnitude"])
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
         numbers = numbers[:1]  # money has no three decimals
-    made = [Reading(number, magnitude, unit) for number in numbers for unit in units or [None]]
+    made = [AmountReading(number, magnitude, unit) for number in numbers for unit in units or [None]]
     if said["magnitude"] in ("m", "M") and not units:
-        made += [Reading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
+        made += [AmountReading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
     is_worded = not said["digits"] and not made[0].unit if made else False
     return Amount(match.start(), end, tuple(made), is_worded) if made else None
 
@@ -216,4 +216,4 @@ def _together(first: Amount, second: Amount, text: str) -> Amount | None:
     if text[first.end : second.start].strip() or one.unit.kind != "time":
         return None
     number = one.value + other.value * other.unit.of / one.unit.of
-    return Amount(first.start, second.end, (Reading(number, 1.0, one.unit),))
+    return Amount(first.start, second.end, (AmountReading(number, 1.0, one.unit),))

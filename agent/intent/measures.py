@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.amounts import Reading, find_amounts
+from agent.intent.amounts import AmountReading, find_amounts
 from agent.intent.numbers import Measure, Unit, named_units, unit_of, unit_pattern, units_of
 from agent.intent.text import stem
 from retrievers.core.types import FieldValues
@@ -74,7 +74,7 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
     return found, nouns.pop()
 
 
-def _chosen(readings: tuple[Reading, ...], with_comma: bool) -> tuple[float, Unit | None]:
+def _chosen(readings: tuple[AmountReading, ...], with_comma: bool) -> tuple[float, Unit | None]:
     one = readings[0] if with_comma or len(readings) == 1 else min(readings, key=lambda reading: reading.value)
     return one.value, one.unit
 
@@ -85,7 +85,7 @@ def _are_versions(texts: Mapping[str, object]) -> bool:
     return all(text.count(".") == 1 for text in texts) and len(behind) > 1
 
 
-def _written(text: str) -> tuple[tuple[Reading, ...], str] | None:
+def _written(text: str) -> tuple[tuple[AmountReading, ...], str] | None:
     """Return the possible numbers of a text and the stem of the noun after it, or None."""
     text = text.strip()
     amounts = find_amounts(text)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.intent import lexicon
-from agent.intent.amounts import Amount, Reading
+from agent.intent.amounts import Amount, AmountReading
 from agent.intent.bounds import Comparison, compared_alone, turned
 from agent.intent.columns import columns_of
 from agent.intent.numerals import parse_amount
@@ -73,7 +73,7 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
 
 def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:
     """Return the condition on a year, with its comparison: "2015 or older"."""
-    stated = compared_alone(sentence, Amount(one.start, one.end, (Reading(year),)))
+    stated = compared_alone(sentence, Amount(one.start, one.end, (AmountReading(year),)))
     if stated is None or not stated.is_open:
         return NumberRange(name, one.start, one.end, values=(year,))
     if stated.by == "age":  # older means a smaller year

@@ -23,7 +23,7 @@ from agent.intent.rules import Context, RulesReading
 from agent.intent.sources import WEB
 from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
-from agent.intent.transform.base import Asked as Transformable
+from agent.intent.transform.base import TransformInput as Transformable
 from agent.llm.breaker import Breaker
 from agent.llm.model import Calls, Model, ModelFailed
 from agent.settings import Settings

@@ -72,7 +72,7 @@ def no_answer(given_s: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CallUsage:
     """Tokens and cost of a call, including retries as far as the server reports them.
 
     Attributes:
@@ -83,9 +83,9 @@ class Usage:
     completion_tokens: int = 0
     cost: float | None = None
 
-    def __add__(self, other: "Usage") -> "Usage":
+    def __add__(self, other: "CallUsage") -> "CallUsage":
         costs = [one.cost for one in (self, other) if one.cost is not None]
-        return Usage(
+        return CallUsage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             sum(costs) if costs else None,
@@ -96,7 +96,7 @@ class Usage:
         return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "cost": self.cost}
 
     @classmethod
-    def from_json(cls, data: object) -> "Usage":
+    def from_json(cls, data: object) -> "CallUsage":
         """Read the usage that a server or a recording states. Invalid token counts become 0, an invalid cost None."""
         given = data if isinstance(data, Mapping) else {}
         prompt, completion, cost = (given.get(key) for key in ("prompt_tokens", "completion_tokens", "cost"))
@@ -123,7 +123,7 @@ class Reply:
 
     text: str
     parsed: Any = None
-    usage: Usage = Usage()
+    usage: CallUsage = CallUsage()
     model: str = ""
     attempts: int = 1
     elapsed_ms: float = 0.0
@@ -190,14 +190,14 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One model call as kept in a trace or a recording. `text` is None if the call failed; `error` then says why."""
 
     stage: str
     key: Mapping[str, Any]
     text: str | None
     model: str = ""
-    usage: Usage = Usage()
+    usage: CallUsage = CallUsage()
     attempts: int = 0
     elapsed_ms: float = 0.0
     error: str | None = None
@@ -211,7 +211,7 @@ class Call:
         return line | ({"error": self.error} if self.error else {})
 
     @classmethod
-    def from_json(cls, data: object) -> "Call":
+    def from_json(cls, data: object) -> "ModelCall":
         """Read a call from a line of a recording or from a trace. `reply` may replace `text`; unknown keys are ignored.
 
         Raises:
@@ -231,7 +231,7 @@ class Call:
             key=data["key"],
             text=text if isinstance(text, str) else None,
             model=str(data.get("model") or ""),
-            usage=Usage.from_json(data.get("usage")),
+            usage=CallUsage.from_json(data.get("usage")),
             error=error if isinstance(error, str) else None,
             tool_calls=tuple(one for one in data.get("tool_calls") or () if isinstance(one, dict)),
         )
@@ -241,7 +241,7 @@ class Call:
 class Calls:
     """The model calls of one request, in the order in which they ended."""
 
-    records: list[Call] = field(default_factory=list)
+    records: list[ModelCall] = field(default_factory=list)
 
     def watch(self, model: Model) -> Model:
         """Return a wrapper of the model that records its calls here."""
@@ -321,7 +321,7 @@ class _Watched:
         else:
             reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
         elapsed_ms = round(elapsed_s * 1000, 3)
-        failed = Call(stage, key, None, self.model.name, attempts=tries.count, elapsed_ms=elapsed_ms, error=reason)
+        failed = ModelCall(stage, key, None, self.model.name, attempts=tries.count, elapsed_ms=elapsed_ms, error=reason)
         self.calls.records.append(failed)
 
     async def probe(self, deadline: float) -> str:
@@ -339,7 +339,7 @@ class Recorded:
         name: the name shown in errors and replies.
     """
 
-    def __init__(self, calls: Iterable[Call], name: str = "the recording") -> None:
+    def __init__(self, calls: Iterable[ModelCall], name: str = "the recording") -> None:
         self.name = name
         self._calls = {_identity(call.stage, call.key): call for call in calls}
 
@@ -359,7 +359,7 @@ class Recorded:
             if not line.strip():
                 continue
             try:
-                calls.append(Call.from_json(json.loads(line)))
+                calls.append(ModelCall.from_json(json.loads(line)))
             except (ValueError, RecursionError) as error:
                 raise BadSetting(f"the recording {path}, line {place}: {error}", where="llm") from error
         return cls(calls, f"the recording {path}")
@@ -398,7 +398,7 @@ class Recorded:
         reason: FinishReason = "tool_calls" if call.tool_calls else "stop"
         yield Reply(text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls)
 
-    def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[Call, str]:
+    def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[ModelCall, str]:
         """Return the recorded call and its text; raise ModelFailed if there is none."""
         call = self._calls.get(_identity(stage, key))
         if call is None:
@@ -463,7 +463,7 @@ class Recorder:
                     self._append(_call(stage, key, piece))
                 yield piece
 
-    def _append(self, call: Call) -> None:
+    def _append(self, call: ModelCall) -> None:
         # A model may write half of a surrogate pair, which UTF-8 cannot encode.
         line = json.dumps(call.to_json(), ensure_ascii=False).encode(errors="replace") + b"\n"
         try:
@@ -510,8 +510,8 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
     return open_chat(name, base_url=base_url, api_key=api_key)
 
 
-def _call(stage: str, key: Mapping[str, Any], reply: Reply) -> Call:
-    return Call(
+def _call(stage: str, key: Mapping[str, Any], reply: Reply) -> ModelCall:
+    return ModelCall(
         stage, key, reply.text, reply.model, reply.usage, reply.attempts, reply.elapsed_ms,
         tool_calls=reply.tool_calls,
     )  # fmt: skip

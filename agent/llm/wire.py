@@ -1,7 +1,7 @@
 """Chat models over the network: the openai SDK for servers with OpenAI's API, litellm for other providers.
 
-JSON output is requested in the strictest form the server accepts (`Rung`). A rejected form is remembered, so only the
-first call pays for finding out. All attempts of a call, including repairs, share its deadline.
+JSON output is requested in the strictest form the server accepts (`ReplyForm`). A rejected form is remembered, so only
+the first call pays for finding out. All attempts of a call, including repairs, share its deadline.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from agent.llm.json import BadReply, Spoken, ends_unmarked_thoughts, parse, strict_schema, without_thoughts
 from agent.llm.messages import cleaned
-from agent.llm.model import Fault, Messages, ModelFailed, Reply, Usage, begin_try, no_answer
+from agent.llm.model import CallUsage, Fault, Messages, ModelFailed, Reply, begin_try, no_answer
 from agent.llm.options import Options, ToolCalls
 from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
@@ -72,7 +72,7 @@ _MEANINGS = {
 }
 
 
-class Rung(IntEnum):
+class ReplyForm(IntEnum):
     """Ways to request a JSON reply, strictest first."""
 
     SCHEMA = 0
@@ -107,7 +107,7 @@ class Wire(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Refused(Exception):
+class FormRefused(Exception):
     """The server rejects the request in this form.
 
     `said` (its error text) decides what to change and is never shown.
@@ -119,26 +119,26 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class _Run:
+class _CallState:
     """Attempts, retries and usage of one `complete` or `stream` call so far."""
 
     deadline: float
     started: float = field(default_factory=time.monotonic)
     attempts: int = 0
     retries_left: int = _RETRIES
-    usage: Usage = field(default_factory=Usage)
+    usage: CallUsage = field(default_factory=CallUsage)
 
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
 
 
-class Chat:
+class ChatModel:
     """A chat model; see `agent.llm.model.Model`. It remembers which output forms its server rejects."""
 
     def __init__(self, name: str, model: str, wire: Wire) -> None:
         self.name = name
         self._model, self._wire = model, wire
-        self._rung = Rung.SCHEMA
+        self._rung = ReplyForm.SCHEMA
         self._prose = 0
         self._options: dict[str, Any] = {"temperature": 0}
         self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
@@ -154,7 +154,7 @@ class Chat:
         schema: type[BaseModel] | None = None,
     ) -> Reply:
         """Return one answer; see `Model.complete`."""
-        run = _Run(deadline)
+        run = _CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
             raise ModelFailed("no time was left for it", fault="late")
@@ -176,7 +176,7 @@ class Chat:
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         """Yield one answer in pieces; see `Model.stream`. Only failures before the first piece are retried."""
-        run = _Run(deadline)
+        run = _CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
             raise ModelFailed("no time was left for it", fault="late")
@@ -186,7 +186,7 @@ class Chat:
         async with aclosing(events):
             while event is not None:
                 # Some servers report running totals in every chunk: the last one is the total.
-                run.usage = Usage.from_json(event["usage"]) if event.get("usage") else run.usage
+                run.usage = CallUsage.from_json(event["usage"]) if event.get("usage") else run.usage
                 said, finished = self._delta(event, finished, calls)
                 text += said
                 if len(text) > _LONGEST_TEXT:
@@ -212,8 +212,8 @@ class Chat:
     async def probe(self, deadline: float) -> str:
         """Check that the server lists the model or, if it lists none, that the model answers a short prompt."""
         try:
-            known = await _tried(self._wire.models, _Run(deadline, retries_left=0))
-        except Refused:
+            known = await _tried(self._wire.models, _CallState(deadline, retries_left=0))
+        except FormRefused:
             known = None
         if known is None:
             ask = [{"role": "user", "content": "Answer with the word ok."}]
@@ -228,7 +228,7 @@ class Chat:
         await self._wire.aclose()
 
     async def _answer(
-        self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _Run
+        self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _CallState
     ) -> tuple[str, BaseModel | None]:
         text, rung = await self._ask(messages, schema, run)
         if schema is None:
@@ -239,11 +239,11 @@ class Chat:
             return text, parse(text, schema)
         except BadReply as error:
             problem = error
-        if problem.prose and rung is Rung.SCHEMA:
+        if problem.prose and rung is ReplyForm.SCHEMA:
             # A server that accepts a schema and ignores it never showed it to the model.
             self._prose += 1
             if self._prose >= _PROSE_BEFORE_STEPPING_DOWN:
-                self._rung = max(self._rung, Rung.OBJECT)
+                self._rung = max(self._rung, ReplyForm.OBJECT)
         # Another answer takes about as long as the first one did.
         if run.left_s() < (time.monotonic() - run.started) / 2:
             raise ModelFailed(f"its reply cannot be used: {problem.reason}")
@@ -258,17 +258,21 @@ class Chat:
         except BadReply as error:
             raise ModelFailed(f"its reply cannot be used, nor its repair: {error.reason}") from None
 
-    async def _ask(self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _Run) -> tuple[str, Rung]:
+    async def _ask(
+        self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _CallState
+    ) -> tuple[str, ReplyForm]:
         """Return the text of one answer and the form used; step down while the server rejects the form."""
-        rung = self._rung if schema else Rung.TEXT
+        rung = self._rung if schema else ReplyForm.TEXT
         while True:
             body = {"model": self._model, "messages": messages, **self._options, **_form(rung, schema)}
-            if schema and rung is not Rung.SCHEMA:
+            if schema and rung is not ReplyForm.SCHEMA:
                 last = messages[-1]
                 body["messages"] = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{_shape(schema)}"}]
             try:
-                text = self._read(await _tried(partial(self._wire.send, body), run), run, by_tool=rung is Rung.TOOL)
-            except Refused as refusal:
+                text = self._read(
+                    await _tried(partial(self._wire.send, body), run), run, by_tool=rung is ReplyForm.TOOL
+                )
+            except FormRefused as refusal:
                 rung = self._step_down(rung, refusal)
                 continue
             if schema:
@@ -277,7 +281,7 @@ class Chat:
             return text, rung
 
     async def _begin(
-        self, messages: list[dict[str, Any]], run: _Run, options: Options
+        self, messages: list[dict[str, Any]], run: _CallState, options: Options
     ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
         """Start a stream and return it with its first event (None if it is empty)."""
 
@@ -294,11 +298,11 @@ class Chat:
             body |= options.values
             try:
                 return await _tried(begin, run)
-            except Refused as refusal:
+            except FormRefused as refusal:
                 if self._stream_options and _OF_THE_USAGE.search(refusal.said):
                     self._stream_options = {}
                 elif _OF_THE_LENGTH.search(refusal.said) or not options.reduce(refusal.said):
-                    self._step_down(Rung.TEXT, refusal)
+                    self._step_down(ReplyForm.TEXT, refusal)
 
     def _delta(self, event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
         """Return the text an event adds and the finish reason once known; add its tool calls to `calls`."""
@@ -318,7 +322,7 @@ class Chat:
         reason = choice.get("finish_reason")
         return _content(delta.get("content")), str(reason) if reason else finished
 
-    def _step_down(self, rung: Rung, refusal: Refused) -> Rung:
+    def _step_down(self, rung: ReplyForm, refusal: FormRefused) -> ReplyForm:
         """Return the output form to try next.
 
         Raises:
@@ -331,18 +335,18 @@ class Chat:
         if "temperature" in self._options and _OF_THE_TEMPERATURE.search(refusal.said):
             self._options = {}
             return rung
-        if rung is Rung.TEXT:
+        if rung is ReplyForm.TEXT:
             raise ModelFailed(_of_status(refusal.status), fault=_fault_of_status(refusal.status)) from None
-        if rung is Rung.OBJECT and not _OF_THE_FORM.search(refusal.said):
+        if rung is ReplyForm.OBJECT and not _OF_THE_FORM.search(refusal.said):
             # An error without a reason may be about anything; the plainest form settles it fastest.
-            return Rung.TEXT
-        return Rung(rung + 1)
+            return ReplyForm.TEXT
+        return ReplyForm(rung + 1)
 
-    def _read(self, data: Any, run: _Run, *, by_tool: bool) -> str:
+    def _read(self, data: Any, run: _CallState, *, by_tool: bool) -> str:
         """Return the text of an answer, or the arguments of the tool call if a tool was offered."""
         if not isinstance(data, dict):
             raise ModelFailed("its answer is no JSON object")
-        run.usage += Usage.from_json(data.get("usage"))
+        run.usage += CallUsage.from_json(data.get("usage"))
         choices = data.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None
@@ -359,12 +363,12 @@ class Chat:
         return text
 
 
-def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Chat:
+def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> ChatModel:
     """Open "openai/MODEL", any model name at a `base_url`, or a model of litellm."""
     if base_url or name.startswith(("openai/", *_OPENAI_MODELS)):
         model = next((name.removeprefix(server) for server in _SERVERS if name.startswith(server)), name)
-        return Chat(name, model, OpenAIWire(base_url, api_key))
-    return Chat(name, name, LiteLLMWire(api_key))
+        return ChatModel(name, model, OpenAIWire(base_url, api_key))
+    return ChatModel(name, name, LiteLLMWire(api_key))
 
 
 class OpenAIWire:
@@ -505,7 +509,7 @@ def _litellm() -> Any:
     return remote._import_litellm()
 
 
-async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
+async def _tried(send: Callable[[float], Awaitable[T]], run: _CallState) -> T:
     """Send a request, with retries while retries and time are left, and return the server's answer.
 
     Raises:
@@ -531,7 +535,7 @@ async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
         run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
 
 
-async def _following(events: AsyncGenerator[dict[str, Any]], run: _Run, given_s: float) -> dict[str, Any] | None:
+async def _following(events: AsyncGenerator[dict[str, Any]], run: _CallState, given_s: float) -> dict[str, Any] | None:
     """Return the next event of a started stream; None at its end.
 
     Raises:
@@ -542,7 +546,7 @@ async def _following(events: AsyncGenerator[dict[str, Any]], run: _Run, given_s:
     try:
         async with asyncio.timeout(run.left_s()):
             return await _plainly(anext(events, None))
-    except Refused as refusal:
+    except FormRefused as refusal:
         raise ModelFailed(_of_status(refusal.status), fault=_fault_of_status(refusal.status)) from None
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
         raise _failed(error, given_s) from None
@@ -579,17 +583,17 @@ async def _plainly(answer: Awaitable[T]) -> T:
         said = json.dumps(getattr(error, "body", None), default=str) + str(error)
         # Some servers fail with 500 on a schema they cannot compile instead of rejecting it.
         if status in _REFUSALS or (status == 500 and re.search(r"response_format|json_schema|grammar|guided", said)):
-            raise Refused(status or 400, said) from None
+            raise FormRefused(status or 400, said) from None
         raise
 
 
-def _form(rung: Rung, schema: type[BaseModel] | None) -> dict[str, Any]:
-    if schema is None or rung is Rung.TEXT:
+def _form(rung: ReplyForm, schema: type[BaseModel] | None) -> dict[str, Any]:
+    if schema is None or rung is ReplyForm.TEXT:
         return {}
-    if rung is Rung.OBJECT:
+    if rung is ReplyForm.OBJECT:
         return {"response_format": {"type": "json_object"}}
     wanted = strict_schema(schema)
-    if rung is Rung.SCHEMA:
+    if rung is ReplyForm.SCHEMA:
         named = {"name": "reply", "strict": True, "schema": wanted}
         return {"response_format": {"type": "json_schema", "json_schema": named}}
     function = {"name": "reply", "description": "Give the reply.", "parameters": wanted}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.llm.breaker import State
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from retrievers.core.errors import TooCostly, Unavailable
 from retrievers.core.tasks import within
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartHealth:
     """The state of one part of the service.
 
     Attributes:
@@ -59,7 +59,7 @@ class Health:
         names += ["reranker"] if service.pipeline.reranker is not None else []
         names += [] if settings.database_url else ["disk"]
         self._service = service
-        self._parts = dict.fromkeys(names, Part(True, datetime.now(UTC)))
+        self._parts = dict.fromkeys(names, PartHealth(True, datetime.now(UTC)))
         elsewhere = [name for name, source in service.pipeline.sources.items() if source.card.kind == "outside"]
         for name in {"model", "reranker", *elsewhere} & self._parts.keys():
             self._parts[name] = replace(self._parts[name], tried=False)
@@ -67,7 +67,7 @@ class Health:
         self._database_seen_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, PartHealth]:
         """Return the known state of every part, by name."""
         return dict(self._parts)
 
@@ -107,7 +107,7 @@ class Health:
             free = free_bytes(self._service.settings.home)
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
         if (works := self._service.worker.works) is not None:
-            self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
+            self._parts.setdefault("worker", PartHealth(True, datetime.now(UTC)))
             self.note("worker", works, "error", "it has stopped")
         if time.monotonic() - self._database_seen_at >= _FRESH_S:
             await asyncio.shield(self._ask_database())
@@ -139,7 +139,7 @@ class Health:
         if works and before.works and before.tried:
             return
         changed = before.works != works
-        self._parts[name] = Part(
+        self._parts[name] = PartHealth(
             works,
             datetime.now(UTC) if changed else before.since,
             before.failures + (not works),
@@ -173,7 +173,7 @@ class Health:
             elif patient:
                 self.note("reranker", False, "error", reranking.error)
 
-    def _searched(self, answer: Answer, patient: bool) -> None:
+    def _searched(self, answer: StepResult, patient: bool) -> None:
         name, status = answer.step.source, answer.outcome.status
         if status in ("ok", "empty"):
             self.note(name, True)

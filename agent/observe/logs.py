@@ -72,7 +72,7 @@ class Naming:
         """Do nothing: a failed question has no trace."""
 
 
-class _Lines(logging.Formatter):
+class _LineFormatter(logging.Formatter):
     """Base of both formatters. `extra={"fields": {...}}` adds fields to a line."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -102,7 +102,7 @@ class _Lines(logging.Formatter):
         return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))
 
 
-class JsonLines(_Lines):
+class JsonLines(_LineFormatter):
     """One JSON object per line: time, level, logger, message, request_id, trace_id, tenant and further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -110,7 +110,7 @@ class JsonLines(_Lines):
         return json.dumps(self.fields(record), ensure_ascii=False)
 
 
-class TextLines(_Lines):
+class TextLines(_LineFormatter):
     """Time, level, logger and message, then the other fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:

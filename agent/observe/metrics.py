@@ -25,7 +25,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """HTTP methods used as a label value; any other method is counted as "other"."""
 
 
-class Gate(Protocol):
+class GateCounts(Protocol):
     """Limits the number of concurrent requests; see `agent.serve.http.admission`."""
 
     @property
@@ -43,7 +43,7 @@ class Metrics:
         gates: the limits on concurrent requests, by name.
     """
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Standing(service, health, gates))
@@ -179,7 +179,7 @@ def kind_of(request: Request) -> str:
 class _Standing(Collector):
     """Collects values that other objects already hold, at scrape time."""
 
-    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
 
     def collect(self) -> Iterable[Metric]:

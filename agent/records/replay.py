@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import BadSetting, readable
-from agent.llm.model import Call, Recorded
+from agent.llm.model import ModelCall, Recorded
 from agent.options.rerankers import shown
 from agent.records.trace import REPLAYABLE, Json, shown_settings
 from agent.retrieval.rerank.base import Reranker
@@ -87,7 +87,7 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
     given = {name.lower(): value for name, value in (changes or {}).items()}
     if not (trace.get("settings") or {}).get("llm") or not given.get("llm", True):
         return None
-    return Recorded((Call.from_json(call) for call in trace.get("calls") or ()), "the trace")
+    return Recorded((ModelCall.from_json(call) for call in trace.get("calls") or ()), "the trace")
 
 
 def reranker_of(

@@ -27,7 +27,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from agent.answering import answer as answering
 from agent.answering import assemble
 from agent.answering.decision import Decision
-from agent.retrieval.execute import Answer as Found
+from agent.retrieval.execute import StepResult
 from agent.retrieval.rerank.stage import Reranking
 from agent.settings import Settings
 from agent.types import Answer, AugmentRequest, Prompt, Request, Result
@@ -250,7 +250,7 @@ class Trace:
         return {one.name: one.digest for one in loaded}
 
 
-def _is_approximate(answer: Found) -> bool:
+def _is_approximate(answer: StepResult) -> bool:
     """Whether the same question may have other hits though no document has changed."""
     source, query = answer.step.source, answer.query
     return source == vector.CARD.name and query is not None and vector.may_use_index(query)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.intent.reading import question_language
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from retrievers.core.types import ChunkId, Scope
 from retrievers.postgres.catalogue import Catalogue
@@ -51,7 +51,7 @@ async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, ca
     return [_best_share(one, weights, known, len(held)) for one in terms]
 
 
-def stands_out(search: str, answers: Sequence[Answer], among: Collection[ChunkId]) -> bool:
+def stands_out(search: str, answers: Sequence[StepResult], among: Collection[ChunkId]) -> bool:
     """Whether one of the passages is as near to the search as only what speaks of it is.
 
     Args:

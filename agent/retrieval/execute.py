@@ -19,7 +19,7 @@ MakeQuery = Callable[[Step, Filter | None], Query]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepResult:
     """What became of a step.
 
     Attributes:
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class GuardedSources:
     """What steps are run against.
 
     Args:
@@ -69,8 +69,13 @@ class Sources:
 
 
 async def climb(
-    rungs: Iterable[Rung], make: MakeQuery, sources: Sources, *, deadline: float, before: Sequence[Answer] = ()
-) -> tuple[list[Answer], Rung | None]:
+    rungs: Iterable[Rung],
+    make: MakeQuery,
+    sources: GuardedSources,
+    *,
+    deadline: float,
+    before: Sequence[StepResult] = (),
+) -> tuple[list[StepResult], Rung | None]:
     """Run the rungs one after the other until there is a hit.
 
     Args:
@@ -79,7 +84,7 @@ async def climb(
     Returns:
         An answer for every step, and the last rung that was run; None when none was.
     """
-    answers: list[Answer] = []
+    answers: list[StepResult] = []
     last: Rung | None = None
     for rung in rungs:
         known = [*before, *answers]
@@ -99,8 +104,8 @@ async def climb(
 
 
 async def retrieve(
-    steps: Sequence[Step], wanted: Filter | None, make: MakeQuery, sources: Sources, *, deadline: float
-) -> list[Answer]:
+    steps: Sequence[Step], wanted: Filter | None, make: MakeQuery, sources: GuardedSources, *, deadline: float
+) -> list[StepResult]:
     """Run steps in parallel.
 
     Args:
@@ -134,7 +139,7 @@ def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]
     return (retriever.parts(scope) if isinstance(retriever, Divided) else {}) or {name: scope}
 
 
-async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> Answer:
+async def _run(step: Step, query: Query, sources: GuardedSources, deadline: float) -> StepResult:
     """The step's answer; of a source in parts, from those that answer."""
     parts = _parts(step.source, sources.retrievers[step.source], query.scope)
     if len(parts) == 1:
@@ -154,10 +159,10 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
             "reason": "; ".join(one.outcome.reason for one in answers if one.outcome.reason) or None,
         }
     )
-    return Answer(step, query, hits, outcome, is_partial=bool(failed))
+    return StepResult(step, query, hits, outcome, is_partial=bool(failed))
 
 
-async def _ask(step: Step, query: Query, sources: Sources, deadline: float, part: str) -> Answer:
+async def _ask(step: Step, query: Query, sources: GuardedSources, deadline: float, part: str) -> StepResult:
     """The answer of the source, or of a part of it, behind the breaker of that name."""
     started = time.monotonic()
     timeout_s = min(step.timeout_s, deadline - started)
@@ -209,11 +214,11 @@ async def _ask(step: Step, query: Query, sources: Sources, deadline: float, part
         reason = f"{len(found) - len(kept)} hits outside the scope were dropped"
     if error is None and not kept:
         status = "empty"
-    return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
+    return StepResult(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
 
 
-def _skipped(step: Step, reason: str, error: RetrievalError | None = None) -> Answer:
-    return Answer(step, None, (), _outcome(step, "skipped", 0, None, reason), error)
+def _skipped(step: Step, reason: str, error: RetrievalError | None = None) -> StepResult:
+    return StepResult(step, None, (), _outcome(step, "skipped", 0, None, reason), error)
 
 
 def _outcome(step: Step, status: str, hits: int, started: float | None, reason: str | None) -> Outcome:

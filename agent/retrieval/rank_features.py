@@ -22,7 +22,7 @@ _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FeatureInputs:
     """What the features are read from.
 
     Attributes:
@@ -40,7 +40,7 @@ class Known:
     feedback: Sequence[float] = ()
 
 
-def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: Known) -> list[Fused]:
+def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: FeatureInputs) -> list[Fused]:
     """The hits ordered by their scores with the features added, ties as they stood.
 
     Args:
@@ -59,7 +59,7 @@ def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: Known) 
     return [moved[place] for place in order]
 
 
-def _values(feature: RankFeature, hits: Sequence[Fused], known: Known) -> list[float]:
+def _values(feature: RankFeature, hits: Sequence[Fused], known: FeatureInputs) -> list[float]:
     if feature.kind == "feedback":
         return list(known.feedback) or [0.0] * len(hits)
     held = [_items(values.get(feature.field)) for values in known.values]

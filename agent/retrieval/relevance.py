@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.retrieval import fusion
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
-from agent.retrieval.search import Found
+from agent.retrieval.search import SearchResults
 from agent.types import Intent
 from retrievers.core.types import ChunkId, Counting, Hit, Query, Retriever, Scope
 from retrievers.embed import scale
@@ -38,7 +38,7 @@ _LEAST_WEIGHT = 1e-9
 Numbers = NDArray[np.float64]
 
 
-class Evidence(NamedTuple):
+class SearchEvidence(NamedTuple):
     """What one search says of its hits.
 
     Attributes:
@@ -60,12 +60,12 @@ class Evidence(NamedTuple):
         return "+".join(name for name, one in (("words", self.words), ("near", self.near)) if one is not None)
 
 
-class Weights(NamedTuple):
+class RelevanceWeights(NamedTuple):
     """The learned numbers.
 
     Attributes:
         found: least relevance of some hit at which the documents speak of what was asked.
-        coefficients: of the columns of `features`, the last a constant, by `Evidence.kind`.
+        coefficients: of the columns of `features`, the last a constant, by `SearchEvidence.kind`.
     """
 
     found: float
@@ -73,12 +73,14 @@ class Weights(NamedTuple):
 
 
 @cache
-def weights() -> Weights:
+def weights() -> RelevanceWeights:
     """Those of the package."""
-    return Weights(**json.loads(files("agent.retrieval").joinpath("relevance.json").read_text(encoding="utf-8")))
+    return RelevanceWeights(
+        **json.loads(files("agent.retrieval").joinpath("relevance.json").read_text(encoding="utf-8"))
+    )
 
 
-def features(evidence: Evidence, ids: Sequence[ChunkId]) -> Numbers:
+def features(evidence: SearchEvidence, ids: Sequence[ChunkId]) -> Numbers:
     """What the regression sees of passages: share of the words, nearness, and 1; shape (passages, columns)."""
     columns: list[Numbers] = []
     if evidence.words is not None:
@@ -90,7 +92,7 @@ def features(evidence: Evidence, ids: Sequence[ChunkId]) -> Numbers:
     return np.stack([*columns, np.ones(len(ids))], axis=1)
 
 
-def relevance(evidence: Sequence[Evidence], ids: Sequence[ChunkId]) -> Numbers:
+def relevance(evidence: Sequence[SearchEvidence], ids: Sequence[ChunkId]) -> Numbers:
     """Of each passage the highest that a search gives it, shape (passages,)."""
     best = np.zeros(len(ids))
     for one in evidence:
@@ -105,7 +107,7 @@ def weighed(rows: Numbers, coefficients: Sequence[float]) -> Numbers:
 
 
 async def judge(
-    found: Found,
+    found: SearchResults,
     ranking: Sequence[Fused],
     *,
     scope: Scope,
@@ -138,13 +140,13 @@ async def judge(
     return {**dict(judged), **dict.fromkeys(certain.intersection(own), 1.0)}
 
 
-def satisfies(found: Found) -> bool:
+def satisfies(found: SearchResults) -> bool:
     """Whether the hits satisfy the conditions that the question states, and there are such."""
     return found.rung is not None and not found.rung.dropped and bool(found.course.constraints.firm)
 
 
 async def gather(
-    answers: Sequence[Answer],
+    answers: Sequence[StepResult],
     intent: Intent,
     scope: Scope,
     catalogue: Catalogue,
@@ -152,13 +154,13 @@ async def gather(
     embedder: Embedders,
     *,
     satisfied: bool,
-) -> list[Evidence]:
+) -> list[SearchEvidence]:
     """What each search says; the words were counted for the searches before, so that nothing is asked again.
 
     Args:
         satisfied: whether every hit satisfies what was read from the question as conditions.
     """
-    by_search: dict[str, list[Answer]] = {}
+    by_search: dict[str, list[StepResult]] = {}
     for answer in answers:
         by_search.setdefault(answer.step.search, []).append(answer)
     evidence = []
@@ -183,7 +185,7 @@ async def gather(
             beside = question_terms(intent.question, query.language).keys() - terms.keys()
             stated = weight / max(len(terms), 1) * len(beside)
         evidence.append(
-            Evidence(
+            SearchEvidence(
                 None if words is None else {hit.id: hit.score for hit in words},
                 None if near is None else {hit.id: (hit.score - common) / (1 - common) for hit in near},
                 weight * _missing_senses(query, intent.question),

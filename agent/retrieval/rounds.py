@@ -16,11 +16,11 @@ from agent.llm.breaker import Breaker
 from agent.llm.model import Calls, Model, ModelFailed
 from agent.retrieval import sufficiency
 from agent.retrieval.coverage import coverage, stands_out
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused, take_turns
 from agent.retrieval.router import Rung
-from agent.retrieval.search import SEARCH_BY, Asked, Found, Search
-from agent.retrieval.sufficiency import Part
+from agent.retrieval.search import SEARCH_BY, Asked, Search, SearchResults
+from agent.retrieval.sufficiency import QuestionPart
 from agent.settings import Settings
 from agent.types import Intent, Relaxed
 from prompts import Library, packaged
@@ -69,7 +69,7 @@ class Round:
 
     number: int
     searches: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[QuestionPart, ...]
     by: Literal["rules", "llm"]
     hits: int
     added: int
@@ -103,7 +103,7 @@ class Looped:
         relaxed: constraints that a later search had to leave out.
     """
 
-    found: Found
+    found: SearchResults
     ranking: list[Fused]
     rounds: tuple[Round, ...] = ()
     relaxed: tuple[Relaxed, ...] = ()
@@ -124,14 +124,14 @@ def searches_by_part(intent: Intent) -> list[list[str]]:
     return [[searches[0], *first], *([one] for one in searches[1:] if one not in first)]
 
 
-def next_searches(parts: Sequence[Part], made: Sequence[str]) -> list[str]:
+def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[str]:
     """What the parts without an answer are searched for by, without what was searched for already."""
     known = {_folded(search) for search in made}
     wanted = {_folded(one.search): one.search for one in parts if not one.answered and one.search}
     return [search for folded, search in wanted.items() if folded and folded not in known]
 
 
-def answers_first(ranking: Sequence[Fused], parts: Sequence[Part]) -> list[Fused]:
+def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> list[Fused]:
     """The ranking with the passages that answer a part in front, the parts in turn, none with more than its share."""
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
@@ -168,11 +168,11 @@ class Loop:
     search: Search
     model: Model | None
     breaker: Breaker
-    fuse: Callable[[Found, Sequence[Answer]], list[Fused]]
+    fuse: Callable[[SearchResults, Sequence[StepResult]], list[Fused]]
     load: Callable[[Scope, Filter | None, Sequence[Fused]], Awaitable[list[Fused]]]
     templates: Library = field(default_factory=packaged)
 
-    async def run(self, asked: Asked, found: Found, ranking: list[Fused], calls: Calls) -> Looped:
+    async def run(self, asked: Asked, found: SearchResults, ranking: list[Fused], calls: Calls) -> Looped:
         """Search on until every part is answered, nothing new comes, or rounds, calls, tokens or time are used up.
 
         Args:
@@ -184,10 +184,12 @@ class Loop:
         things = self._things(asked, found)
         if not things:
             return Looped(found, ranking)
-        run = _Run(self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things)
+        run = _RoundsState(
+            self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things
+        )
         return await run.to_the_end()
 
-    def _things(self, asked: Asked, found: Found) -> list[str]:
+    def _things(self, asked: Asked, found: SearchResults) -> list[str]:
         """What is looked for among the hits; nothing where no further round could help."""
         intent = found.course.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
@@ -207,12 +209,12 @@ class Loop:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RoundsState:
     """One question on its way through the rounds."""
 
     loop: Loop
     asked: Asked
-    found: Found
+    found: SearchResults
     ranking: list[Fused]
     model: Model | None
     things: list[str]
@@ -247,7 +249,7 @@ class _Run:
 
     async def _judged(
         self, number: int, added: int, budget: _Budget
-    ) -> tuple[list[Part], Literal["rules", "llm"], Stop | None]:
+    ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
         """The parts, who judged them, and why no round follows, as far as that depends on the judgement."""
         top = self.ranking[:JUDGED]
         covered = await self._covered(top)
@@ -258,7 +260,7 @@ class _Run:
         ruled = []
         for thing, share in zip(self.things, covered, strict=True):
             is_found = share >= COVERED or (share >= HALF_COVERED and stands_out(thing, self.found.used, ids))
-            ruled.append(Part(thing, is_found, search="" if is_found else thing))
+            ruled.append(QuestionPart(thing, is_found, search="" if is_found else thing))
         # Words say nothing of a constraint that had to be left out.
         is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
         if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):
@@ -270,7 +272,7 @@ class _Run:
         if self.model is None:
             return ruled, "rules", None
         intent = self.found.course.intent
-        question = sufficiency.Question(
+        question = sufficiency.SufficiencyQuestion(
             intent.question, self.asked.request.collection, tuple(self.made), top, self._filter, self.loop.templates
         )
         tokens = sufficiency.tokens_of(question.messages())
@@ -290,7 +292,9 @@ class _Run:
         except (Unavailable, TimeoutError, OSError):
             return None
 
-    async def _asked_model(self, model: Model, question: sufficiency.Question, budget: _Budget) -> list[Part] | None:
+    async def _asked_model(
+        self, model: Model, question: sufficiency.SufficiencyQuestion, budget: _Budget
+    ) -> list[QuestionPart] | None:
         """The model's judgement; None when it gave none that can be used."""
         breaker = self.loop.breaker
         if not breaker.admit():
@@ -312,7 +316,7 @@ class _Run:
         return parts
 
     async def _search(
-        self, wanted: Sequence[str], parts: Sequence[Part], by: Literal["rules", "llm"], budget: _Budget
+        self, wanted: Sequence[str], parts: Sequence[QuestionPart], by: Literal["rules", "llm"], budget: _Budget
     ) -> int:
         """Search for what is missing and give each search its share of the ranking; returns how many hits came."""
         ran = await self.loop.search.again(
@@ -329,7 +333,7 @@ class _Run:
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)
 
-    async def _fused(self, answers: Sequence[Answer], rung: Rung | None) -> list[Fused]:
+    async def _fused(self, answers: Sequence[StepResult], rung: Rung | None) -> list[Fused]:
         """The ranking of one search. Where it left out constraints, only what can be shown is kept."""
         ranking = self.loop.fuse(self.found, answers)
         if rung is None or not rung.dropped or not ranking:

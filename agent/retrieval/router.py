@@ -50,7 +50,7 @@ class Constraints:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """What one request may take.
 
     Attributes:
@@ -111,7 +111,7 @@ def plan(
     resting: Collection[str] = (),
     *,
     constraints: Constraints,
-    limits: Limits,
+    limits: SearchLimits,
     fallback: Fallback = "ordered_backoff",
     caller_sources: bool = False,
     number: int = 1,
@@ -229,7 +229,7 @@ class _Ladder:
         intent: Intent,
         cards: Mapping[str, Card],
         constraints: Constraints,
-        limits: Limits,
+        limits: SearchLimits,
         number: int,
         vector_only: Collection[str],
     ) -> None:

@@ -15,8 +15,8 @@ from agent.intent.sources import is_place, usual
 from agent.llm.breaker import Breakers
 from agent.llm.model import no_answer
 from agent.retrieval import router
-from agent.retrieval.execute import Answer, MakeQuery, Sources, climb, resting, retrieve
-from agent.retrieval.router import Constraints, Limits, Plan, RoutingFailed, Rung
+from agent.retrieval.execute import GuardedSources, MakeQuery, StepResult, climb, resting, retrieve
+from agent.retrieval.router import Constraints, Plan, RoutingFailed, Rung, SearchLimits
 from agent.settings import Settings
 from agent.types import Intent, Missing, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
@@ -30,7 +30,7 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
 
 MODEL_UNAVAILABLE = "intent_model_unavailable"
-"""In `Found.degraded`: a model was asked for its reading and gave none."""
+"""In `SearchResults.degraded`: a model was asked for its reading and gave none."""
 
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
@@ -84,7 +84,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResults:
     """What the searches gave.
 
     Attributes:
@@ -96,11 +96,11 @@ class Found:
 
     course: Course
     later: Intent | None
-    answers: tuple[Answer, ...]
-    used: tuple[Answer, ...]
+    answers: tuple[StepResult, ...]
+    used: tuple[StepResult, ...]
     rung: Rung | None
     degraded: tuple[str, ...]
-    likely: tuple[Answer, ...] = ()
+    likely: tuple[StepResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Search:
     embedder: Embedder
     breakers: Breakers
 
-    async def run(self, asked: Asked, reading: Reading) -> Found:
+    async def run(self, asked: Asked, reading: Reading) -> SearchResults:
         """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found.
 
         Raises:
@@ -157,7 +157,7 @@ class Search:
         if not any(one.gave for one in (*used, *more)):
             again, kept = self._answered_outside(course.plan.rungs[1:], answers)
             last, used = again or last, [*used, *kept]
-        return Found(
+        return SearchResults(
             course=course,
             later=said.intent if said else None,
             answers=(*answers, *likely, *more),
@@ -167,7 +167,7 @@ class Search:
             likely=() if second is not None else tuple(likely),
         )
 
-    async def _likely(self, asked: Asked, course: Course, sources: Sources) -> list[Answer]:
+    async def _likely(self, asked: Asked, course: Course, sources: GuardedSources) -> list[StepResult]:
         """What the first rung's searches give among the documents that satisfy the soft constraints."""
         rung = course.plan.likely
         if rung is None:
@@ -176,8 +176,8 @@ class Search:
         return await retrieve(rung.steps, rung.filter, make, sources, deadline=asked.at(SEARCH_BY))
 
     async def again(
-        self, asked: Asked, found: Found, searches: Sequence[str], *, outside: bool, deadline: float
-    ) -> list[tuple[list[Answer], Rung | None]]:
+        self, asked: Asked, found: SearchResults, searches: Sequence[str], *, outside: bool, deadline: float
+    ) -> list[tuple[list[StepResult], Rung | None]]:
         """More searches of the documents, under what the searches before ended with; each with its own ladder.
 
         Args:
@@ -193,8 +193,8 @@ class Search:
         return await asyncio.gather(*more)
 
     async def _again(
-        self, asked: Asked, found: Found, search: str, deadline: float
-    ) -> tuple[list[Answer], Rung | None]:
+        self, asked: Asked, found: SearchResults, search: str, deadline: float
+    ) -> tuple[list[StepResult], Rung | None]:
         course, constraints = found.course, found.course.constraints
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
         firm = tuple(one for one in constraints.firm if json.dumps(to_json(one)) not in dropped)
@@ -203,8 +203,8 @@ class Search:
         return await self._climb_again(asked, found, search, choices, held, deadline)
 
     async def _ask_outside(
-        self, asked: Asked, found: Found, names: Sequence[str], deadline: float
-    ) -> tuple[list[Answer], Rung | None]:
+        self, asked: Asked, found: SearchResults, names: Sequence[str], deadline: float
+    ) -> tuple[list[StepResult], Rung | None]:
         """The question put to sources outside.
 
         A search text that a model has made after it read the documents could carry what they say to others: it is
@@ -221,12 +221,12 @@ class Search:
     async def _climb_again(
         self,
         asked: Asked,
-        found: Found,
+        found: SearchResults,
         search: str,
         choices: tuple[SourceChoice, ...],
         constraints: Constraints,
         deadline: float,
-    ) -> tuple[list[Answer], Rung | None]:
+    ) -> tuple[list[StepResult], Rung | None]:
         course = found.course
         intent = course.intent.model_copy(
             update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": choices}
@@ -247,7 +247,7 @@ class Search:
         failed = [answer for answer in found.answers if answer.unavailable]
         return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
 
-    def _outside(self, asked: Asked, found: Found) -> list[str]:
+    def _outside(self, asked: Asked, found: SearchResults) -> list[str]:
         """The sources outside that may be asked the question, and were not yet."""
         chosen = {one.name for one in found.course.intent.sources}
         allowed = self.settings.outside_fallback and not asked.request.sources
@@ -300,8 +300,8 @@ class Search:
         return self._course(asked, intent, reading, number=number)
 
     async def _join(
-        self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources, *, replaces: bool
-    ) -> tuple[Rung | None, list[Answer], list[Answer]]:
+        self, asked: Asked, second: Course, answers: Sequence[StepResult], sources: GuardedSources, *, replaces: bool
+    ) -> tuple[Rung | None, list[StepResult], list[StepResult]]:
         """Run what the model's reading adds to the searches of the first.
 
         Args:
@@ -342,7 +342,7 @@ class Search:
         ]
         return rung, more, [*same, *more, *await self._satisfying(asked, second, others, rung.filter)]
 
-    def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
+    def _affordable(self, steps: Sequence[Step], answers: Sequence[StepResult]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""
         asked = self._paid(answers)
         kept = []
@@ -353,7 +353,9 @@ class Search:
                 kept.append(step)
         return tuple(kept)
 
-    def _answered_outside(self, rungs: Sequence[Rung], answers: Sequence[Answer]) -> tuple[Rung | None, list[Answer]]:
+    def _answered_outside(
+        self, rungs: Sequence[Rung], answers: Sequence[StepResult]
+    ) -> tuple[Rung | None, list[StepResult]]:
         """What sources outside, which may not be asked again, have answered to the first rung that would take it."""
         for rung in rungs:
             needed = router.conjuncts(rung.filter)
@@ -363,15 +365,15 @@ class Search:
                 return rung, fitting
         return None, []
 
-    def _paid(self, answers: Sequence[Answer]) -> Counter[str]:
+    def _paid(self, answers: Sequence[StepResult]) -> Counter[str]:
         """How often each source was asked; what it refused has cost nothing."""
         return Counter(
             one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
         )
 
     async def _satisfying(
-        self, asked: Asked, course: Course, answers: Sequence[Answer], wanted: Filter | None
-    ) -> list[Answer]:
+        self, asked: Asked, course: Course, answers: Sequence[StepResult], wanted: Filter | None
+    ) -> list[StepResult]:
         """The answers without the hits that do not satisfy the filter, or of which that cannot be known, and without
         those of collections that the course leaves out."""
         kept = {(one.tenant, one.name) for one in asked.scope.only(course.intent.collections).collections}
@@ -444,8 +446,8 @@ class Search:
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan, says_where)
 
-    def _limits(self, asked: Asked) -> Limits:
-        return Limits(
+    def _limits(self, asked: Asked) -> SearchLimits:
+        return SearchLimits(
             source_timeout_s=self.settings.source_timeout_s,
             timeout_s=asked.timeout_s,
             outside=self.settings.outside_fallback,
@@ -473,13 +475,13 @@ class Search:
 
         return make
 
-    def _guarded(self, scope: Scope) -> Sources:
+    def _guarded(self, scope: Scope) -> GuardedSources:
         """The sources; vectors of embedders that cannot be opened are the collections' matter alone."""
         embedders = Embedders.of(self.embedder)
         served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks} != {False}
         guarded = frozenset(name for name in self.sources if served or name != "vector")
         patience_s = min(self.settings.source_timeout_s, _LEAST_SHARE * self.settings.timeout_s)
-        return Sources(self.sources, self.breakers, guarded, patience_s)
+        return GuardedSources(self.sources, self.breakers, guarded, patience_s)
 
 
 async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 import prompts
-from agent.llm.model import Model, Usage
+from agent.llm.model import CallUsage, Model
 from agent.llm.tokens import estimate_tokens
 from agent.retrieval.fusion import Fused
 from retrievers.core.filters import Filter, in_words, to_json
@@ -34,7 +34,7 @@ class Sufficiency(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QuestionPart:
     """One thing that a question asks for.
 
     Attributes:
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SufficiencyQuestion:
     """What the model is asked.
 
     Attributes:
@@ -90,7 +90,7 @@ class Question:
         }
 
 
-async def judge(question: Question, model: Model, deadline: float) -> tuple[list[Part], Usage]:
+async def judge(question: SufficiencyQuestion, model: Model, deadline: float) -> tuple[list[QuestionPart], CallUsage]:
     """The parts of the question as the model sees them, at most four, and what the call used.
 
     A number that no passage has is left out, and what no passage answers is not answered, whatever the model says.
@@ -103,7 +103,7 @@ async def judge(question: Question, model: Model, deadline: float) -> tuple[list
     said: Sufficiency = reply.parsed
     usage = reply.usage
     if not usage.prompt_tokens:
-        usage = Usage(tokens_of(messages), estimate_tokens(reply.text))
+        usage = CallUsage(tokens_of(messages), estimate_tokens(reply.text))
     return [_checked(one, len(question.hits)) for one in said.parts[:MOST_PARTS]], usage
 
 
@@ -112,12 +112,12 @@ def tokens_of(messages: Sequence[dict[str, str]]) -> int:
     return sum(estimate_tokens(turn["content"]) for turn in messages)
 
 
-def _checked(said: _Part, passages: int) -> Part:
+def _checked(said: _Part, passages: int) -> QuestionPart:
     by = tuple(dict.fromkeys(number for number in said.by if 0 < number <= passages))
     part = _line(said.part)
     if said.answered and by:
-        return Part(part, True, by)
-    return Part(part, False, by, _line(said.missing or ""), _line(said.search or "") or part)
+        return QuestionPart(part, True, by)
+    return QuestionPart(part, False, by, _line(said.missing or ""), _line(said.search or "") or part)
 
 
 def _line(text: str) -> str:

@@ -185,7 +185,7 @@ def sync(
     """
     from agent.serve import syncing
 
-    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
+    asked = syncing.SyncArguments(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
     syncing.check_arguments(asked)
     return _with_service(lambda service: syncing.run(service, asked, as_json=as_json))
 

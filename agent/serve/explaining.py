@@ -108,7 +108,7 @@ def _title(trace_id: str, question: str, changes: Mapping[str, str]) -> str:
 
 def show_trace(trace: Json, console: Console | None = None) -> None:
     """Print the whole record by section; empty sections are omitted."""
-    page = _Page(console)
+    page = _Sections(console)
     page.facts(_head(trace))
     page.section("Understood", page.grid(_understood(trace)))
     page.section("Filters", _chips(trace))
@@ -132,7 +132,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
 
 def show_difference(found: Json, console: Console | None = None, *, title: str = "") -> None:
     """Print the differences of a second run."""
-    page = _Page(console)
+    page = _Sections(console)
     page.facts([("replay of", title)] if title else [])
     page.section("Settings", page.grid(_pairs(found["settings"])))
     page.section("Understood differently", page.grid(_pairs(found["intent"])))
@@ -144,7 +144,7 @@ def show_difference(found: Json, console: Console | None = None, *, title: str =
     page.section("Same hits in the same order" if found["same"] else "Hits", _moves(found["hits"]))
 
 
-class _Page:
+class _Sections:
     """Prints sections one below the other; text is never interpreted as markup."""
 
     def __init__(self, console: Console | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.serve import output
 from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.schema import Schema, read_description
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import input_bytes, read
 from retrievers.ingest.run import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
@@ -85,14 +85,14 @@ def _summary(collection: str, report: Report, elapsed_s: float) -> str:
 
 
 @dataclass
-class _Meter:
+class _ProgressMeter:
     """Progress of an ingestion: bytes read, times the share of the read documents that are done."""
 
     read_bytes: int = 0
     read_documents: int = 0
     report: Report = field(default_factory=Report)
 
-    def watch(self, items: Iterator[Document | Rejected]) -> Iterator[Document | Rejected]:
+    def watch(self, items: Iterator[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
         for item in items:
             self.read_documents += 1
             yield item
@@ -113,10 +113,10 @@ class _Meter:
 
 
 @contextmanager
-def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
+def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_ProgressMeter]:
     total = input_bytes(sources)
     if not sys.stderr.isatty():
-        yield _Lines(total)
+        yield _ProgressLines(total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -132,7 +132,7 @@ def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
         task = bar.add_task("", total=total or None, documents=0, rate=0.0)
         started = time.monotonic()
 
-        class Bar(_Meter):
+        class Bar(_ProgressMeter):
             def show(self) -> None:
                 rate = self.report.done / max(time.monotonic() - started, 0.1)
                 bar.update(task, completed=self.done_bytes, documents=self.report.done, rate=rate)
@@ -140,7 +140,7 @@ def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
         yield Bar()
 
 
-class _Lines(_Meter):
+class _ProgressLines(_ProgressMeter):
     """Progress without a terminal: a line every ten seconds."""
 
     def __init__(self, total: int) -> None:

@@ -36,7 +36,7 @@ async def serve_stdio(service: Service, viewer: Viewer) -> None:
     server = build_server(service, lambda context: viewer)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
-            asked = _Asked()
+            asked = _PendingRequests()
             incoming, outgoing = _Incoming(read, write, asked), _Outgoing(write, asked)
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* BrokenPipeError:
@@ -69,7 +69,7 @@ class _Input:
                 asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
 
 
-class _Asked:
+class _PendingRequests:
     """Ids of the requests without an answer yet."""
 
     def __init__(self) -> None:
@@ -114,7 +114,9 @@ class _Incoming(_Stream):
     pending requests are answered first, because the SDK would cancel them.
     """
 
-    def __init__(self, read: "ReadStream[Incoming]", write: "WriteStream[SessionMessage]", asked: _Asked) -> None:
+    def __init__(
+        self, read: "ReadStream[Incoming]", write: "WriteStream[SessionMessage]", asked: _PendingRequests
+    ) -> None:
         super().__init__(read)
         self._read, self._write, self._asked = read, write, asked
 
@@ -146,7 +148,7 @@ class _Incoming(_Stream):
 class _Outgoing(_Stream):
     """The server's messages."""
 
-    def __init__(self, write: "WriteStream[SessionMessage]", asked: _Asked) -> None:
+    def __init__(self, write: "WriteStream[SessionMessage]", asked: _PendingRequests) -> None:
         super().__init__(write)
         self._write, self._asked = write, asked
 

@@ -29,7 +29,7 @@ async def make_anew(
     else:
         job = await service.reembed(collection, embedder, tenant=viewer)
     if wait:
-        job = await until_over(service, job, viewer, _Meter().show)
+        job = await until_over(service, job, viewer, _RebuildProgress().show)
     shown(job, as_json=as_json)
     if not wait:
         output.note(
@@ -41,7 +41,7 @@ async def make_anew(
     return int(job.status == "failed")
 
 
-class _Meter:
+class _RebuildProgress:
     """Prints progress to standard error, at most once every 2 seconds."""
 
     def __init__(self) -> None:

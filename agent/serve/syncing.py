@@ -15,7 +15,7 @@ from retrievers.sync.sources import open_source
 if TYPE_CHECKING:
     from agent.service.service import Service
     from retrievers.sync.mirror import Mirror, Mirrored
-    from retrievers.sync.plan import Plan
+    from retrievers.sync.plan import SyncPlan
     from retrievers.sync.schedule import Followed
 
 _LINE_EVERY_S = 10.0
@@ -23,7 +23,7 @@ _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SyncArguments:
     """The arguments of the command; None if not given.
 
     Attributes:
@@ -41,17 +41,17 @@ class Asked:
     forget: str | None = None
 
 
-def check_arguments(asked: Asked) -> None:
+def check_arguments(asked: SyncArguments) -> None:
     """Check the arguments of the command.
 
     Raises:
         BadRequest: the arguments exclude each other.
     """
-    if asked.forget is not None and asked != Asked(None, None, asked.tenant, forget=asked.forget):
+    if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
         raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
-async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
+async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
     """Sync and print the result.
 
     Return 0 if every document was stored, 2 if one failed, 1 if too many would be deleted.
@@ -72,7 +72,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
         _show_plan(mirror, plan, as_json=as_json)
         return 1 if plan.refused else 2 if plan.failed else 0
     started = time.monotonic()
-    id, report = await service.sync(mirror, force=asked.force, progress=_Lines())
+    id, report = await service.sync(mirror, force=asked.force, progress=_SyncProgress())
     for note in report.notes:
         output.note(note)
     _show_failures(report.failed)
@@ -85,7 +85,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
     return 2 if report.failed else 0
 
 
-def _mirror(service: "Service", asked: Asked, source: str) -> "Mirror":
+def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
     options = {"table": asked.table, "query": asked.query, "updated_at": asked.updated_at}
     known = service.settings.sync.get(source)
     if known is None:
@@ -104,7 +104,7 @@ def _named(settings: Settings) -> str:
     return f", or one that the settings name: {names}" if names else ""
 
 
-class _Lines:
+class _SyncProgress:
     """Prints progress, one line every ten seconds."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ def _show_failures(failed: Sequence[Failure]) -> None:
         output.note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
 
 
-def _show_plan(mirror: "Mirror", plan: "Plan", *, as_json: bool) -> None:
+def _show_plan(mirror: "Mirror", plan: "SyncPlan", *, as_json: bool) -> None:
     if as_json:
         output.write_json(
             {"source": mirror.source.shown, "collection": mirror.collection, "dry_run": True, **asdict(plan)}

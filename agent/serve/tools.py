@@ -181,7 +181,7 @@ class CollectionField(Shape):
     aliases: dict[str, tuple[str, ...]]
 
 
-class CollectionSummary(Shape):
+class DescribedCollection(Shape):
     """A collection. Fields that are None (beyond the largest `MOST_DESCRIBED`) can be read from its resource."""
 
     name: str
@@ -191,10 +191,10 @@ class CollectionSummary(Shape):
     fields: tuple[CollectionField, ...] | None = None
 
 
-class Collections(Shape):
+class DescribedCollections(Shape):
     """Every collection the caller may search, largest first."""
 
-    collections: tuple[CollectionSummary, ...]
+    collections: tuple[DescribedCollection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,9 @@ async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
     return dict(documents.most_common())
 
 
-async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> Collections:
+async def _describe(
+    service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float
+) -> DescribedCollections:
     found: list[dict[str, Any]] = []
     for name, documents in (await sizes(service, viewer)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
@@ -314,7 +316,7 @@ async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, A
                 known = await service.describe(name, tenant=viewer)
                 summary |= {key: known[key] for key in ("description", "languages", "fields")}
         found.append(summary)
-    return Collections.model_validate({"collections": found})
+    return DescribedCollections.model_validate({"collections": found})
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -342,7 +344,7 @@ TOOLS: Mapping[str, Tool] = {
         description="Tells which document collections there are, how large each is, and the metadata fields that a "
         "filter may name, with their types, ranges and commonest values. Use it before writing a filter.",
         arguments=NoArguments,
-        output=Collections,
+        output=DescribedCollections,
         answer=_describe,
         searches=False,
     ),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.llm.model import ModelFailed, Reply
-from agent.llm.wire import Chat, LiteLLMWire, OpenAIWire
+from agent.llm.wire import ChatModel, LiteLLMWire, OpenAIWire
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.http import HttpReranker
 from agent.retrieval.rerank.litellm import LiteLLMReranker
@@ -90,7 +90,7 @@ def of_litellm(server: ScriptedServer) -> LiteLLMReranker:
     return reranker
 
 
-def answered(make: Callable[[ScriptedServer], Chat], *, streamed: bool) -> Ask:
+def answered(make: Callable[[ScriptedServer], ChatModel], *, streamed: bool) -> Ask:
     async def ask(server: ScriptedServer, timeout_s: float) -> Any:
         model = make(server)
         given: dict[str, Any] = {"stage": "answer", "deadline": time.monotonic() + timeout_s, "key": {}}
@@ -104,17 +104,17 @@ def answered(make: Callable[[ScriptedServer], Chat], *, streamed: bool) -> Ask:
     return ask
 
 
-def openai_chat(server: ScriptedServer) -> Chat:
-    return Chat("x", "m", OpenAIWire(server.base_url, KEY))
+def openai_chat(server: ScriptedServer) -> ChatModel:
+    return ChatModel("x", "m", OpenAIWire(server.base_url, KEY))
 
 
-def litellm_chat(server: ScriptedServer) -> Chat:
-    return Chat("x", "hosted_vllm/m", LiteLLMWire(KEY, server.base_url))
+def litellm_chat(server: ScriptedServer) -> ChatModel:
+    return ChatModel("x", "hosted_vllm/m", LiteLLMWire(KEY, server.base_url))
 
 
-def litellm_own_chat(server: ScriptedServer) -> Chat:
+def litellm_own_chat(server: ScriptedServer) -> ChatModel:
     """Of a provider with an API of its own, which litellm reads with other clients."""
-    return Chat("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url))
+    return ChatModel("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url))
 
 
 PROVIDERS: dict[str, Ask] = {
@@ -155,7 +155,7 @@ HOSTILE: dict[str, tuple[Fault, str]] = {
 }
 
 
-SMALL = bounds.Limits(BYTES, VALUES)
+SMALL = bounds.ResponseLimits(BYTES, VALUES)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from agent.errors import BadSetting
 from agent.llm.json import BadReply, json_in, parse, strict_schema, without_thoughts
-from agent.llm.model import Call, Calls, Model, ModelFailed, Recorded, Reply, Usage, open_model
-from agent.llm.wire import Chat, LiteLLMWire, Rung
+from agent.llm.model import Calls, CallUsage, Model, ModelCall, ModelFailed, Recorded, Reply, open_model
+from agent.llm.wire import ChatModel, LiteLLMWire, ReplyForm
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import RetrievalError, Unavailable
 
@@ -85,7 +85,7 @@ async def test_a_reply_is_the_schema_with_what_it_took():
             reply = await ask(model)
     assert reply.parsed == City(city="Paris", inhabitants=2_000_000)
     assert (reply.text, reply.model, reply.attempts) == (PARIS, "small", 1)
-    assert reply.usage == Usage(6, 4, None)
+    assert reply.usage == CallUsage(6, 4, None)
     assert 0 < reply.elapsed_ms < 20_000
     sent = server.requests[0].body
     assert sent["messages"] == ASKED
@@ -339,8 +339,8 @@ async def test_a_refusal_without_a_reason_costs_three_requests_and_teaches_nothi
             for _ in range(2):
                 with pytest.raises(ModelFailed, match="HTTP 400, it refuses the request"):
                     await ask(model)
-            assert isinstance(model, Chat)
-            assert model._rung is Rung.SCHEMA
+            assert isinstance(model, ChatModel)
+            assert model._rung is ReplyForm.SCHEMA
     assert len(server.requests) == 6
 
 
@@ -460,7 +460,7 @@ async def test_a_content_in_parts_and_usage_of_any_kind_are_taken():
         async with model_at(server) as model:
             reply = await ask(model)
     assert reply.parsed.city == "Paris"
-    assert reply.usage == Usage(0, 5, 0.25)
+    assert reply.usage == CallUsage(0, 5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,7 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
     assert [(one["stage"], one["text"], one["attempts"]) for one in stored] == [("test", PARIS, 1), ("b", None, 2)]
     assert stored[0]["usage"] == {"prompt_tokens": 6, "completion_tokens": 4, "cost": None}
     assert KEY not in json.dumps(stored)
-    replay = Recorded([Call.from_json(one) for one in stored])
+    replay = Recorded([ModelCall.from_json(one) for one in stored])
     assert (await ask(replay)).parsed.city == "Paris"
     with pytest.raises(ModelFailed, match="nor its repair: it holds no JSON object"):
         await replay.complete([], stage="b", deadline=0, key={"n": 1}, schema=City)
@@ -703,7 +703,7 @@ async def test_a_probe_that_fails_says_why(fault: Fault, within_s: float, reason
 @pytest.mark.filterwarnings("ignore")
 async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
     with ScriptedServer([PARIS]) as server:
-        model = Chat("x", "hosted_vllm/small", LiteLLMWire(KEY, server.base_url))
+        model = ChatModel("x", "hosted_vllm/small", LiteLLMWire(KEY, server.base_url))
         reply = await ask(model, timeout_s=60)
         assert reply.parsed.city == "Paris"
         assert reply.attempts == 1
@@ -711,7 +711,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
     refusal = Fault(status=429, body=json.dumps({"error": {"message": KEY}}))
     for name in ("hosted_vllm/small", "openai/small"):
         with ScriptedServer(faults=itertools.repeat(refusal)) as server:
-            model = Chat("x", name, LiteLLMWire(KEY, server.base_url))
+            model = ChatModel("x", name, LiteLLMWire(KEY, server.base_url))
             with pytest.raises(ModelFailed, match="after 3 tries: HTTP 429") as caught:
                 await ask(model)
         assert len(server.requests) == 3

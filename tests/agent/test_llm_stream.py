@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.llm.json import Spoken, without_thoughts
-from agent.llm.model import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_model
-from agent.llm.wire import Chat, LiteLLMWire
+from agent.llm.model import Calls, CallUsage, Model, ModelFailed, Recorded, Reply, open_model
+from agent.llm.wire import ChatModel, LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.embed import remote
 
@@ -71,7 +71,7 @@ async def test_an_answer_comes_in_pieces_with_its_usage_at_the_end():
             pieces, reply = await heard(model)
     assert pieces == ["It", " is", " Paris."]
     assert (reply.text, reply.model, reply.attempts) == ("It is Paris.", "small", 1)
-    assert reply.usage == Usage(6, 3, None)
+    assert reply.usage == CallUsage(6, 3, None)
     assert server.requests[0].body["stream_options"] == {"include_usage": True}
 
 
@@ -279,7 +279,7 @@ async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[A
     sent = events(*map(says, words), says("", "stop"), *usage, "[DONE]")
     fault = replace(sent, headers={"Content-Type": "text/event-stream"})
     with ScriptedServer(["unused"], faults=[fault]) as server:
-        pieces, reply = await heard(Chat("x", "hosted_vllm/x", LiteLLMWire(KEY, server.base_url)))
+        pieces, reply = await heard(ChatModel("x", "hosted_vllm/x", LiteLLMWire(KEY, server.base_url)))
     assert "".join(pieces) == reply.text == "".join(words)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == ((5, 3_000) if stated else (0, 0))
     assert len(kept[0].chunks) <= 16
@@ -293,7 +293,7 @@ async def test_lines_of_json_may_be_as_many_as_events():
     body = "".join(json.dumps(line | {"model": "m", "created_at": "2026-11-23T00:00:00Z"}) + "\n" for line in lines)
     fault = Fault(body=body, headers={"Content-Type": "application/x-ndjson"})
     with ScriptedServer(other=lambda _: {}, faults=[fault]) as server:
-        _, reply = await heard(Chat("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url)), timeout_s=120)
+        _, reply = await heard(ChatModel("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url)), timeout_s=120)
     assert reply.text.endswith("word19999 ")
     assert reply.usage.completion_tokens == 20_000
 

@@ -18,10 +18,10 @@ from agent.intent.asking import parts_perhaps
 from agent.llm.breaker import FAILURES, Breaker
 from agent.llm.model import Calls, ModelFailed, open_model
 from agent.retrieval.coverage import coverage, stands_out
-from agent.retrieval.execute import Answer
+from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rounds import answers_first, next_searches, searches_by_part
-from agent.retrieval.sufficiency import MOST_PARTS, Part, Question, judge
+from agent.retrieval.sufficiency import MOST_PARTS, QuestionPart, SufficiencyQuestion, judge
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
@@ -551,10 +551,10 @@ async def test_coverage_across_languages_goes_by_names_and_identifiers(asked: st
     assert await coverage([asked], [hit("a", text)], SCOPE, counts) == [share]
 
 
-def vectors(search: str, scores: Sequence[float], source: str = "vector") -> Answer:
+def vectors(search: str, scores: Sequence[float], source: str = "vector") -> StepResult:
     hits = [Hit(ChunkId("acme", "notes", str(place), 0), score, source) for place, score in enumerate(scores)]
     outcome = Outcome(source=source, step=1, status="ok", hits=len(hits), elapsed_ms=1.0)
-    return Answer(Step(source=source, search=search, filter=None, timeout_s=1.0), None, hits, outcome)
+    return StepResult(Step(source=source, search=search, filter=None, timeout_s=1.0), None, hits, outcome)
 
 
 def test_a_passage_stands_out_by_its_distance_from_the_usual_one():
@@ -594,20 +594,23 @@ def test_what_may_be_parts_of_a_question(question: str, parts: list[str]):
 
 def test_only_what_is_missing_and_new_is_searched_for():
     parts = [
-        Part("a", True, (1,)), Part("b", False, search="Red  Fox"), Part("c", False, search="red fox"),
-        Part("d", False, search="Hare"), Part("e", False),
-    ]  # fmt: skip
+        QuestionPart("a", True, (1,)),
+        QuestionPart("b", False, search="Red  Fox"),
+        QuestionPart("c", False, search="red fox"),
+        QuestionPart("d", False, search="Hare"),
+        QuestionPart("e", False),
+    ]
     assert next_searches(parts, ["a question", "HARE"]) == ["red fox"]
 
 
 def test_what_answers_a_part_stands_first_but_takes_no_more_than_its_share():
     ranking = [hit(str(n), score=1 - n / 100) for n in range(1, 13)]
     parts = [
-        Part("a", True, (9, 1)),
-        Part("b", True, (12,)),
-        Part("c", False),
-        Part("d", False),
-        Part("e", True, (7, 8, 5)),
+        QuestionPart("a", True, (9, 1)),
+        QuestionPart("b", True, (12,)),
+        QuestionPart("c", False),
+        QuestionPart("d", False),
+        QuestionPart("e", True, (7, 8, 5)),
     ]
     found = [one.id.document_id for one in answers_first(ranking, parts)]
     assert found == ["9", "12", "7", "1", "8", "2", "3", "4", "5", "6", "10", "11"]
@@ -627,11 +630,11 @@ def test_the_searches_of_a_part(by: Any, searches: tuple[str, ...], groups: list
     assert searches_by_part(intent) == groups
 
 
-async def said(reply: object, passages: int = 2) -> Sequence[Part]:
+async def said(reply: object, passages: int = 2) -> Sequence[QuestionPart]:
     with ScriptedServer([json.dumps(reply)]) as server:
         model = open_model("openai/scripted", base_url=server.base_url, api_key="any")
         assert model is not None
-        question = Question("why?", None, ("why?",), [hit(str(n), "text") for n in range(passages)])
+        question = SufficiencyQuestion("why?", None, ("why?",), [hit(str(n), "text") for n in range(passages)])
         try:
             return (await judge(question, model, time.monotonic() + 10))[0]
         finally:
@@ -652,9 +655,9 @@ async def test_of_a_judgement_only_what_can_be_is_believed():
         }
     )
     assert len(parts) == MOST_PARTS
-    assert parts[0] == Part("a", True, (2,)), "there are two passages"
-    assert parts[1] == Part("b", False, (), "", "of b"), "a passage that is not there answers nothing"
-    assert parts[2] == Part("c", False, (), "", "c"), "its own words are better than none"
+    assert parts[0] == QuestionPart("a", True, (2,)), "there are two passages"
+    assert parts[1] == QuestionPart("b", False, (), "", "of b"), "a passage that is not there answers nothing"
+    assert parts[2] == QuestionPart("c", False, (), "", "c"), "its own words are better than none"
     assert parts[3].search.startswith("sand [31m and tin long long")
     assert parts[3].search.isprintable()
     assert len(parts[3].search) <= 500
@@ -666,6 +669,6 @@ async def test_a_judge_without_a_reply_has_failed():
         assert model is not None
         calls = Calls()
         with pytest.raises(ModelFailed):
-            await judge(Question("why?", None, (), []), calls.watch(model), time.monotonic() + 10)
+            await judge(SufficiencyQuestion("why?", None, (), []), calls.watch(model), time.monotonic() + 10)
         assert [one.stage for one in calls.records] == ["sufficiency"]
         await model.aclose()

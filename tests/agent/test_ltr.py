@@ -14,7 +14,7 @@ import pytest
 from agent.errors import BadSetting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.features import NAMES, features
-from agent.retrieval.rerank.ltr import FILE, Model, load, open_ranker, save
+from agent.retrieval.rerank.ltr import FILE, TrainedRanker, load, open_ranker, save
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId
 
@@ -129,13 +129,13 @@ def test_a_hit_without_its_text_is_a_mistake_of_the_caller():
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> TrainedRanker:
     """Ranks by how much of the question the title covers, and by nothing else."""
     rows = np.random.default_rng(1).uniform(0.01, 0.99, (2000, len(NAMES)))
     grades = (rows[:, NAMES.index("covered_title")] > 0.5).astype(int)
     data = lightgbm.Dataset(rows, label=grades, group=[20] * 100, feature_name=list(NAMES))
     settings = {"objective": "lambdarank", "verbosity": -1, "num_threads": 1, "force_row_wise": True, "num_leaves": 2}
-    return Model(lightgbm.train(settings, data, 10), {"questions": 100})
+    return TrainedRanker(lightgbm.train(settings, data, 10), {"questions": 100})
 
 
 def rerank(name: str, home: Path, pool: Sequence[Fused], seconds: float = 10.0) -> list[float]:
@@ -145,7 +145,7 @@ def rerank(name: str, home: Path, pool: Sequence[Fused], seconds: float = 10.0) 
 
 
 @pytest.mark.parametrize("at", ["home", "file"])
-def test_a_model_that_was_written_is_read_and_ranks_as_before(model: Model, tmp_path: Path, at: str):
+def test_a_model_that_was_written_is_read_and_ranks_as_before(model: TrainedRanker, tmp_path: Path, at: str):
     path = tmp_path / (FILE if at == "home" else "own.json")
     save(model, path)
 
@@ -156,7 +156,7 @@ def test_a_model_that_was_written_is_read_and_ranks_as_before(model: Model, tmp_
     assert load(path).trained_on == {"questions": 100}
 
 
-def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: Model, tmp_path: Path):
+def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: TrainedRanker, tmp_path: Path):
     save(model, tmp_path / FILE)
 
     with pytest.raises(Unavailable, match="not judged in time"):
@@ -188,7 +188,9 @@ def changed(**values: Any) -> Any:
         (changed(trained_on=[]), "it is damaged"),
     ],
 )
-def test_a_file_that_is_no_model_of_this_version_is_refused(model: Model, tmp_path: Path, write: Any, reason: str):
+def test_a_file_that_is_no_model_of_this_version_is_refused(
+    model: TrainedRanker, tmp_path: Path, write: Any, reason: str
+):
     path = tmp_path / FILE
     save(model, path)
     path.write_text(write(json.loads(path.read_text())))

@@ -22,7 +22,7 @@ from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.service.tenancy import TenantChanges
 from agent.settings import FILE, Settings, load_settings
-from agent.testing import Fault, Request, ScriptedServer
+from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card
@@ -376,7 +376,7 @@ async def test_what_a_choice_does_not_hold_is_looked_for_elsewhere_unless_nothin
 # Sources outside, limits, and what is said of them.
 
 
-def pages(request: Request) -> dict[str, Any]:
+def pages(request: ReceivedRequest) -> dict[str, Any]:
     """A searxng and a Dify knowledge base, by the path."""
     if "/search" in request.path:
         host = "papers" if request.path.startswith("/papers") else "news"
@@ -480,7 +480,7 @@ async def test_a_question_about_the_world_goes_to_the_cheapest_web_search(open_n
 
 
 async def test_no_key_is_shown_anywhere(open_named: Any, caplog: pytest.LogCaptureFixture):
-    def refuse(request: Request) -> Any:
+    def refuse(request: ReceivedRequest) -> Any:
         return (401, {"error_code": 1002, "error_msg": f"bad key {request.headers.get('authorization')}"})
 
     caplog.set_level(logging.DEBUG)

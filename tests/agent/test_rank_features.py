@@ -14,7 +14,7 @@ from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
 from agent.records.trace import TraceStore
 from agent.retrieval.fusion import Fused
-from agent.retrieval.rank_features import Known, apply
+from agent.retrieval.rank_features import FeatureInputs, apply
 from agent.serve.explaining import show_trace
 from agent.service.metering import Metering
 from agent.service.opening import worker_over
@@ -37,8 +37,8 @@ def hit(name: str, score: float) -> Fused:
     return Fused(ChunkId("t", "notes", name, 0), score, score, {"fulltext": 1.0}, {"fulltext": 1})
 
 
-def known(values: Sequence[Values], question: str = "q", **fields: FieldValues) -> Known:
-    return Known(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
+def known(values: Sequence[Values], question: str = "q", **fields: FieldValues) -> FeatureInputs:
+    return FeatureInputs(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
 
 
 def order(hits: Sequence[Fused]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.retrieval.relevance import Evidence, Weights, features, relevance, weighed, weights
+from agent.retrieval.relevance import RelevanceWeights, SearchEvidence, features, relevance, weighed, weights
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
 from agent.settings import Settings
@@ -55,7 +55,7 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def test_the_evidence_stands_beside_what_it_could_be():
-    evidence = Evidence({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, weight=8.0, stated=2.0)
+    evidence = SearchEvidence({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, weight=8.0, stated=2.0)
     # Words: (6 + 2) / (8 + 2); cosine: the last one's where a passage is not among them.
     assert features(evidence, [A, B, C]).tolist() == [
         [0.8, 0.5, 1.0], [pytest.approx(0.3), 0.1, 1.0], [0.2, 0.1, 1.0],
@@ -63,21 +63,21 @@ def test_the_evidence_stands_beside_what_it_could_be():
 
 
 def test_relevance_is_a_logistic_regression():
-    seen = features(Evidence({A: 4.0}, {A: 0.5}, weight=8.0), [A])
+    seen = features(SearchEvidence({A: 4.0}, {A: 0.5}, weight=8.0), [A])
     assert weighed(seen, BOTH).tolist() == [pytest.approx(1 / (1 + math.exp(-0.5)))]
 
 
 def test_the_search_that_speaks_most_for_a_passage_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agent.retrieval.relevance.weights", lambda: Weights(0.1, {"words+near": BOTH}))
-    weak, strong = Evidence({A: 1.0}, {A: 0.1}, 8.0), Evidence({A: 8.0}, {A: 0.9}, 8.0)
+    monkeypatch.setattr("agent.retrieval.relevance.weights", lambda: RelevanceWeights(0.1, {"words+near": BOTH}))
+    weak, strong = SearchEvidence({A: 1.0}, {A: 0.1}, 8.0), SearchEvidence({A: 8.0}, {A: 0.9}, 8.0)
     assert relevance([weak, strong], [A]) == relevance([strong], [A]) > relevance([weak], [A])
     assert relevance([], [A]).tolist() == [0.0]
 
 
 def test_the_packaged_coefficients_fit_the_features():
     evidence = {
-        "words+near": Evidence({A: 1.0}, {A: 0.1}, 8.0), "words": Evidence({A: 1.0}, None, 8.0),
-        "near": Evidence(None, {A: 0.1}, 8.0),
+        "words+near": SearchEvidence({A: 1.0}, {A: 0.1}, 8.0), "words": SearchEvidence({A: 1.0}, None, 8.0),
+        "near": SearchEvidence(None, {A: 0.1}, 8.0),
     }  # fmt: skip
     assert weights().coefficients.keys() == evidence.keys()
     assert all(0 < relevance([one], [A])[0] < 1 for one in evidence.values())

@@ -17,7 +17,7 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.llm.breaker import Breaker
-from agent.llm.model import Call, Calls, ModelFailed, Recorded
+from agent.llm.model import Calls, ModelCall, ModelFailed, Recorded
 from agent.options.rerankers import kind_of
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import open_reranker
@@ -28,7 +28,7 @@ from agent.retrieval.rerank.stage import Patience, rerank
 from agent.serve import doctor, explaining
 from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
-from agent.testing import Request as Received
+from agent.testing import ReceivedRequest as Received
 from agent.types import Result
 from prompts import packaged
 from retrievers.core.errors import BadRequest, Unavailable
@@ -508,7 +508,7 @@ async def test_a_reply_that_names_no_passage_is_no_order(reply: str):
 
 async def test_an_order_that_was_recorded_is_given_again():
     key = {"question": "q", "passages": ["c/a#0", "c/b#0", "c/c#0"]}
-    model = Recorded([Call("rerank", key, '{"order": [2, 3, 1]}')])
+    model = Recorded([ModelCall("rerank", key, '{"order": [2, 3, 1]}')])
     calls = Calls()
     reranker = ListwiseReranker(model).noted(calls, packaged())
     assert names(ordered(THREE, await reranker.rerank("q", "en", THREE, deadline=0))) == ["b", "c", "a"]

@@ -8,7 +8,7 @@ import pytest
 
 from agent.intent.reading import Off, question_language, stated_alone
 from agent.llm.breaker import FAILURES, Breakers
-from agent.retrieval.execute import Answer, Sources, climb, retrieve
+from agent.retrieval.execute import GuardedSources, StepResult, climb, retrieve
 from agent.retrieval.router import Rung
 from agent.types import Relaxed, Request, Step
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
@@ -51,19 +51,19 @@ def make(step: Step, wanted: Filter | None) -> Query:
     return Query(step.search, "en", SCOPE, wanted)
 
 
-def sources(retrievers: Mapping[str, Any], *, patience_s: float = 3.0) -> Sources:
-    return Sources(retrievers, Breakers(), frozenset(retrievers), patience_s)
+def sources(retrievers: Mapping[str, Any], *, patience_s: float = 3.0) -> GuardedSources:
+    return GuardedSources(retrievers, Breakers(), frozenset(retrievers), patience_s)
 
 
-async def run(steps: Sequence[Step], retrievers: Mapping[str, Any], *, timeout_s: float = 5) -> list[Answer]:
+async def run(steps: Sequence[Step], retrievers: Mapping[str, Any], *, timeout_s: float = 5) -> list[StepResult]:
     return await retrieve(steps, None, make, sources(retrievers), deadline=time.monotonic() + timeout_s)
 
 
-def names(answer: Answer) -> list[str]:
+def names(answer: StepResult) -> list[str]:
     return [hit.id.document_id for hit in answer.hits]
 
 
-def became(answers: Sequence[Answer]) -> list[tuple[str, str, str | None]]:
+def became(answers: Sequence[StepResult]) -> list[tuple[str, str, str | None]]:
     return [(one.outcome.source, one.outcome.status, one.outcome.reason) for one in answers]
 
 
@@ -238,7 +238,7 @@ async def test_refusals_and_callers_who_leave_do_not_count():
 async def test_what_a_collection_lacks_is_not_held_against_the_source():
     breakers = Breakers()
     stub = StubRetriever(error=Unavailable("vector", "other vectors"))
-    given = Sources({"vector": stub}, breakers, frozenset(), 3.0)
+    given = GuardedSources({"vector": stub}, breakers, frozenset(), 3.0)
     for _ in range(2 * FAILURES):
         await retrieve([step("vector")], None, make, given, deadline=time.monotonic() + 5)
     assert breakers.of("vector").state == "closed"
@@ -294,7 +294,7 @@ def ladder(*rungs: tuple[str, str], when: Sequence[str] = ()) -> list[Rung]:
     return made
 
 
-async def climbed(rungs: Sequence[Rung], retrievers: Mapping[str, Any]) -> tuple[list[Answer], Rung | None]:
+async def climbed(rungs: Sequence[Rung], retrievers: Mapping[str, Any]) -> tuple[list[StepResult], Rung | None]:
     return await climb(rungs, make, sources(retrievers), deadline=time.monotonic() + 5)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.router import Constraints, Limits, Plan, conjuncts, constraints_of, joined, plan
+from agent.retrieval.router import Constraints, Plan, SearchLimits, conjuncts, constraints_of, joined, plan
 from agent.types import Intent, SourceChoice
 from retrievers.core.errors import BadFilter, Unavailable
 from retrievers.core.fields import Field
@@ -23,7 +23,7 @@ CARDS = {
     "outer": Card("outer", "news", "outside"),
 }
 FIELDS = {name: Field(name, "number", "number") for name in ("tenantish", "a", "b", "c", "d", "e")}
-LIMITS = Limits(source_timeout_s=3, timeout_s=10)
+LIMITS = SearchLimits(source_timeout_s=3, timeout_s=10)
 MINE = Compare("eq", "tenantish", 1)
 
 
@@ -74,7 +74,7 @@ def test_a_source_outside_is_asked_as_many_searches_as_it_may_cost():
         ["q@fulltext", "q@outer", "r@fulltext", "s@fulltext"],
         ["q@vector", "r@vector", "s@vector"],
     ]
-    dearer = planned(question, limits=Limits(3, 10, metered_searches=2))
+    dearer = planned(question, limits=SearchLimits(3, 10, metered_searches=2))
     assert asked(dearer)[0] == ["q@fulltext", "q@outer", "r@fulltext", "r@outer", "s@fulltext"]
 
 
@@ -103,7 +103,7 @@ def test_more_searches_than_the_limit_are_cut():
 
 @pytest.mark.parametrize(("source_s", "request_s", "step_s"), [(3, 10, 3), (3, 1, 1)])
 def test_a_step_has_the_time_of_a_source_but_no_more_than_the_request(source_s: float, request_s: float, step_s: float):
-    found = planned(intent(), Constraints(MINE), limits=Limits(source_timeout_s=source_s, timeout_s=request_s))
+    found = planned(intent(), Constraints(MINE), limits=SearchLimits(source_timeout_s=source_s, timeout_s=request_s))
     assert {(step.timeout_s, json.dumps(step.filter)) for step in found.steps} == {(step_s, json.dumps(to_json(MINE)))}
 
 
@@ -112,7 +112,7 @@ def test_a_step_has_the_time_of_a_source_but_no_more_than_the_request(source_s: 
 
 def test_other_sources_come_first_then_firm_constraints_go_the_weakest_first_and_soft_ones_narrow_nothing():
     constraints = Constraints(MINE, firm=(on("a"), on("b")), soft=(on("c"), on("d")))
-    found = planned(intent("vector"), constraints, limits=Limits(3, 10, outside=True))
+    found = planned(intent("vector"), constraints, limits=SearchLimits(3, 10, outside=True))
 
     shown = [
         (rung.number, rung.when, [step.source for step in rung.steps], [one.key for one in _parts(rung.filter)])
@@ -231,7 +231,7 @@ def test_whatever_is_chosen_the_callers_wishes_stand(
 ):
     given_intent = intent(*names, searches=searches, aggregate={"op": "count"} if counts else None)
     constraints = Constraints(MINE, firm, soft)
-    limits = Limits(3, 10, outside=outside)
+    limits = SearchLimits(3, 10, outside=outside)
     found = planned(given_intent, constraints, resting=resting, caller_sources=caller, limits=limits, fallback=fallback)
 
     # The caller's filter is part of every step, and what a step shows is what it applies.

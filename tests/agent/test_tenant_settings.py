@@ -23,7 +23,7 @@ from agent.serve.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from agent.testing import Request as ModelRequest
+from agent.testing import ReceivedRequest as ModelRequest
 from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp

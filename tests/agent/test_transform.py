@@ -13,7 +13,7 @@ import pytest
 
 from agent.intent.model.sqlwriter import statement_in, write
 from agent.intent.transform import Applied, apply, load
-from agent.intent.transform.base import Asked, Transformed
+from agent.intent.transform.base import Transformed, TransformInput
 from agent.llm.model import Model, ModelFailed, open_model
 from agent.options.transforms import NAMES, Name
 from agent.testing import Fault, ScriptedServer
@@ -27,7 +27,7 @@ HISTORY = (
     Message(role="user", content="Tell me about\nthe page cache."),
     Message(role="assistant", content="It keeps pages."),
 )
-ASKED = Asked(QUESTION, history=HISTORY, language="en", into="de")
+ASKED = TransformInput(QUESTION, history=HISTORY, language="en", into="de")
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def model_at(server: ScriptedServer) -> AsyncIterator[Model]:
 
 
 async def transformed(
-    name: Name, replies: Sequence[str], asked: Asked = ASKED, **options: Any
+    name: Name, replies: Sequence[str], asked: TransformInput = ASKED, **options: Any
 ) -> tuple[Transformed, list[Any]]:
     """What the transformer makes of the question, and the messages of each request."""
     with ScriptedServer(replies, **options) as server:

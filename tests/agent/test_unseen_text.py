@@ -22,7 +22,7 @@ from agent.serve import mcp, tools
 from agent.serve.mcp import build_server
 from agent.serve.tools import CitedAnswer, for_a_model
 from agent.settings import Settings
-from agent.testing import Request, ScriptedServer
+from agent.testing import ReceivedRequest, ScriptedServer
 from agent.types import Intent, Message
 from retrievers.ingest.documents import Document
 from retrievers.testing import processor_s
@@ -86,7 +86,7 @@ def replied(body: dict[str, Any]) -> str:
     return next((said for words, said in REPLIES.items() if words in instructions), "The rotor stops in a storm [1].")
 
 
-def found_on_the_web(request: Request) -> Any:
+def found_on_the_web(request: ReceivedRequest) -> Any:
     number = int(re.sub(r"\D", "", parse_qs(urlsplit(request.path).query)["q"][0])[:1] or 0)
     page = {"url": f"https://a.example/{number}", "title": disguised(number, "A storm"), "engine": "x", "score": 1.0}
     return {"query": "q", "results": [page | {"content": disguised(number, "The rotor stops in a storm.")}]}

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from agent.chat.advisors.base import Call, End
-from agent.chat.memory import WINDOW, Memory, Turn, joined
+from agent.chat.memory import WINDOW, Memory, StoredTurn, joined
 from agent.types import Message, Shape
 from retrievers.core.errors import Unavailable
 
@@ -60,9 +60,9 @@ class Remember:
         is_found = request.kind != "ask" and end.status == "answered" and request.page == 1
         if request.conversation is None or awaits_tools or not (is_found or end.text) or end.status == "refused":
             return end
-        turns = [Turn("user", request.question), *([Turn("assistant", end.text)] if end.text else [])]
+        turns = [StoredTurn("user", request.question), *([StoredTurn("assistant", end.text)] if end.text else [])]
         sent = end.call.context.pop("memory.sent", request.history)
-        before = [Turn(turn.role, turn.content) for turn in sent if turn.role != "system"]
+        before = [StoredTurn(turn.role, turn.content) for turn in sent if turn.role != "system"]
         as_of = end.call.decision.scope.changed if end.call.decision is not None else 0
         added = self.memory.add(
             end.call.viewer, request.conversation, turns, before=before, as_of=as_of, asker=request.user, at=end.call.at

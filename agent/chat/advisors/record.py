@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from agent.chat.advisors.base import Call, End
-from agent.chat.exchanges import Asking, Records
+from agent.chat.exchanges import Asking, ExchangeStore
 from agent.types import Shape
 from retrievers.core.errors import BadRequest, Unavailable
 
@@ -21,7 +21,7 @@ class RecordParameters(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordAdvisor:
     """Records of questions, as an advisor; one that cannot be written is no reason not to answer.
 
     A question that a model answers is written down first, so that one that died on the way is known. Hits and prompts
@@ -32,11 +32,11 @@ class Record:
     parameters: ClassVar[type[Shape]] = RecordParameters
     always: ClassVar[bool] = True
 
-    records: Records
+    records: ExchangeStore
     days: int | None = None
     order: int = 100
 
-    def using(self, parameters: RecordParameters) -> "Record":
+    def using(self, parameters: RecordParameters) -> "RecordAdvisor":
         """The record that is kept for less time."""
         if parameters.days > self.records.days:
             raise BadRequest(f"records are kept for at most {self.records.days} days (CHAT_DAYS)", where="days")

@@ -17,7 +17,7 @@ _NOTABLE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieval:
+class RetrievalAdvisor:
     """Retrieval as an advisor; its `before` raises as `Pipeline.decide` does.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
-from agent.intent.calculation.slots import ENDS, Order, read_length, read_operand
+from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.filters import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
@@ -16,7 +16,7 @@ _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
 
 
-def read_ranked(question: Question, order: Order) -> Calculation | None:
+def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
     """Read an extreme: "who wrote most", "the department with the highest total cost", "the three latest"."""
     middle = read_middle(question)
     if middle is not None and order.is_dated:
@@ -36,7 +36,7 @@ def read_ranked(question: Question, order: Order) -> Calculation | None:
 
 
 def _ranked_by_number(
-    question: Question, order: Order, middle: str | None, explicit: Group | None
+    question: Question, order: RankOrder, middle: str | None, explicit: Group | None
 ) -> Calculation | None:
     operand = read_operand(question)
     group = explicit or read_ranked_group(question, order)
@@ -48,7 +48,7 @@ def _ranked_by_number(
     return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), pieces_of(question))
 
 
-def _most(question: Question, order: Order, explicit: Group | None) -> Calculation | None:
+def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calculation | None:
     """Rank groups by their number of records, or by the sum of a number if one is named."""
     asked = _asked_records(question)
     length = read_length(question) if asked else None
@@ -107,7 +107,7 @@ def _asked_records(question: Question) -> bool:
     return False
 
 
-def _end(question: Question, order: Order) -> Calculation | None:
+def _end(question: Question, order: RankOrder) -> Calculation | None:
     """Read the records at one end of an order, or the value there."""
     if order.is_dated:
         of = question.date()
@@ -151,7 +151,7 @@ def _year_of(question: Question) -> str | None:
     return years[0] if len(years) == 1 else None
 
 
-def _wants_records(question: Question, order: Order, of: str) -> bool:
+def _wants_records(question: Question, order: RankOrder, of: str) -> bool:
     """Return whether the records at one end of an order are asked for, rather than the value there."""
     for place, part in enumerate(question.parts):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
@@ -165,7 +165,7 @@ def _wants_records(question: Question, order: Order, of: str) -> bool:
     return False
 
 
-def listed(question: Question, order: Order, of: str | None, own: Sequence[str] = ()) -> Calculation:
+def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[str] = ()) -> Calculation:
     """Return a list of the records at one end of an order, with the fields that are asked for.
 
     Args:
@@ -201,7 +201,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     return [name for name in dict.fromkeys(shown) if name and name != of]
 
 
-def _implied(question: Question, order: Order) -> str | None:
+def _implied(question: Question, order: RankOrder) -> str | None:
     """Return the number that a superlative implies: a price for "most expensive", a time or length for "longest"."""
     part = question.parts[order.place]
     sentence, measures = question.found.sentence, question.columns.measures

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
-from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+from agent.intent.calculation.slots import ENDS, NTH, RankOrder, is_dated, is_records
 from agent.intent.found import date_field
 from agent.intent.lexicon import name_words
 
@@ -142,7 +142,7 @@ def _periods_of(number: str) -> set[str]:
     return {_ADJECTIVES.get(word, word) for word in words}
 
 
-def read_ranked_group(question: Question, order: Order | None) -> Group | None:
+def read_ranked_group(question: Question, order: RankOrder | None) -> Group | None:
     """Return the group that a superlative ranks: "[who] wrote most", "which [district] has the fewest", 哪[年]."""
     for place in question.of_kind(*_PERIODS):
         before = question.beside(place, -1)

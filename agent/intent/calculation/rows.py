@@ -34,7 +34,7 @@ class _Run:
 
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
     """Return constraints on texts of fields, for words that are not accounted for otherwise."""
-    index = _index(_Key(columns.vocabulary.catalogue, frozenset(columns.measures)))
+    index = _index(_RowKey(columns.vocabulary.catalogue, frozenset(columns.measures)))
     runs: list[_Run] = []
     place = 0
     known = _known(parts)
@@ -136,7 +136,7 @@ def _values(piece: Piece) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _RowKey:
     catalogue: FieldCatalogue
     measures: frozenset[str]
 
@@ -144,11 +144,11 @@ class _Key:
         return id(self.catalogue)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.catalogue is other.catalogue
+        return isinstance(other, _RowKey) and self.catalogue is other.catalogue
 
 
 @lru_cache(maxsize=64)
-def _index(key: _Key) -> Mapping[tuple[str, ...], list[_Named]]:
+def _index(key: _RowKey) -> Mapping[tuple[str, ...], list[_Named]]:
     """Return text values by their words and by every run of these."""
     found: dict[tuple[str, ...], list[_Named]] = {}
     for name, one in key.catalogue.fields.items():

@@ -30,7 +30,7 @@ _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RankOrder:
     """One end of an order, and how many records or groups to take from it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Order:
         return self.kind in _BY_COUNT
 
 
-def read_order(question: Question) -> Order | None:
+def read_order(question: Question) -> RankOrder | None:
     """Return the end of an order that is asked for; None if there is none or two different ones."""
     places = question.of_kind(*ENDS)
     nth = question.of_kind(*NTH)
@@ -75,7 +75,7 @@ def read_order(question: Question) -> Order | None:
     question.used.update(nth[:1])
     limit = _limit(question, places)
     rank = NTH[question.parts[nth[0]].kind] if nth else 0
-    return Order(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
+    return RankOrder(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
 
 
 def _is_number(question: Question, place: int) -> bool:

@@ -37,7 +37,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 
 
-class Problem(NamedTuple):
+class ReplyProblem(NamedTuple):
     """A part that was left out, with the reason. `what` is its path in the reply ("filter.filters.2")."""
 
     what: str
@@ -78,7 +78,7 @@ class ModelReading:
     collections: tuple[str, ...] = ()
     aggregate: dict[str, Any] | None = None
     confidence: float = 0.5
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ReplyProblem, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the reading in the form of a reply."""
@@ -109,16 +109,16 @@ def read_reply(given: object) -> ModelReading:
     data = json_in(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
         raise BadReply("it is no JSON object")
-    problems: list[Problem] = []
+    problems: list[ReplyProblem] = []
 
-    def part(name: str, read: Callable[[Any, list[Problem]], T], default: T) -> T:
+    def part(name: str, read: Callable[[Any, list[ReplyProblem]], T], default: T) -> T:
         value = data.get(name)
         if value is None:
             return default
         try:
             return read(value, problems)
         except _Bad as error:
-            problems.append(Problem(error.where or name, error.reason))
+            problems.append(ReplyProblem(error.where or name, error.reason))
             return default
 
     reading = ModelReading(
@@ -134,7 +134,7 @@ def read_reply(given: object) -> ModelReading:
         confidence=part("confidence", _confidence, 0.5),
     )
     if len(problems) > _MOST_PROBLEMS:
-        more = Problem("reply", f"and {len(problems) - _MOST_PROBLEMS:,} more parts like these")
+        more = ReplyProblem("reply", f"and {len(problems) - _MOST_PROBLEMS:,} more parts like these")
         problems = [*problems[:_MOST_PROBLEMS], more]
     return replace(reading, problems=tuple(problems))
 
@@ -165,14 +165,14 @@ def _text(value: object, longest: int) -> str | None:
     return line or None
 
 
-def _kind(value: object, _: list[Problem]) -> Kind:
+def _kind(value: object, _: list[ReplyProblem]) -> Kind:
     match value:
         case "retrieve" | "aggregate" | "none":
             return value
     raise _Bad(f"{_named(value)} is none of {listing(KINDS)}")
 
 
-def _language(value: object, _: list[Problem]) -> str:
+def _language(value: object, _: list[ReplyProblem]) -> str:
     # "zh-CN" is read as zh.
     code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
     if not _LANGUAGE.fullmatch(code):
@@ -180,36 +180,36 @@ def _language(value: object, _: list[Problem]) -> str:
     return code
 
 
-def _searches(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _searches(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for number, item in enumerate(_list(value)[: 4 * MAX_SEARCHES]):
         try:
             text = _text(item, _LONGEST_SEARCH)
         except _Bad as error:
-            problems.append(Problem(f"searches.{number}", error.reason))
+            problems.append(ReplyProblem(f"searches.{number}", error.reason))
             continue
         if text:
             found.setdefault(text.casefold(), text)
     if len(found) > MAX_SEARCHES:
-        problems.append(Problem("searches", f"there are more than {MAX_SEARCHES}; the first are kept"))
+        problems.append(ReplyProblem("searches", f"there are more than {MAX_SEARCHES}; the first are kept"))
     return tuple(found.values())[:MAX_SEARCHES]
 
 
-def _sources(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _sources(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     return _names("sources", value, problems)
 
 
-def _collections(value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _collections(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     return _names("collections", value, problems)
 
 
-def _names(part: str, value: object, problems: list[Problem]) -> tuple[str, ...]:
+def _names(part: str, value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for number, item in enumerate(_list(value)[:_MOST_NAMES]):
         if isinstance(item, str) and 0 < len(item.strip()) <= MAX_KEY_CHARACTERS and item.isprintable():
             names[item.strip()] = None
         else:
-            problems.append(Problem(f"{part}.{number}", f"a name is expected, not {_named(item)}"))
+            problems.append(ReplyProblem(f"{part}.{number}", f"a name is expected, not {_named(item)}"))
     return tuple(names)
 
 
@@ -222,7 +222,7 @@ def _list(value: object) -> list[Any]:
     raise _Bad(f"a list is expected, not {_named(value)}")
 
 
-def _confidence(value: object, _: list[Problem]) -> float:
+def _confidence(value: object, _: list[ReplyProblem]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
         raise _Bad(f"a number from 0 to 1 is expected, not {_named(value)}")
     if not 0 <= value <= 1:
@@ -230,12 +230,12 @@ def _confidence(value: object, _: list[Problem]) -> float:
     return float(value)
 
 
-def _time(value: object, problems: list[Problem]) -> Time | None:
+def _time(value: object, problems: list[ReplyProblem]) -> Time | None:
     if not isinstance(value, Mapping):
         raise _Bad(f"an object is expected, not {_named(value)}")
     phrase, key = _text(value.get("phrase") or "", _LONGEST_PHRASE), value.get("key")
     if key is not None and not _is_key(key):
-        problems.append(Problem("time.key", f"a field's name is expected, not {_named(key)}"))
+        problems.append(ReplyProblem("time.key", f"a field's name is expected, not {_named(key)}"))
         key = None
     bounds: dict[str, str | None] = {"from": None, "to": None}
     for name in bounds:
@@ -243,13 +243,13 @@ def _time(value: object, problems: list[Problem]) -> Time | None:
         if isinstance(bound, str) and _ISO_DATE.fullmatch(bound.strip()):
             bounds[name] = bound.strip()
         elif bound is not None:
-            problems.append(Problem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
+            problems.append(ReplyProblem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
     if not phrase and not any(bounds.values()):
         raise _Bad("it has neither a phrase nor a date")
     return Time(key, phrase or "", bounds["from"], bounds["to"])
 
 
-def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
+def _filter(value: object, problems: list[ReplyProblem]) -> dict[str, Any] | None:
     """Return the filter with known keys only. A bad member of an outermost `and` is dropped and the others are kept."""
     if isinstance(value, list) and value:
         # The `and` around a list of conditions is missing.
@@ -261,7 +261,7 @@ def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
             try:
                 members.append(_node(member, f"filter.filters.{number}"))
             except _Bad as error:
-                problems.append(Problem(error.where or "filter", error.reason))
+                problems.append(ReplyProblem(error.where or "filter", error.reason))
         return {"type": "and", "filters": members} if members else None
     return _node(value, "filter")
 
@@ -325,7 +325,7 @@ def _is_key(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_KEY_CHARACTERS and value.isprintable()
 
 
-def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
+def _aggregate(value: object, problems: list[ReplyProblem]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Bad(f"an object is expected, not {_named(value)}")
     op = value.get("op")
@@ -339,7 +339,7 @@ def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
         try:
             made[name] = None if given is None else read(given)
         except _Bad as error:
-            problems.append(Problem(error.where or f"aggregate.{name}", error.reason))
+            problems.append(ReplyProblem(error.where or f"aggregate.{name}", error.reason))
             made[name] = None
     if op == "distinct" and not made.get("field"):
         raise _Bad("distinct values are of a field, and none is named", "aggregate.field")

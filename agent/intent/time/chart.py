@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from agent.intent.time.lexer import Item, Token
+from agent.intent.time.lexer import DateToken, Item
 from agent.intent.time.periods import Calendar
 
 Make = Callable[..., Any]
@@ -48,7 +48,7 @@ def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]
 
 
 def parse(
-    tokens: Sequence[Token], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
+    tokens: Sequence[DateToken], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
 ) -> tuple[Chart, int]:
     """Return all items of the tokens [first, last), by the token that they begin with (counted from `first`).
 

@@ -13,7 +13,7 @@ from agent.intent.time import periods
 from agent.intent.time.chart import parse
 from agent.intent.time.grammar import RULES
 from agent.intent.time.leftover import LIGHT, Run
-from agent.intent.time.lexer import Item, Token, load_words, read_words
+from agent.intent.time.lexer import DateToken, Item, load_words, read_words
 from agent.intent.time.periods import Calendar, Period, Yearly
 
 _MOST_CHARACTERS = 2_000
@@ -88,7 +88,7 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
     return Dates(ranges, unread)
 
 
-def _runs(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
     """Yield runs of date words, as token ranges, that contain at least one word that can name a day."""
     first = 0
     while first < len(tokens):
@@ -100,7 +100,7 @@ def _runs(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
         first = last + 1 if last < len(tokens) and not tokens[last].items else max(last, first + 1)
 
 
-def _is_inner(tokens: Sequence[Token], place: int) -> bool:
+def _is_inner(tokens: Sequence[DateToken], place: int) -> bool:
     """Return whether a token lies inside a phrase that begins before it."""
     return any(item.end > place for near in range(max(place - 5, 0), place) for item in tokens[near].items)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.intent.time.chart import Chart
-from agent.intent.time.lexer import Item, Token, load_words
+from agent.intent.time.lexer import DateToken, Item, load_words
 
 LIGHT = frozenset(["skipped", "of", "to"])
 _STRONG = ("YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR", "DECADE")
@@ -25,7 +25,7 @@ class Run:
     """A run of tokens [first, last) with all its readings."""
 
     text: str
-    tokens: Sequence[Token]
+    tokens: Sequence[DateToken]
     first: int
     last: int
     chart: Chart

@@ -44,7 +44,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class DateToken:
     """A token at characters [start, end), with the readings that begin at it."""
 
     text: str
@@ -126,7 +126,7 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
                     yield from ((f"{key}{category.lower()}", None, phrase) for phrase in phrases)
 
 
-def read_words(text: str) -> list[Token]:
+def read_words(text: str) -> list[DateToken]:
     """Return the tokens of a text, each with its readings as one or more tokens starting there."""
     words = load_words()
     folded = text.translate(words.variants)
@@ -162,7 +162,7 @@ def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
     return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
 
 
-def _tokens(text: str, words: Words) -> Iterator[Token]:
+def _tokens(text: str, words: Words) -> Iterator[DateToken]:
     order = _Order.of(text, words)
     place = count = 0
     while place < len(text):
@@ -172,14 +172,14 @@ def _tokens(text: str, words: Words) -> Iterator[Token]:
             parts = [part for name in "abcdefgi" if (part := dated[name])]
             items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
             if items:
-                yield Token(dated[0], dated.start(), dated.end(), items)
+                yield DateToken(dated[0], dated.start(), dated.end(), items)
                 place, count = dated.end(), count + 1
                 continue
         match = _TOKEN.match(text, place)
         if match is None:
             place += 1
             continue
-        yield Token(match[0], match.start(), match.end())
+        yield DateToken(match[0], match.start(), match.end())
         place, count = match.end(), count + 1
 
 
@@ -253,7 +253,7 @@ def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
     return (month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
-def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
+def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
     """Yield the readings of digits, or of Chinese numerals from here on, as a number, a year or an ordinal."""
     token = tokens[place]
     numeral = _NUMERAL.match(text, token.start)
@@ -275,7 +275,7 @@ def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
         yield Item("COMPACT", (int(token.text[:4]), int(token.text[4:6]), int(token.text[6:])), place, place + 1)
 
 
-def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:
+def _may_be_year(tokens: list[DateToken], place: int, number: int) -> bool:
     """Return whether a number is a year: 1900 to 2099, or where only a year stands ("in 1733", "April 1733")."""
     if 1900 <= number < 2100:
         return True
@@ -285,7 +285,7 @@ def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:
     return placed or following == "年"
 
 
-def _is_code(text: str, tokens: list[Token], place: int) -> bool:
+def _is_code(text: str, tokens: list[DateToken], place: int) -> bool:
     """Return whether a number belongs to a name, a price or an amount: PEP-8, $2000, 2000 km, v2."""
     token = tokens[place]
     before = text[max(token.start - 2, 0) : token.start]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.intent.transform.base import Asked, Transform, Transformed
+from agent.intent.transform.base import Transform, Transformed, TransformInput
 from agent.llm.model import Model
 from agent.options.transforms import NAMES, Name
 
@@ -45,7 +45,7 @@ class Applied:
     failed: tuple[Name, ...] = ()
 
 
-async def apply(names: Collection[Name], asked: Asked, model: Model, deadline: float) -> Applied:
+async def apply(names: Collection[Name], asked: TransformInput, model: Model, deadline: float) -> Applied:
     """What the transformers make of a question, in any order given.
 
     Args:

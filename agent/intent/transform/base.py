@@ -23,7 +23,7 @@ _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"), (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TransformInput:
     """A question with what a transformer may need to know of it.
 
     Attributes:
@@ -60,16 +60,22 @@ class Transformed:
 class Transform(Protocol):
     """A transformer. It never raises for what a model does: the question comes back as it was."""
 
-    async def __call__(self, asked: Asked, model: Model, deadline: float) -> Transformed: ...
+    async def __call__(self, asked: TransformInput, model: Model, deadline: float) -> Transformed: ...
 
 
-def unchanged(asked: Asked, degraded: str | None = None) -> Transformed:
+def unchanged(asked: TransformInput, degraded: str | None = None) -> Transformed:
     """The question as it was."""
     return Transformed((asked.question,), degraded)
 
 
 async def reply_to(
-    stage: str, asked: Asked, model: Model, deadline: float, *, inputs: Mapping[str, str], history: bool = False
+    stage: str,
+    asked: TransformInput,
+    model: Model,
+    deadline: float,
+    *,
+    inputs: Mapping[str, str],
+    history: bool = False,
 ) -> str:
     """The model's reply to the stage's prompt, without thoughts and fences.
 

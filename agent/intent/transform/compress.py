@@ -1,12 +1,12 @@
 """A follow-up question with its history made into one that stands alone. Without history nothing is asked."""
 
-from agent.intent.transform.base import Asked, Transformed, history_lines, reply_to, text_in, unchanged
+from agent.intent.transform.base import Transformed, TransformInput, history_lines, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 _LONGEST = 1000
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The question with what it refers to, see `agent.intent.transform.base.Transform`."""
     if not history_lines(asked.history):
         return unchanged(asked)

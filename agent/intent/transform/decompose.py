@@ -1,12 +1,12 @@
 """A question of several parts as one question per part."""
 
-from agent.intent.transform.base import Asked, Transformed, queries_in, reply_to, unchanged
+from agent.intent.transform.base import Transformed, TransformInput, queries_in, reply_to, unchanged
 from agent.llm.model import Model, ModelFailed
 
 MOST_PARTS = 4
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The parts, or the question where there is only one; see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("decompose", asked, model, deadline, inputs={"count": str(MOST_PARTS)})

@@ -1,12 +1,12 @@
 """Other wordings of the question, searched beside it."""
 
-from agent.intent.transform.base import Asked, Transformed, queries_in, reply_to, unchanged
+from agent.intent.transform.base import Transformed, TransformInput, queries_in, reply_to, unchanged
 from agent.llm.model import Model, ModelFailed
 
 VARIANTS = 3
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The question and its variants, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("expand", asked, model, deadline, inputs={"count": str(VARIANTS)})

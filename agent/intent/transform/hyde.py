@@ -6,13 +6,13 @@ Source:
     Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023, arXiv:2212.10496.
 """
 
-from agent.intent.transform.base import Asked, Transformed, reply_to, text_in, unchanged
+from agent.intent.transform.base import Transformed, TransformInput, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 _LONGEST = 3000
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The passage, `only` for vectors; see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("hyde", asked, model, deadline, inputs={})

@@ -1,10 +1,10 @@
 """The question reworded for a search: spelling mended, politeness and chatter left out."""
 
-from agent.intent.transform.base import LONGEST_QUERY, Asked, Transformed, reply_to, text_in, unchanged
+from agent.intent.transform.base import LONGEST_QUERY, Transformed, TransformInput, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The question as a search text, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("rewrite", asked, model, deadline, inputs={})

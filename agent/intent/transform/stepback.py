@@ -4,11 +4,11 @@ Source:
     Zheng et al., Take a Step Back, ICLR 2024, arXiv:2310.06117.
 """
 
-from agent.intent.transform.base import LONGEST_QUERY, Asked, Transformed, reply_to, text_in, unchanged
+from agent.intent.transform.base import LONGEST_QUERY, Transformed, TransformInput, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The question and the general one, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("stepback", asked, model, deadline, inputs={})

@@ -1,6 +1,6 @@
 """The question in the language of the documents. Nothing is asked when it is in that language already."""
 
-from agent.intent.transform.base import Asked, Transformed, reply_to, text_in, unchanged
+from agent.intent.transform.base import Transformed, TransformInput, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 _NAMES = {
@@ -11,7 +11,7 @@ _LONGEST_GROWTH = 6
 _LEAST = 200
 
 
-async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
+async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
     """The question translated into `asked.into`, see `agent.intent.transform.base.Transform`."""
     if asked.into is None or asked.into == asked.language:
         return unchanged(asked)

@@ -26,7 +26,7 @@ _TRAIN = "`signalbox eval tune DATASET` trains one"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class TrainedRanker:
     """A trained ranker.
 
     Args:
@@ -47,7 +47,7 @@ class Model:
 class LearnedRanker:
     """A `Reranker` by a model; nothing leaves the process, and scores compare within one pool only."""
 
-    model: Model
+    model: TrainedRanker
     name: str = "ltr"
     remote: bool = False
     comparable: bool = False
@@ -86,7 +86,7 @@ def open_ranker(name: str, home: Path) -> LearnedRanker:
     return LearnedRanker(load(path), name)
 
 
-def save(model: Model, path: Path) -> None:
+def save(model: TrainedRanker, path: Path) -> None:
     """Write a model for `load`.
 
     Raises:
@@ -105,7 +105,7 @@ def save(model: Model, path: Path) -> None:
     path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(path: Path) -> Model:
+def load(path: Path) -> TrainedRanker:
     """Read what `save` wrote.
 
     Raises:
@@ -133,7 +133,7 @@ def load(path: Path) -> Model:
         raise _unusable(path, "this version of LightGBM cannot read its model") from None
     if booster.num_feature() != len(NAMES):
         raise _unusable(path, "its model was trained on other features than this version's")
-    return Model(booster, trained_on)
+    return TrainedRanker(booster, trained_on)
 
 
 def import_lightgbm() -> Any:

@@ -26,7 +26,7 @@ _PIECE = re.compile(rf"[^\W\d_{_EAST_ASIAN}]{{1,4}}|\S")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RerankedTexts:
     """What became of texts.
 
     Attributes:
@@ -75,7 +75,7 @@ async def rerank_texts(
     *,
     timeout_s: float,
     blend: float = 0.0,
-) -> Judged:
+) -> RerankedTexts:
     """The texts by how well they answer the question.
 
     Args:
@@ -98,4 +98,4 @@ async def rerank_texts(
     ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool), blend=blend)
     if done.error is not None:
         raise Unavailable(f"the reranker {done.by}", done.error)
-    return Judged(done.by, tuple((hit.id.ordinal, hit.score) for hit in ranking))
+    return RerankedTexts(done.by, tuple((hit.id.ordinal, hit.score) for hit in ranking))

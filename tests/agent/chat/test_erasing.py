@@ -15,7 +15,7 @@ import pytest
 from agent.chat import erasure
 from agent.chat.erasure import Erased
 from agent.chat.exchanges import Asking
-from agent.chat.memory import Turn
+from agent.chat.memory import StoredTurn
 from agent.serve import cli
 from retrievers.core.errors import BadRequest, NotFound
 from retrievers.core.types import Viewer, whole
@@ -184,7 +184,7 @@ async def test_a_trace_that_another_process_is_about_to_write_is_not_written(cha
 
 async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting, person, conversation):
     memory = chatting.service.memory
-    turns = [Turn("user", f"secret {n}") for n in range(21)]
+    turns = [StoredTurn("user", f"secret {n}") for n in range(21)]
     erased: list[Erased] = []
     loop = asyncio.get_running_loop()
 
@@ -198,7 +198,7 @@ async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting
         def clear(self) -> None:
             pass
 
-    await memory.add("default", conversation, [Turn("user", "Hello")], asker="somebody else")
+    await memory.add("default", conversation, [StoredTurn("user", "Hello")], asker="somebody else")
     usual, chatting.script.replies = chatting.script.replies, Erasing()
     try:
         await memory.add("default", conversation, turns, asker=person)

@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.chat.memory import KEPT, WINDOW, Memory, Turn, joined
+from agent.chat.memory import KEPT, WINDOW, Memory, StoredTurn, joined
 from agent.llm.model import open_model
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
 from retrievers.postgres.database import Database
 
 
-def turns(first: int, last: int) -> list[Turn]:
+def turns(first: int, last: int) -> list[StoredTurn]:
     """Turns n..m of a conversation, the odd ones the user's."""
-    return [Turn("user" if n % 2 else "assistant", f"turn {n}") for n in range(first, last + 1)]
+    return [StoredTurn("user" if n % 2 else "assistant", f"turn {n}") for n in range(first, last + 1)]
 
 
 def said(*texts: str) -> list[Message]:
@@ -116,7 +116,7 @@ async def test_a_summary_that_fails_is_made_after_a_later_turn(database: Databas
 async def test_turns_added_at_once_keep_numbers_that_follow_each_other(database: Database):
     async with Memory(database, days=1) as memory:
         await asyncio.gather(
-            *(memory.add("t", "c", [Turn("user", f"q{n}"), Turn("assistant", f"a{n}")]) for n in range(8))
+            *(memory.add("t", "c", [StoredTurn("user", f"q{n}"), StoredTurn("assistant", f"a{n}")]) for n in range(8))
         )
         found = await texts(memory)
         assert sorted(found) == sorted([f"{kind}{n}" for n in range(8) for kind in "qa"])
@@ -126,7 +126,7 @@ async def test_turns_added_at_once_keep_numbers_that_follow_each_other(database:
 async def test_long_turns_give_way_to_the_summary(database: Database):
     server = ScriptedServer(["Told."])
     async with remembering(database, server) as memory:
-        await memory.add("t", "c", [Turn("user", f"{n} " + "word " * 400) for n in range(22)])
+        await memory.add("t", "c", [StoredTurn("user", f"{n} " + "word " * 400) for n in range(22)])
         await memory.settled()
         head, *rest = await texts(memory)
         assert head.endswith("Told.")
