@@ -1,8 +1,7 @@
-"""Latency, throughput and ingestion of the service beside plain SQL, measured in one run.
+"""Compare latency, throughput and ingestion of the service with plain SQL in one run.
 
-Everything is measured for the same questions in turn, each way of asking first as often as the others,
-so what else the machine does falls on all of them alike. Ratios compare within this run; times of
-different machines do not compare.
+Every question is asked in each way in turn, with each way first equally often, so that other load on the machine
+affects all alike. Ratios are valid within a run; times of different machines cannot be compared.
 """
 
 import asyncio
@@ -37,29 +36,29 @@ SERVICE = "service"
 VECTOR, VECTOR_SQL = "raw_vector", "raw_vector_without_embedding"
 TS_RANK_CD, BM25 = "raw_ts_rank_cd", "raw_bm25"
 _PAIRS = ((VECTOR, TS_RANK_CD), (VECTOR, BM25))
-"""The two searches that someone without the service would run, one after the other or side by side."""
+"""The two searches that someone without the service would run, in sequence or in parallel."""
 
 
 @dataclass(slots=True)
 class Times:
-    """Milliseconds per question, by way of asking. A way that has nothing to do for a question is left out."""
+    """Milliseconds per question, by way of asking. A way that does not apply to a question is left out."""
 
     per_question: list[dict[str, float]] = field(default_factory=list)
 
     def of(self, way: str) -> list[float]:
-        """The times of one way, in ms."""
+        """Return the times of one way, in ms."""
         return [times[way] for times in self.per_question if way in times]
 
     def latency_ms(self) -> dict[str, dict[str, float]]:
-        """p50, p95, p99 and mean of every way."""
+        """Return p50, p95, p99 and mean of every way."""
         return {way: summary(self.of(way)) for way in (SERVICE, VECTOR, VECTOR_SQL, TS_RANK_CD, BM25) if self.of(way)}
 
     def ratios_of_medians(self) -> dict[str, float]:
-        """The service's median over each other way's, and over the slower median of each pair of searches."""
+        """Return the service's median divided by each other way's, and by the slower median of each pair."""
         return _ratios({way: found["p50"] for way, found in self.latency_ms().items()})
 
     def paired_ratios(self) -> dict[str, float]:
-        """The median over the questions of the service's time over the other's for the same question."""
+        """Return the median over questions of the service's time divided by each other way's time."""
         collected: dict[str, list[float]] = {}
         for times in self.per_question:
             for name, ratio in _ratios(times).items():
@@ -68,7 +67,7 @@ class Times:
 
 
 def _ratios(times: Mapping[str, float]) -> dict[str, float]:
-    """The service's time over every other, and over the slower of each pair."""
+    """Return the service's time divided by every other time, and by the slower of each pair."""
     others = {way: value for way, value in times.items() if way != SERVICE}
     others |= {
         f"slower_of_{one}_and_{other}": max(times[one], times[other])
@@ -82,9 +81,9 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
     """Ingest the dataset and measure.
 
     Args:
-        limit: most questions, from the start of the split.
+        limit: maximum number of questions, from the start of the split.
     Returns:
-        JSON values; the unit is in each name, ratios have none.
+        JSON values; each name has the unit, ratios have none.
     Raises:
         Unavailable: a dependency is down, or the database's owner may not create a schema.
     """
@@ -129,7 +128,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
 async def _paired(
     service: Service, raw: RawSearches, collection: Collection, questions: Sequence[Question], note: Note
 ) -> Times:
-    """Every question asked in every way, the order of the ways turning by one from question to question."""
+    """Time every question in every way; the order of the ways rotates by one per question."""
     scope = Scope(TENANT, (collection,))
     prepared = [
         await prepared_bm25(service, collection, one.text, question_language(one.text, scope)) for one in questions
@@ -168,8 +167,8 @@ async def _ask(service: Service, collection: str, text: str) -> None:
 
 
 async def _time_vector(found: dict[str, float], service: Service, raw: RawSearches, text: str) -> None:
-    """The embedding and the statement, and the statement alone."""
-    text = variant(text, 2)  # one that the service has not embedded
+    """Time the embedding with the statement, and the statement alone."""
+    text = variant(text, 2)  # a variant the service has not embedded
     started = time.perf_counter()
     vector = await service.embedder.embed_query(text)
     embedded = time.perf_counter()
@@ -181,10 +180,10 @@ async def _time_vector(found: dict[str, float], service: Service, raw: RawSearch
 async def _throughput(
     service: Service, dataset: Dataset, questions: Sequence[Question], concurrency: int, number: int
 ) -> float:
-    """Questions answered per second by so many callers, each asking the next question when it has its answer.
+    """Return the questions answered per second with `concurrency` callers that each ask without a pause.
 
     Args:
-        number: of the variant of the texts, so that every question is embedded anew.
+        number: variant of the texts, so that every question is embedded again.
     """
     waiting = iter([variant(question.text, number) for question in questions])
 
@@ -198,7 +197,7 @@ async def _throughput(
 
 
 async def _ingestion(service: Service, dataset: Dataset, note: Note) -> dict[str, float]:
-    """Embedding the passages of some documents alone, and ingesting those documents whole."""
+    """Time the embedding of some documents' passages alone, and the complete ingestion of the same documents."""
     some: list[Document] = []
     for item in documents(dataset):
         if isinstance(item, Document):
@@ -228,7 +227,7 @@ async def _ingestion(service: Service, dataset: Dataset, note: Note) -> dict[str
 
 
 def described(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The figures of `bench` as rows of (what, figure with its unit), for a person."""
+    """Return the results of `bench` as rows of (name, value with unit)."""
     rows = [
         (f"latency, {way}", "  ".join(f"{name} {value:.2f}" for name, value in found.items()) + " ms")
         for way, found in figures["latency_ms"].items()

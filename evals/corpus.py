@@ -1,4 +1,4 @@
-"""A dataset's documents inside the service: one collection per dataset, under a tenant of their own."""
+"""Store a dataset's documents in the service: one collection per dataset, under a separate tenant."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,24 +16,24 @@ from retrievers.ingest.schema import read_schema_file, schema_of
 TENANT = "eval"
 
 Note = Callable[[str], None]
-"""Takes a line for the person who waits."""
+"""Receives a progress line."""
 
 _LINE_EVERY_S = 5.0
 _MOST_FAILURES_NAMED = 5
 
 
 def documents(dataset: Dataset) -> Iterator[Document | RejectedItem]:
-    """The corpus as ingestion reads it."""
+    """Return the corpus as ingestion reads it."""
     return read(dataset.corpus)
 
 
 async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collection:
-    """Bring the dataset's collection to exactly the corpus; unchanged documents cost nothing.
+    """Make the dataset's collection equal to the corpus; unchanged documents cost nothing.
 
-    Its fields are as the folder's `schema.json` declares them, when there is one.
+    The fields are those declared in the folder's `schema.json`, if present.
 
     Raises:
-        BadRequest: not one document could be stored, or the schema is wrong.
+        BadRequest: no document could be stored, or the schema is invalid.
     """
     given: set[str] = set()
 
@@ -61,12 +61,12 @@ async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collec
 
 
 async def stored(service: Service, name: str) -> Collection:
-    """The evaluation tenant's own collection of that name, as it is now."""
+    """Return the current state of the evaluation tenant's own collection of that name."""
     return next(one for one in await service.collections(tenant=TENANT) if (one.tenant, one.name) == (TENANT, name))
 
 
 async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
-    """Delete what an earlier version of the corpus, or another dataset of the same name, left."""
+    """Delete documents of an earlier corpus or of another dataset with the same name."""
     number = (await stored(service, name)).number
     rows = await service.database.fetch(
         TENANT, "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s", (TENANT, number)
@@ -79,7 +79,7 @@ async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
 
 
 class Ticker:
-    """Progress of an ingestion: a line every five seconds."""
+    """Reports ingestion progress, one line every five seconds."""
 
     def __init__(self, note: Note) -> None:
         self._note = note

@@ -1,4 +1,4 @@
-"""Labelled questions over a corpus, read from a folder in BEIR or in routed form."""
+"""Read labelled questions over a corpus from a folder in BEIR or routed form."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,12 +23,12 @@ class Question:
     Attributes:
         language: ISO 639-1 code.
         history: earlier turns, oldest first, each {"role", "content"}.
-        filter: the gold filter expression, None for no constraint (and in BEIR form, where it is not judged).
-        sources: the sources a good router would use; empty where that is not judged.
-        relevant: document id to grade, > 0; what is absent is not relevant.
-        answer: the gold value, None where there is not a single one.
-        klass: what kind of question it is, None when the dataset does not say.
-        now: ISO date or time at which it is asked.
+        filter: the gold filter expression; None for no constraint (and in BEIR form, where filters are not judged).
+        sources: the sources a good router would use; empty if not judged.
+        relevant: document id to grade, > 0; missing documents are not relevant.
+        answer: the gold value; None if there is no single value.
+        klass: kind of question; None if the dataset does not say.
+        now: ISO date or time at which the question is asked.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Dataset:
     """A corpus and the questions of one split.
 
     Attributes:
-        name: the folder's own name; the corpus goes into a collection of this name.
+        name: the folder's name, also used for the collection of the corpus.
         corpus: the files with the documents.
     """
 
@@ -64,9 +64,9 @@ class Dataset:
 def load(folder: Path, split: str = "test") -> Dataset:
     """Read a dataset folder.
 
-    BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; only questions with
-    a judgement count. Routed form: no `qrels`; the labels stand in `queries.jsonl`, and `split` chooses
-    the lines ("all" for every line).
+    BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; questions without a judgement are
+    skipped. Routed form: no `qrels`; the labels are in `queries.jsonl`, and `split` selects the lines ("all" for every
+    line).
 
     Raises:
         BadRequest: the folder, a file or a line is missing or malformed; the message names the line.
@@ -88,10 +88,10 @@ def load(folder: Path, split: str = "test") -> Dataset:
 
 
 def splits(folder: Path) -> tuple[str, ...]:
-    """The splits that a dataset folder has, sorted by name.
+    """Return the splits of a dataset folder, sorted by name.
 
     Raises:
-        BadRequest: as of `load`.
+        BadRequest: as `load`.
     """
     folder = folder.expanduser().absolute()
     if (folder / QRELS).is_dir():
@@ -107,7 +107,7 @@ def _beir(folder: Path, split: str) -> list[Question]:
         id, text = _text(where, line, "_id"), _text(where, line, "text")
         _once(where, id, seen)
         if id in judged:
-            # The form does not name the language; of one sentence only the script is sure.
+            # BEIR does not state the language, and a single sentence only reveals the script reliably.
             questions.append(Question(id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split))
     if judged:
         raise BadRequest(
@@ -117,7 +117,7 @@ def _beir(folder: Path, split: str) -> list[Question]:
 
 
 def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
-    """Question id to the grades of its relevant documents, from lines of question, document, grade."""
+    """Return the grades of the relevant documents by question id, read from lines of question, document, grade."""
     path = folder / QRELS / f"{split}.tsv"
     known = {file.stem for file in (folder / QRELS).glob("*.tsv")}
     if split not in known:
@@ -233,7 +233,7 @@ def _once(where: str, id: str, seen: set[str]) -> None:
 
 
 def lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a JSON Lines file, each with its place ("queries.jsonl:17")."""
+    """Yield the objects of a JSON Lines file, each with its position ("queries.jsonl:17")."""
     empty = True
     for number, text in enumerate(_read(path).split("\n"), 1):
         if not text.strip():

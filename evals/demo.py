@@ -1,4 +1,4 @@
-"""`make demo`: the bundled sample ingested, one question answered both ways, and what to do next."""
+"""`make demo`: ingest the bundled sample, answer one question by rules and by a model, and show the next steps."""
 
 import asyncio
 import sys
@@ -15,12 +15,12 @@ RECORDING = SAMPLE / "recording.jsonl"
 COLLECTION = "sample"
 QUESTION = "查找一下去年第三季度由‘基础设施’团队发布的关于Kubernetes成本优化的技术方案"
 MEANING = "find the infrastructure team's technical proposals of last year's third quarter on lowering Kubernetes costs"
-# The sample's present: "last year" is 2025 whenever the demo runs.
+# The date of the sample, so that "last year" is always 2025.
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def main() -> int:
-    """Run the demo; returns the exit code."""
+    """Run the demo and return the exit code."""
     print("1. Documents of two tenants go in (embedded PostgreSQL starts by itself)\n", flush=True)
     declared = ["--schema", str(SAMPLE / "schema.json")]
     for tenant, file, schema in (("default", "corpus.jsonl", declared), ("clinic", "other-tenant.jsonl", [])):

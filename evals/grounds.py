@@ -1,4 +1,4 @@
-"""What a corpus makes of a question without a database: its catalogue, its words and how often they occur."""
+"""Build, without a database, the data a question is read against: field catalogue, nouns and term frequencies."""
 
 import json
 from collections import Counter
@@ -29,11 +29,11 @@ _MOST_VALUES = 1000
 
 @dataclass(frozen=True)
 class Ground:
-    """A collection as questions are read against it.
+    """A collection's data for reading questions.
 
     Attributes:
-        counts: in how many passages a term occurs; empty where there are no texts.
-        passages: their number.
+        counts: number of passages that contain a term; empty without texts.
+        passages: number of passages.
     """
 
     catalogue: FieldCatalogue
@@ -49,7 +49,7 @@ class Ground:
 
 
 def ground_of_corpus(path: Path) -> Ground:
-    """The catalogue of documents in a file, as ingesting them would make it."""
+    """Build the catalogue of the documents in a file as ingestion would."""
     documents = [one for one in read([path]) if isinstance(one, Document)]
     corpus = corpus_of(documents)
     fields = {
@@ -62,7 +62,7 @@ def ground_of_corpus(path: Path) -> Ground:
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
     nouns = nouns_of([path.parent.name], catalogue)
-    # As ingesting counts them: a long document is many passages, and a common word is not in all of them.
+    # Count per passage, as ingestion does: a long document has many passages, and a common word is not in all of them.
     prepared = [prepare(one, {}, b"") for one in documents]
     passages = sum(len(one.passages) for one in prepared)
     return Ground(catalogue, corpus, nouns, dict(term_counts(prepared)), passages)
@@ -89,7 +89,7 @@ def _declared(values: FieldValues, schema: Mapping[str, Any]) -> FieldValues:
 
 
 def ground_of_catalogue(path: Path) -> Ground:
-    """An invented catalogue without documents."""
+    """Build an invented catalogue without documents."""
     given = json.loads(path.read_text(encoding="utf-8"))
     fields: dict[str, FieldValues] = {}
     for name, one in given["fields"].items():
@@ -111,5 +111,5 @@ def ground_of_catalogue(path: Path) -> Ground:
 
 
 def moment(text: str | None) -> datetime:
-    """The moment of a question; that of the question sets where it has none."""
+    """Return the time of a question; 20 November 2026, the date of the question sets, if it has none."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else datetime(2026, 11, 20, tzinfo=UTC)

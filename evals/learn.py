@@ -1,4 +1,4 @@
-"""Training a ranker on labelled questions, and how many trees it should have by cross-validation."""
+"""Train a ranker on labelled questions, and choose its number of trees by cross-validation."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from evals import metrics
 METRIC = "nDCG@10"
 TREES = (25, 50, 100, 200, 400)
 LEAST_QUESTIONS = 20
-"""With a relevant passage in the pool; from fewer nothing is learned that would hold for others."""
+"""Minimum number of questions with a relevant passage in the pool; fewer do not generalise."""
 
 _FOLDS = 5
 _SEED = 1
@@ -33,14 +33,14 @@ _PARAMETERS: Mapping[str, Any] = {
     "deterministic": True,
     "force_row_wise": True,
     "verbosity": -1,
-    # The data is small, and threads that wait for a busy core cost far more than they give.
+    # The data is small, and threads waiting for a busy core cost more than they gain.
     "num_threads": 1,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One labelled question with its pool.
+    """One labelled question with its pool of hits.
 
     Attributes:
         rows: features of the pool's hits, in fused order.
@@ -57,17 +57,17 @@ class Example:
 
     @property
     def grades(self) -> list[int]:
-        """The grade of each hit of the pool: that of its document."""
+        """Grade of each hit in the pool, taken from its document."""
         return [min(self.relevant.get(document, 0), 31) for document in self.pool]
 
     def ranking(self, scores: Sequence[float] | None) -> list[str]:
-        """The documents, the pool in the order of these scores; as fused when None."""
+        """Return the document ids with the pool sorted by `scores`; None keeps the fused order."""
         order = range(len(self.pool)) if scores is None else sorted(range(len(self.pool)), key=lambda n: -scores[n])
         return metrics.documents_of([*(self.pool[n] for n in order), *self.rest])
 
 
 def judge(examples: Sequence[Example], model: Any = None, trees: int | None = None) -> list[float]:
-    """nDCG@10 of every question by a booster, or as fused without one."""
+    """Return each question's nDCG@10 for a booster's ranking, or for the fused order without a booster."""
     rankings = {}
     for one in examples:
         scored = model is not None and len(one.rows)
@@ -77,15 +77,15 @@ def judge(examples: Sequence[Example], model: Any = None, trees: int | None = No
 
 
 def usable(examples: Sequence[Example]) -> list[Example]:
-    """The examples that something can be learned from: those with relevant and other passages in the pool."""
+    """Return the examples a ranker can learn from: those with relevant and other passages in the pool."""
     return [one for one in examples if any(one.grades) and not all(one.grades)]
 
 
 def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[float]]]:
-    """A ranker, and by number of trees what nDCG@10 gains over the fused order, question by question, untrained on.
+    """Train a ranker; return it with the gain in nDCG@10 over the fused order, by number of trees.
 
-    The number of trees is the one that gains most in cross-validation. Whether that is worth anything must be
-    tried on other questions.
+    The gains are one value per question, by rankers trained without that question. The ranker gets the number of trees
+    with the largest gain in cross-validation; test it on other questions.
 
     Raises:
         BadSetting: LightGBM is not installed.
@@ -96,7 +96,7 @@ def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[fl
         raise ValueError(f"{len(known)} questions, of which something can be learned, are fewer than {LEAST_QUESTIONS}")
     gains = _cross_validated(known)
     for gained in gains.values():
-        # Where there is nothing to learn from there is hardly anything to gain.
+        # Count a gain of 0 for questions without anything to learn from.
         gained += [0.0] * (len(examples) - len(known))
     trees = max(TREES, key=lambda count: (sum(gains[count]), -count))
     booster = _fit(known, trees)
@@ -104,7 +104,7 @@ def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[fl
 
 
 def _cross_validated(examples: Sequence[Example]) -> dict[int, list[float]]:
-    """What each question gains by a ranker of the other folds, by number of trees."""
+    """Return each question's gain by a ranker trained on the other folds, by number of trees."""
     shuffled = random.Random(_SEED).sample(list(examples), len(examples))
     gains: dict[int, list[float]] = {trees: [] for trees in TREES}
     for fold in range(_FOLDS):

@@ -1,8 +1,8 @@
-"""Load on a running `signalbox serve`: questions over kept HTTP/1.1 connections, from a process of its own.
+"""Load test of a running `signalbox serve`: questions over kept HTTP/1.1 connections, from a separate process.
 
-In a closed loop every connection asks its next question when it has its answer. In an open loop questions come at
-a given rate, whatever becomes of those before, and each is timed from when it should have been sent: a server that
-falls behind is not asked less, as it would not be by its users.
+In a closed loop, every connection sends its next question when it has its answer. In an open loop, questions are sent
+at a fixed rate whatever happened to earlier ones, and each is timed from when it was due: a server that falls behind
+does not get fewer questions, as it would not from real users.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where questions go.
+    """The service under test.
 
     Args:
-        url: of the service ("http://127.0.0.1:8000").
-        key: an API key; none is sent when None.
+        url: base URL of the service ("http://127.0.0.1:8000").
+        key: an API key; None sends none.
     """
 
     url: str
     key: str | None = None
 
     def address(self) -> tuple[str, int]:
-        """Host and port.
+        """Return host and port.
 
         Raises:
-            BadRequest: the URL is none of plain HTTP.
+            BadRequest: the URL is not plain HTTP.
         """
         try:
             parts = urlsplit(self.url)
@@ -53,7 +53,7 @@ class Target:
         return parts.hostname, port
 
     def request(self, body: dict[str, Any]) -> bytes:
-        """The bytes of a POST /v1/retrieve."""
+        """Return the bytes of a POST /v1/retrieve request."""
         host, port = self.address()
         content = json.dumps(body).encode()
         lines = [
@@ -68,11 +68,11 @@ class Target:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the questions.
+    """Results of the questions.
 
     Attributes:
-        answered_ms, refused_ms: how long those with 200 and those with 503 took.
-        errors: everything else, by status or by what went wrong with the connection.
+        answered_ms, refused_ms: times of the answers with status 200 and 503.
+        errors: number of other results, by status or connection error.
     """
 
     answered_ms: list[float] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
 
     def report(self, seconds: float) -> dict[str, Any]:
-        """Counts, answers per second over those seconds, and times in milliseconds."""
+        """Return counts, answers per second and times in milliseconds."""
         return {
             "seconds": round(seconds, 2),
             "answered": len(self.answered_ms),
@@ -93,7 +93,7 @@ class Tally:
 
 
 def described(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """A report for people, a row per figure."""
+    """Return a report as rows of text."""
     rows = [
         ("answered", f"{report['answered']:,} in {report['seconds']:g} s, {report['answered_per_s']:g} per second"),
         ("refused (503)", f"{report['refused']:,}"),
@@ -107,9 +107,9 @@ def described(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 class _Connection(asyncio.Protocol):
-    """One kept connection; opened anew after an error.
+    """One kept connection; reopened after an error.
 
-    A protocol rather than streams: what asks takes its time from the server beside it.
+    It is a protocol instead of streams because the client shares the processor with the server.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -119,11 +119,11 @@ class _Connection(asyncio.Protocol):
         self._received = b""
 
     async def ask(self, request: bytes) -> int:
-        """The status of the answer, which is read whole.
+        """Send a request, read the whole answer and return its status.
 
         Raises:
-            OSError: the connection cannot be made, or ends before the answer does.
-            ValueError: what comes is no answer with its length.
+            OSError: the connection fails or ends before the answer.
+            ValueError: the answer has no length.
         """
         loop = asyncio.get_running_loop()
         if self._transport is None:
@@ -157,19 +157,19 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(exc or ConnectionResetError("the connection was closed"))
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self._transport is not None:
-            self._transport.abort()  # whose end is told at once, before another connection is made
+            self._transport.abort()  # connection_lost runs before another connection is made
         self._transport = None
 
 
 async def closed_loop(
     target: Target, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
 ) -> dict[str, Any]:
-    """Ask without a pause over that many connections; see `Tally.report`.
+    """Send questions without a pause over that many connections; return `Tally.report`.
 
     Raises:
-        Unavailable: nobody listens there.
+        Unavailable: no service listens there.
     """
     await _reachable(target)
     host, port = target.address()
@@ -189,7 +189,7 @@ async def closed_loop(
 async def open_loop(
     target: Target, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
 ) -> dict[str, Any]:
-    """Ask at that rate, questions per second, evenly; see `Tally.report`. Raises as `closed_loop`."""
+    """Send `rate` questions per second, evenly spaced; return `Tally.report`. Raises as `closed_loop`."""
     await _reachable(target)
     host, port = target.address()
     requests = cycle([target.request(one) for one in questions])

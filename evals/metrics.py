@@ -1,4 +1,4 @@
-"""What is measured per question, and its averages. A metric that does not apply is None, never 0."""
+"""Metrics per question, and their averages. A metric that does not apply is None, never 0."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,30 +17,30 @@ RANKING: Mapping[str, str] = {
     "AP@100": "AP@100",
     "hit@1": "Success@1",
 }
-"""Ranking metrics, each with its name in ir_measures."""
+"""Ranking metrics and their names in ir_measures."""
 NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy")
 
 _ALONE = frozenset({"sql", "web", "none"})
-"""Sources that are wrong when chosen without need, and missed when needed and not chosen."""
+"""Sources that must be chosen exactly when they are needed."""
 
 Scores = Mapping[str, float | None]
 
 
 def documents_of(hits: Iterable[str]) -> list[str]:
-    """The ranking of documents in a ranking of their passages: each stands where its first passage does."""
+    """Turn a ranking of passages into a ranking of documents, each at the rank of its first passage."""
     return list(dict.fromkeys(hits))
 
 
 def ranking_scores(
     rankings: Mapping[str, Sequence[str]], relevant: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, float]]:
-    """The ranking metrics of every question that has relevant documents.
+    """Compute the ranking metrics of every question that has relevant documents.
 
     Args:
-        rankings: question id to document ids, best first, each at most once.
-        relevant: question id to grades, > 0, by document id. For all but nDCG any grade is relevant.
+        rankings: document ids by question id, best first, each at most once.
+        relevant: grades > 0 by document id, by question id. All metrics but nDCG treat every grade as relevant.
     Returns:
-        Question id to metric, each in [0, 1]; questions without a relevant document are left out.
+        Metrics in [0, 1] by question id; questions without a relevant document are left out.
     Raises:
         BadRequest: the package ir_measures is not installed.
     """
@@ -48,7 +48,7 @@ def ranking_scores(
     measures, calculate = _ir_measures()
     if not judged:
         return {}
-    # Only order counts: distinct scores leave no tie for the package to break its own way.
+    # Only the order counts: distinct scores leave no ties for the package to break its own way.
     run = {
         id: {document: float(len(ranking) - rank) for rank, document in enumerate(ranking)}
         for id, ranking in rankings.items()
@@ -62,7 +62,7 @@ def ranking_scores(
 
 
 def _ir_measures() -> tuple[dict[Any, str], Any]:
-    """The measures with our names for them, and the function that calculates them."""
+    """Return the measures with our names for them, and the function that computes them."""
     try:
         import ir_measures
     except ImportError as error:
@@ -71,17 +71,19 @@ def _ir_measures() -> tuple[dict[Any, str], Any]:
 
 
 def require_ir_measures() -> None:
-    """Raises:
-    BadRequest: the package ir_measures is not installed.
+    """Check that ir_measures is installed.
+
+    Raises:
+        BadRequest: it is not.
     """
     _ir_measures()
 
 
 def route_accuracy(gold: Sequence[str], chosen: Iterable[str]) -> float | None:
-    """1 when the right sources were chosen, else 0; None when the question does not say which are right.
+    """Return 1 if the right sources were chosen, 0 if not, None if the question has no source labels.
 
-    Of several document sources any right one will do, and another beside it does no harm. `sql`, `web`
-    and `none` must be chosen exactly when they are wanted.
+    Of several right document sources, one is enough, and an additional document source does no harm. `sql`, `web` and
+    `none` must be chosen exactly when they are wanted.
     """
     if not gold:
         return None
@@ -92,13 +94,13 @@ def route_accuracy(gold: Sequence[str], chosen: Iterable[str]) -> float | None:
 
 
 def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | None:
-    """1 when the answer's table holds the gold value, else 0; None when there is no gold value.
+    """Return 1 if the answer's table holds the gold value, 0 if not, None if there is no gold value.
 
-    A single value stands in a table of one row. A list is part of one row, or is one column, in any
-    order. An object is two columns, from the first as text to the second.
+    A single value must be in a table of one row. A list must be part of a single row, or equal one column in any order.
+    An object must equal two columns: keys (as text) and values.
 
     Args:
-        rows: the table's rows, None for an answer without a table.
+        rows: the table's rows; None for an answer without a table.
     """
     if gold is None:
         return None
@@ -123,9 +125,9 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
 
 
 def _plain(value: Any) -> Any:
-    """A cell in the form in which gold values are written: numbers as numbers, dates as ISO text."""
+    """Convert a cell to the form of gold values: numbers as floats, dates as ISO text."""
     if isinstance(value, bool):
-        return str(value).lower()  # Python takes True for 1, SQL does not
+        return str(value).lower()  # Python treats True as 1, SQL does not
     if isinstance(value, Decimal | float | int):
         return round(float(value), 6)
     if isinstance(value, datetime | date):
@@ -134,12 +136,12 @@ def _plain(value: Any) -> Any:
 
 
 def _label(value: Any) -> str:
-    """A plain cell as the key of an object."""
+    """Return a plain cell as the key of an object."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def averages(questions: Iterable[Scores]) -> dict[str, float | None]:
-    """Mean of every metric over the questions it applies to; None when there is none."""
+    """Return the mean of every metric over the questions it applies to; None if there are none."""
     values: dict[str, list[float]] = {name: [] for name in NAMES}
     for scores in questions:
         for name, collected in values.items():
@@ -150,7 +152,7 @@ def averages(questions: Iterable[Scores]) -> dict[str, float | None]:
 
 
 def averages_by(questions: Iterable[tuple[str | None, Scores]]) -> dict[str, dict[str, float | None]]:
-    """The averages of each group, groups in the order of their names; questions without a group are left out."""
+    """Return the averages of each group, sorted by group; questions without a group are left out."""
     groups: dict[str, list[Scores]] = {}
     for group, scores in questions:
         if group is not None:

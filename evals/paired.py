@@ -1,4 +1,4 @@
-"""Whether one way of ranking is better than another, by the same questions asked both ways."""
+"""Compare two rankings on the same questions with a paired significance test."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -10,7 +10,7 @@ _SEED = 20261120
 
 
 class Difference(TypedDict):
-    """The mean difference, its 95 % confidence interval, and how probable one as large is by chance."""
+    """Mean difference, its 95 % confidence interval, and the probability of a difference this large by chance."""
 
     mean: float
     low: float
@@ -19,13 +19,13 @@ class Difference(TypedDict):
 
 
 def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
-    """What `after` has more than `before`, paired: one figure per question, in the same order.
+    """Return the paired difference `after` - `before`: one value per question, in the same order.
 
-    The interval is the percentile bootstrap over questions; `p` is two-sided, by flipping the sign of each
-    question's difference. Both are drawn with a fixed seed: the same figures give the same answer.
+    The interval is a percentile bootstrap over questions; `p` is two-sided, from flipping the sign of each question's
+    difference. Both use a fixed seed, so equal input gives equal output.
 
     Raises:
-        ValueError: there are no questions, or not as many in one as in the other.
+        ValueError: there are no questions, or the lengths differ.
     Source:
         Smucker, Allan, Carterette, CIKM 2007, doi:10.1145/1321440.1321528.
     """
@@ -38,6 +38,6 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     resampled = [differences[draw.integers(0, count, count)].mean() for _ in range(_SAMPLES)]
     low, high = np.quantile(resampled, (0.025, 0.975))
     flipped = [abs((differences * draw.choice((-1.0, 1.0), count)).mean()) for _ in range(_SAMPLES)]
-    # The order that was found is one of the possible ones; rounding must not decide a tie.
+    # The observed signs are one of the possible assignments; rounding must not decide a tie.
     p = (1 + sum(value >= abs(mean) - 1e-12 for value in flipped)) / (1 + _SAMPLES)
     return Difference(mean=mean, low=float(low), high=float(high), p=float(p))

@@ -1,4 +1,4 @@
-"""What a result was made with: settings without secrets, prompts, versions."""
+"""Record what produced a result: settings without secrets, prompt digests and versions."""
 
 import platform
 import re
@@ -18,10 +18,10 @@ _PACKAGES = ("signalbox-retrieval", "numpy", "onnxruntime", "psycopg", "ir_measu
 
 
 def public_settings(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON values, without keys and without the user part of addresses."""
+    """Return the settings as JSON values, without keys and without the user part of URLs."""
     given = settings.model_dump(mode="json", exclude={"sources"})
     shown = _public(given)
-    # A connection string has more than one place for a password.
+    # A connection string may hold a password in several places, so it is never shown.
     named = {name: _public(one.model_dump(mode="json")) for name, one in settings.sources.items()}
     return {**shown, "sources": named, "database_url": "given" if settings.database_url else None}
 
@@ -35,12 +35,12 @@ def _without_user(value: Any) -> Any:
 
 
 def prompt_digests(templates: Library) -> dict[str, str]:
-    """Digest per prompt template."""
+    """Return the digest of every prompt template, by name."""
     return {name: templates.load(name).digest for name in templates.names()}
 
 
 async def versions(database: Database) -> dict[str, str]:
-    """Versions of the program, its main packages, Python and the database; packages not installed are left out."""
+    """Return versions of the program, main packages, Python and database; missing packages are left out."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for package in _PACKAGES:
         try:

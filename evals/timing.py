@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which the share (0 to 1) of the values lies, linear between neighbours.
+    """Return the value below which the given share (0 to 1) of the values lies, interpolated linearly.
 
     Raises:
         ValueError: no values.
@@ -20,11 +20,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value; raises as `percentile` does."""
+    """Return the middle value; raises as `percentile`."""
     return percentile(values, 0.5)
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """p50, p95, p99 and mean, in the unit of the values, to three decimals."""
+    """Return p50, p95, p99 and mean in the unit of the values, to three decimals."""
     found = {"p50": median(values), "p95": percentile(values, 0.95), "p99": percentile(values, 0.99)}
     return {name: round(value, 3) for name, value in {**found, "mean": sum(values) / len(values)}.items()}

@@ -1,9 +1,9 @@
-"""Makes agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, in about a minute.
+"""Train agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, about a minute.
 
-A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is
-right where every right filter has it, wrong where none has. What the trees are worth is told by leaving an eighth of
-the collections out at a time; the same readings calibrate the probabilities. The collections of evals/data/deciding
-serve for nothing else. Each FOLDER is one more collection in the form of those in evals/data/reading.
+Boosted trees learn from the evidence of every candidate value in the questions of the development collections. A
+candidate is right if every gold filter has it and wrong if none has. For evaluation and for calibrating the
+probabilities, an eighth of the collections is left out at a time. The collections of evals/data/deciding are used for
+nothing else. Each FOLDER is a further collection in the form of those in evals/data/reading.
 """
 
 import json
@@ -44,14 +44,14 @@ _SETTINGS: Mapping[str, Any] = {
 _KINDS: Sequence[Mapping[str, Any]] = ({"num_leaves": 31}, {"num_leaves": 63, "extra_trees": True})
 _PARTS = 8
 _LEAST, _LEAST_COLLECTIONS = 20, 12
-"""Examples and collections that have a sign, for it to count."""
+"""Minimum number of examples and of collections with a sign for the sign to be used."""
 Numbers = NDArray[np.float64]
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One candidate with its evidence, and whether it is meant; `name` tells the names of questions apart."""
+    """One candidate with its evidence and whether it is meant; `name` identifies the mention within the questions."""
 
     group: str
     held: Mapping[str, float]
@@ -61,7 +61,7 @@ class Example:
 
 
 def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
-    """The (field, value) pairs that a filter names."""
+    """Return the (field, value) pairs of a filter."""
     if wanted is None:
         return set()
     inner = wanted.get("filters") or ([wanted["filter"]] if "filter" in wanted else None)
@@ -73,7 +73,7 @@ def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
 
 
 def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[Example]:
-    """The candidates of questions that stand for themselves."""
+    """Yield the candidates of questions without history."""
     known = vocabulary.build(ground.catalogue)
     for question in questions:
         golds = [leaves_of(one) for one in question["filters"]]
@@ -87,7 +87,7 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
             named = [(one, evidence(sentence, one)) for each in sentence.mentions for one in candidates(sentence, each)]
             named += [(one.candidate, held) for one, held in flags_with_evidence(sentence)]
             for one, held in named:
-                if one.known[0].how == "flag":  # denied or not, it is meant
+                if one.known[0].how == "flag":  # a flag is meant even if it is negated
                     pairs = {pair for pair in some if pair[0] == one.field}
                     right = all(any(pair in gold for pair in pairs) for gold in golds)
                 else:
@@ -108,7 +108,8 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
         for one in _lines(path)
         if not one.get("history")
         and one.get("filters") != []
-        # Of a share a part of the conditions is no filter; of two questions what each says is no filter of both.
+        # With a share ("how many of ..."), some conditions are not a filter; with two questions in one, the conditions
+        # of each do not apply to both.
         and not wording.SHARE.search(one["text"])
         and len(parts_of(one["text"])) == 1
         and one.get("class") not in ("web", "world", "smalltalk")
@@ -118,7 +119,7 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
-    """The questions of a folder by the collection that they name: its own, or one beside it."""
+    """Yield the questions of a folder, grouped by the collection they name (default: the folder's own)."""
     by_name: dict[str, list[Json]] = {}
     for one in _labelled(folder / "queries.jsonl"):
         by_name.setdefault(one.get("collection") or folder.name, []).append(one)
@@ -128,7 +129,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
 
 
 def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], float]]:
-    """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
+    """Yield every development set: group, data to read its questions against, questions, and weight per candidate."""
     written = (sorted(one.parent for one in kind.glob("*/queries.jsonl")) for kind in (READING, DECIDING))
     for folder in (*chain.from_iterable(written), *folders):
         yield from _of_folder(folder)
@@ -149,7 +150,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
 
 
 def known_signs(examples: Sequence[Example]) -> list[str]:
-    """The signs that enough examples of enough collections have."""
+    """Return the signs found in enough examples of enough collections."""
     counts: Counter[str] = Counter()
     groups: dict[str, set[str]] = {}
     for one in examples:
@@ -165,9 +166,9 @@ def matrix(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
 
 
 def fit(examples: Sequence[Example], signs: Sequence[str]) -> list[Any]:
-    """Two kinds of boosted trees over the examples: splits that fit best, and larger trees with splits at random.
+    """Train two kinds of boosted trees: best-fitting splits, and larger trees with random splits.
 
-    Together they tell collections left out apart better than either.
+    On collections left out, both together are more accurate than either alone.
     """
     rows, right = matrix(examples, signs), [one.right for one in examples]
     weights = [one.weight for one in examples]
@@ -178,7 +179,7 @@ def fit(examples: Sequence[Example], signs: Sequence[str]) -> list[Any]:
 
 
 def left_out(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
-    """The raw score of each example by trees that have not seen its collection."""
+    """Return the raw score of each example by trees trained without its collection."""
     scores = np.zeros(len(examples))
     groups = sorted({one.group for one in examples})
     for part in (set(groups[first::_PARTS]) for first in range(_PARTS)):
@@ -190,7 +191,7 @@ def left_out(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
 
 
 def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
-    """The weights of a logistic regression of the columns and a constant, by Newton's method."""
+    """Return the weights of a logistic regression on the columns and a constant, by Newton's method."""
     inputs = np.c_[inputs, np.ones(len(inputs))]
     found = np.zeros(inputs.shape[1])
     found[0] = 1.0
@@ -202,7 +203,7 @@ def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
 
 
 def pair_of(examples: Sequence[Example], logits: Numbers) -> list[float]:
-    """`Weights.pair`, from the names that two fields have."""
+    """Return `Weights.pair`, learned from the mentions that have candidates in two fields."""
     by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for one, logit in zip(examples, logits.tolist(), strict=True):
         by_name.setdefault((one.group, one.name), []).append((logit, one.right))
@@ -213,7 +214,7 @@ def pair_of(examples: Sequence[Example], logits: Numbers) -> list[float]:
 
 
 def stored(node: Json) -> Any:
-    """A tree in the form of `deciding.weights_of`."""
+    """Return a tree in the form that `deciding.weights_of` reads."""
     if "leaf_value" in node:
         return round(node["leaf_value"], 4)
     bound = round(node["threshold"], 4)
@@ -221,7 +222,7 @@ def stored(node: Json) -> Any:
 
 
 def report(examples: Sequence[Example], chances: Numbers) -> None:
-    """What probabilities of examples left out are worth, by collection."""
+    """Print accuracy and calibration of the held-out probabilities, by collection."""
     for group in [*dict.fromkeys(one.group for one in examples), ""]:
         places = [place for place, one in enumerate(examples) if group in ("", one.group)]
         right = np.array([examples[place].right for place in places])
@@ -237,7 +238,7 @@ def report(examples: Sequence[Example], chances: Numbers) -> None:
 
 
 def main() -> None:
-    """Write the weights, and say what they do for collections left out."""
+    """Train and write the weights, and print their accuracy on collections left out."""
     examples = [one for each in sets([Path(one) for one in sys.argv[1:]]) for one in examples_of(*each)]
     signs = known_signs(examples)
     scores = left_out(examples, signs)

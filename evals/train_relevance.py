@@ -1,10 +1,10 @@
-"""Makes agent/retrieval/relevance.json: `python -m evals.train_relevance FOLDER...`, from the checkout.
+"""Train agent/retrieval/relevance.json: `python -m evals.train_relevance FOLDER...`, from the checkout.
 
-Each FOLDER is a dataset in one of the forms of `evals.datasets`. Its questions are asked of its own collection, and
-questions that it cannot answer: those of the other folders, and of `evals/data/unanswerable`. For each kind of evidence
-a logistic regression of the first hits learns which questions the collection answers, and another, of that one number,
-which hits are judged relevant. What this is worth is told for every collection by coefficients that were learned from
-the others, over unanswerable questions that they have not seen.
+Each FOLDER is a dataset in a form of `evals.datasets`. Each collection gets its own questions and questions it cannot
+answer: those of the other folders and of `evals/data/unanswerable`. For each kind of evidence, one logistic regression
+on the first hits learns which questions the collection answers; another, on the resulting number, learns which hits are
+relevant. Each collection is evaluated with coefficients learned from the other collections and with unanswerable
+questions not used for training.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ UNANSWERABLE = ROOT / "evals" / "data" / "unanswerable"
 TARGET = ROOT / "agent" / "retrieval" / "relevance.json"
 
 HITS = 10
-"""Hits of a question that are learned from."""
+"""Number of hits used per question."""
 OWN, OF_OTHERS = 300, 60
-"""Most questions of a dataset that are asked of its own collection, and of another."""
+"""Maximum number of a dataset's questions asked of its own collection, and of each other collection."""
 _NO_SEARCH = ("none", "web")
 _DECAY = 1e-5
 _LOST = 0.02
-"""Share of the answerable questions that the threshold may lose."""
+"""Maximum share of answerable questions that the threshold may call weak."""
 
 Numbers = NDArray[np.float64]
 Row = list[float]
@@ -54,7 +54,7 @@ Learned = dict[str, Row]
 
 
 class Seen(NamedTuple):
-    """A hit as the search that speaks most for it sees it, and whether it is judged relevant."""
+    """A hit with the features of its strongest search, and whether it is relevant."""
 
     kind: str
     row: Row
@@ -63,13 +63,13 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question as it was answered.
+    """One question and its search result.
 
     Attributes:
-        held_out: whether figures are of it: no coefficient is learned from it for them.
-        answerable: whether the collection has what was asked for.
-        decided: the relevance of the best hit where that does not depend on coefficients, else None.
-        hits: the first ones.
+        held_out: used for evaluation only, if unanswerable; no coefficient for evaluation is learned from it.
+        answerable: whether the collection holds the answer.
+        decided: relevance of the best hit if it does not depend on coefficients, else None.
+        hits: the first hits.
     """
 
     collection: str
@@ -81,7 +81,7 @@ class Example:
 
 
 async def examples_of(datasets: Sequence[Dataset]) -> list[Example]:
-    """The questions of every dataset, and what its collection cannot answer, asked."""
+    """Ask every dataset's questions, and questions it cannot answer, and return the results."""
     made: list[Example] = []
     async with open_service(load_settings({})) as service:
         for dataset in datasets:
@@ -102,7 +102,7 @@ async def examples_of(datasets: Sequence[Dataset]) -> list[Example]:
 
 
 def unanswerable() -> Iterator[Question]:
-    """Questions that no collection here can answer: nonsense, and those in other languages."""
+    """Yield questions that no collection here can answer: nonsense, and questions in other languages."""
     for file in sorted(UNANSWERABLE.glob("*.txt")):
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
             yield Question(f"{file.stem}/{number}", line, "en")
@@ -111,7 +111,7 @@ def unanswerable() -> Iterator[Question]:
 async def _asked(
     service: Service, collection: str, question: Question, answerable: bool, *, held_out: bool
 ) -> Example | None:
-    """The question as answered; None where nothing was searched for."""
+    """Return the search result of a question; None if nothing was searched."""
     turns = (*question.history, {"role": "user", "content": question.text}) if answerable else None
     request = Request.model_validate(
         {"collection": collection, "now": question.now or datetime.now(UTC)}
@@ -142,17 +142,17 @@ async def _asked(
 
 
 def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
-    """The evidence of the search that speaks most for a hit."""
+    """Return the features of the search with the strongest evidence for a hit, as a list of at most one."""
     rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []
 
 
 def fit(examples: Sequence[Example]) -> Learned:
-    """The coefficients for each kind of evidence, learned from the first hit of every question.
+    """Learn the coefficients of each kind of evidence from the first hit of every question.
 
-    What tells the questions that a collection answers from all others weighs the features: `weak` says no more, and not
-    every relevant document has been judged. The sum is then brought to the share of relevant hits. Every collection
-    counts the same, and in it what it can answer as much as the rest.
+    The feature weights separate the questions a collection answers from the others, because that is what `weak` states
+    and because not every relevant document has been judged. The sum is then scaled to the share of relevant hits. All
+    collections have equal weight, and within each the answerable questions weigh as much as the rest.
     """
     firsts = [(hit, one) for one in [*examples, *map(_by_meaning, examples)] for hit in one.hits[:1]]
     coefficients = {}
@@ -171,13 +171,13 @@ def fit(examples: Sequence[Example]) -> Learned:
 
 
 def _by_meaning(example: Example) -> Example:
-    """The question as if nobody had searched by words: few questions of the datasets are asked so."""
+    """Return the example as if only the vector search had run; the datasets have few such questions."""
     hits = [Seen("near", hit.row[1:], hit.relevant) for hit in example.hits if hit.kind == "words+near"]
     return replace(example, hits=hits)
 
 
 def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[str, bool]]) -> Numbers:
-    """Coefficients of the columns, the last a constant; the rows of one group count together as those of any."""
+    """Return a logistic regression's coefficients, the constant last; every group has the same total weight."""
     wanted = np.array(labels, dtype=float)
     sizes = Counter(groups)
     share = np.array([1 / sizes[group] / len(sizes) for group in groups])
@@ -192,20 +192,20 @@ def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[
 
 
 def told(example: Example, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
-    """The relevance of the first hits, and whether each is relevant."""
+    """Return the relevance of the first hits, and whether each is relevant."""
     known = [hit for hit in example.hits[:most] if hit.kind in coefficients]
     return [(float(relevance.weighed(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant) for hit in known]
 
 
 def best(example: Example, coefficients: Learned) -> float:
-    """The relevance of the most relevant hit."""
+    """Return the relevance of the most relevant hit."""
     if example.decided is not None:
         return example.decided
     return max((one for one, _ in told(example, coefficients)), default=0.0)
 
 
 def threshold(examples: Sequence[Example], coefficients: Learned) -> float:
-    """The highest at which no more than `_LOST` of the answerable questions are weak; collections count the same."""
+    """Return the highest threshold with at most `_LOST` of answerable questions weak; collections weigh the same."""
     known = sorted((best(one, coefficients), one.collection) for one in examples if one.answerable)
     sizes = Counter(name for _, name in known)
     lost = 0.0
@@ -217,7 +217,7 @@ def threshold(examples: Sequence[Example], coefficients: Learned) -> float:
 
 
 def report(examples: Sequence[Example]) -> None:
-    """What coefficients and threshold learned from the other collections are worth on each."""
+    """Print, for each collection, the accuracy of coefficients and threshold learned from the others."""
     every: list[tuple[bool, bool]] = []
     print(f"{'collection':<14}{'threshold':>10}{'unanswerable, weak':>20}{'own, weak':>18}{'calibration error':>20}")
     for name in dict.fromkeys(one.collection for one in examples):
@@ -237,7 +237,7 @@ def report(examples: Sequence[Example]) -> None:
 
 
 def main(folders: Sequence[str]) -> None:
-    """Ask, fit, report and write."""
+    """Ask the questions, print the evaluation and write the coefficients."""
     datasets = [load(Path(one), EVERY_SPLIT if not (Path(one) / "qrels").is_dir() else "test") for one in folders]
     examples = asyncio.run(examples_of(datasets))
     report(examples)
@@ -245,7 +245,7 @@ def main(folders: Sequence[str]) -> None:
 
 
 def write(examples: Sequence[Example]) -> None:
-    """The coefficients learned from all."""
+    """Learn the coefficients from all examples and write them with the threshold."""
     coefficients = fit(examples)
     made = {
         "found": round(threshold(examples, coefficients), 3),

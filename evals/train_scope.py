@@ -1,7 +1,7 @@
-"""Prints the weights of agent/intent/scope.py: `python -m evals.train_scope FOLDER...`, from the checkout.
+"""Print the weights of agent/intent/scope.py: `python -m evals.train_scope FOLDER...`, from the checkout.
 
-Each FOLDER is a dataset as of `evals.scope`. Its questions are asked among the collections of some folders, drawn at
-random again and again; a multinomial logistic regression learns which of them they belong to.
+Each FOLDER is a dataset as in `evals.scope`. Its questions are asked among random groups of collections; a multinomial
+logistic regression learns which collection each question belongs to.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from evals.scope import every_nth, questions_of, store
 from retrievers.core.types import Scope
 
 GROUPS, SIZES, EACH = 60, (2, 4, 6, 8), 12
-"""Groups that are drawn, how many collections each has, and questions of each of these."""
+"""Number of random groups, their sizes in collections, and questions per collection."""
 _DECAY = 1e-4
 
 Example = tuple[Evidence, int]
-"""The evidence for each collection of a group, and the place of the right one."""
+"""The evidence for each collection of a group, and the index of the right collection."""
 
 
 async def examples_of(folders: Sequence[Path]) -> list[Example]:
-    """Questions with the evidence for every collection of their groups."""
+    """Return the questions with the evidence for every collection of their groups."""
     chosen, made = random.Random(1), []
     questions = {folder.name: list(questions_of(folder)) for folder in folders}
     async with open_service(load_settings({"choose_collections": True})) as service:
@@ -50,7 +50,7 @@ async def examples_of(folders: Sequence[Path]) -> list[Example]:
 
 
 def fit(examples: Sequence[Example]) -> list[float]:
-    """The weights of the columns."""
+    """Fit and return the weights of the columns."""
     scale = np.vstack([evidence.columns for evidence, _ in examples]).std(axis=0) + 1e-9
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:

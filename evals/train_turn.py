@@ -1,13 +1,12 @@
-"""Makes agent/intent/words/turn.json: `python -m evals.train_turn [FOLDER...]`, from the checkout, in two minutes.
+"""Train agent/intent/words/turn.json: `python -m evals.train_turn [FOLDER...]`, from the checkout, two minutes.
 
-Two logistic regressions. The first judges the wording alone, by the words and the vectors of questions for the world
-and of private ones: those of `evals/data/turn`, of tests/agent/intent_data and of the development collections. Of these
-a question "for the documents" that sounds like the world (archives tell of that as well) teaches nothing about wording,
-so it is left out. The second weighs that judgement, of a question that was not learned from, beside what a collection
-knows of its words. Its questions are those of the development collections (and of further folders), each to its own,
-and lines of `evals/data/turn` to any.
-A third tells what is said to the assistant (`talk`, and the turns without a source) from all of them. Prints what they
-are worth for questions and collections that were left out.
+Three logistic regressions. The first judges the wording alone: from words and vectors it separates questions about the
+world from private questions. It learns from `evals/data/turn`, tests/agent/intent_data and the development collections,
+but leaves out questions to archives that sound like the world, because their label says nothing about the wording. The
+second combines that judgement (made without the question itself) with what a collection knows of the question's words.
+It learns from the development collections' questions (and those of further folders), each asked of its own collection,
+and from lines of `evals/data/turn` asked of any. The third recognises turns addressed to the assistant (`talk`, and the
+turns without a source). Prints the accuracy on questions and collections left out.
 """
 
 import asyncio
@@ -46,21 +45,21 @@ TARGET = ROOT / "agent" / "intent" / "words" / "turn.json"
 FILES = ("turns", "city", "hospital", "peps")
 
 _LEAST = 3
-"""Questions that hold a feature, for it to count."""
+"""Minimum number of questions with a feature for the feature to be used."""
 _DECAY = 3e-4
 _WORDS, _VECTOR = 2.0, 5.0
-"""Scales of the two kinds of evidence: a larger one is trusted more."""
+"""Scales of the word and vector features; a larger scale is trusted more."""
 _OF_OWN = 3.0
-"""Weight of a question of `evals/data/turn`, against one of the others."""
+"""Weight of a question of `evals/data/turn`, relative to the others."""
 _FOLDS = 5
 _LINES = 120
-"""Lines of each kind of `evals/data/turn` that are asked of a collection."""
+"""Number of lines of each kind of `evals/data/turn` asked of a collection."""
 _OF_COLLECTION = 3.0
-"""Weight of a question to its own collection, against one of those lines."""
+"""Weight of a question to its own collection, relative to one of those lines."""
 _DECAY_OF_SIGNS = 1e-3
 _LONGEST_TALK = 60
 _GIVEN = re.compile(r"[\d:：“\"]")
-"""In a sum, and before a text to work on: told by other means."""
+"""Sums, and a task before a text to work on, which other code recognises."""
 _SMALLEST = 0.08
 
 
@@ -68,7 +67,7 @@ Numbers = NDArray[np.float64]
 
 
 class Example(NamedTuple):
-    """A question, whether the world is to answer it, and whether it is of `evals/data/turn`."""
+    """A question, whether it is for the web, and whether it is from `evals/data/turn`."""
 
     text: str
     world: bool
@@ -77,7 +76,7 @@ class Example(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question to a collection, and what its catalogue and its documents know of it."""
+    """A question to a collection, with what the collection's documents and catalogue know of it."""
 
     example: Example
     collection: str
@@ -86,7 +85,7 @@ class Asked(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Names of the features, their weights, those of the vector, and the bias."""
+    """Feature names, their weights, the vector's weights and the bias."""
 
     names: dict[str, int]
     words: Numbers
@@ -95,7 +94,7 @@ class Learned(NamedTuple):
 
 
 def examples() -> list[Example]:
-    """Every question that stands for itself, each once."""
+    """Return every question without history, each once."""
     found = {}
     for kind in ("world", "private"):
         for language in ("en", "zh"):
@@ -111,7 +110,7 @@ def examples() -> list[Example]:
 
 
 def talk() -> Iterator[Example]:
-    """What is said to the assistant and asks nothing."""
+    """Yield turns addressed to the assistant that ask nothing."""
     for language in ("en", "zh"):
         for line in (OWN / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
             yield Example(line, True, True)
@@ -122,7 +121,7 @@ def talk() -> Iterator[Example]:
 
 
 def questions(folder: Path) -> Iterator[Example]:
-    """The questions of a folder that stand for themselves."""
+    """Yield the questions of a folder that have no history."""
     for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["class"] != "smalltalk" and not one.get("history"):
@@ -131,13 +130,13 @@ def questions(folder: Path) -> Iterator[Example]:
 
 
 async def vectors(given: Sequence[Example]) -> Numbers:
-    """The vectors of the questions, shape (questions, 389), see `agent.intent.turn.meaning`."""
+    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn.meaning`."""
     embedder = open_embedder("minilm")
     return np.array([await meaning(one.text, embedder) for one in given], dtype=np.float64)
 
 
 def fit(given: Sequence[Example], meant: Numbers) -> Learned:
-    """The weights that tell the two kinds apart."""
+    """Learn the weights that separate the two classes."""
     held = [features(one.text) for one in given]
     counts = Counter(name for each in held for name in each)
     names = {name: place for place, name in enumerate(sorted(n for n, count in counts.items() if count >= _LEAST))}
@@ -148,7 +147,7 @@ def fit(given: Sequence[Example], meant: Numbers) -> Learned:
 
 
 def _regression(inputs: Any, wanted: Numbers, share: Numbers, decay: float) -> Numbers:
-    """The weights of a logistic regression, the bias last."""
+    """Return the weights of a logistic regression, the bias last."""
     share = share / share.sum()
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:
@@ -163,7 +162,7 @@ def _regression(inputs: Any, wanted: Numbers, share: Numbers, decay: float) -> N
 
 
 def scores(given: Sequence[Example], meant: Numbers, learned: Learned) -> Numbers:
-    """The logit of each question."""
+    """Return the logit of each question."""
     words = _matrix([features(one.text) for one in given], learned.names) @ learned.words
     return np.asarray(words + meant @ learned.vector + learned.bias)
 
@@ -179,7 +178,7 @@ def _matrix(held: Sequence[frozenset[str]], names: dict[str, int]) -> sparse.csr
 
 
 def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example], Numbers]:
-    """The questions without those of archives that sound like the world."""
+    """Return the questions without those to archives that sound like the world."""
     own = [place for place, one in enumerate(given) if one.own]
     sounds = scores(given, meant, fit([given[place] for place in own], meant[own]))
     kept = [place for place, one in enumerate(given) if one.own or one.world or one.collection or sounds[place] < 0]
@@ -187,7 +186,7 @@ def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example],
 
 
 def left_out(given: Sequence[Example], meant: Numbers) -> Numbers:
-    """The logit of each question by weights learned without its collection, or without its run of lines of one kind."""
+    """Return each question's logit by weights learned without its collection, or without its fold of lines."""
     names = {one.collection: 0 for one in given if one.collection}
     fold = np.array([-1 if one.collection else 0 for one in given])
     fold[fold == 0] = np.arange((fold == 0).sum()) * _FOLDS * 4 // (fold == 0).sum() % _FOLDS
@@ -203,7 +202,7 @@ def left_out(given: Sequence[Example], meant: Numbers) -> Numbers:
 
 
 class _Counts:
-    """In how many documents of a corpus each term occurs, and the scope that says so."""
+    """Document frequencies of the terms of a corpus, and the matching scope."""
 
     def __init__(self, path: Path) -> None:
         self._counts: Counter[str] = Counter()
@@ -221,7 +220,7 @@ class _Counts:
 
 
 async def asked(folder: Path, given: Sequence[Example]) -> list[Asked]:
-    """The questions as a collection's documents know them, without those that are for them by what they state."""
+    """Return the questions with a collection's evidence, without those whose stated constraints already decide."""
     ground, counts = ground_of_corpus(folder / "corpus.jsonl"), _Counts(folder / "corpus.jsonl")
     known = vocabulary.build(ground.catalogue)
     kept = []
@@ -235,10 +234,10 @@ async def asked(folder: Path, given: Sequence[Example]) -> list[Asked]:
 
 
 def weigh(given: Sequence[Asked], wording: Mapping[str, float], counts: Mapping[str, int]) -> Numbers:
-    """The weights of `agent.intent.turn.signs`, the bias last.
+    """Learn the weights of `agent.intent.turn.signs`, the bias last, and print their accuracy.
 
     Args:
-        counts: how many questions each collection was asked in all, to say how many are sent.
+        counts: number of each collection's questions that are not for the web, for the printed error counts.
     """
     inputs = np.array([signs(wording[one.example.text], one.told, one.catalogue) for one in given])
     wanted = np.array([float(one.example.world) for one in given])
@@ -271,7 +270,7 @@ def _rounded(learned: Learned) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the weights, and say how they do on the folds and the collections left out."""
+    """Train and write the weights, and print their accuracy on folds and collections left out."""
     stored: dict[str, Any] = {"world": {}, "talk": {}}
     spoken = list(talk())
     wording: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Integrations takes the service and returns it as a framework's classes, or for synchronous code (`blocking`).
+"""Adapters that offer the service as a framework's retriever, or to synchronous code (`blocking`).
 
 from agent.integrations.langchain import SignalboxRetriever     # langchain-core
 from agent.integrations.llamaindex import SignalboxRetriever    # llama-index-core

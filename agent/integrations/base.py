@@ -1,4 +1,4 @@
-"""What the adapters share: asking a service of either kind, and what they say of a hit."""
+"""Shared code of the adapters: call a service of either kind, and build a hit's metadata."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,14 @@ from retrievers.core.extras import install_command
 AnyService = Service | BlockingService
 
 PROVENANCE = "signalbox"
-"""The key of a passage's metadata under which everything is that is not the document's own."""
+"""Metadata key that holds everything signalbox adds to the document's own metadata."""
 
 
 def retrieve(service: AnyService, query: str, options: Mapping[str, Any]) -> Result:
-    """Hits for a question, in synchronous code.
+    """Return the hits for a question in synchronous code.
 
     Raises:
-        RuntimeError: the service lives on an event loop that would wait for itself.
+        RuntimeError: the service runs on an event loop, which a synchronous call would block.
     """
     if isinstance(service, BlockingService):
         return service.retrieve(query, **options)
@@ -29,29 +29,29 @@ def retrieve(service: AnyService, query: str, options: Mapping[str, Any]) -> Res
 
 
 async def aretrieve(service: AnyService, query: str, options: Mapping[str, Any]) -> Result:
-    """Hits for a question: of a `Service` on its own event loop, of a `BlockingService` from any."""
+    """Return the hits for a question. A `Service` must be called on its own event loop, a `BlockingService` on any."""
     if isinstance(service, BlockingService):
         return await service.acall(service.service.retrieve(query, **options))
     return await service.retrieve(query, **options)
 
 
 def check_service(service: object) -> None:
-    """Raise TypeError for what is no open service, at once and not with the first question."""
+    """Raise TypeError if this is not an open service, so that the mistake shows before the first question."""
     if not isinstance(service, Service | BlockingService):
         what = "an open service, of agent.open_service() or open_blocking()"
         raise TypeError(f"an adapter needs {what}, not {type(service).__name__}")
 
 
 def options_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a request: those with a value, then `more`, which wins."""
+    """Merge the options of a request and drop those that are None; `more` wins over `given`."""
     return {name: value for name, value in {**given, **more}.items() if value is not None}
 
 
 def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
-    """A hit's metadata: title, URL and `own`, over them the document's own, and what signalbox says of the hit.
+    """Return a hit's metadata: title, URL and `own`, overridden by the document's metadata, plus a "signalbox" object.
 
-    The last is an object under "signalbox": trace_id, document_id, id (of the passage), rank, score, relevance,
-    scores and ranks per source, the characters [start, end) of the passage in its document, and highlights in it.
+    That object holds trace_id, document_id, id (of the passage), rank, score, relevance, scores and ranks per source,
+    the character range [start, end) of the passage in its document, and the highlights in the passage.
     """
     said = hit.model_dump(
         mode="json",
@@ -64,7 +64,7 @@ def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
 
 
 def not_installed(module: str, package: str, error: ImportError) -> ImportError:
-    """What to say when a framework is missing; another error of its import is passed on as it is."""
+    """Return an ImportError that says how to install a missing framework; return any other import error unchanged."""
     if not isinstance(error, ModuleNotFoundError):
         return error
     return ImportError(f"{module} needs {package}: {install_command('adapters')}")

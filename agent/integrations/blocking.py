@@ -1,4 +1,4 @@
-"""The service for synchronous code: on an event loop of its own, in a thread.
+"""The service for synchronous code: it runs on its own event loop in a thread.
 
 with open_blocking() as service:
     result = service.retrieve("How are sockets inherited?", collection="peps")
@@ -27,23 +27,23 @@ _T = TypeVar("_T")
 
 
 def open_blocking(settings: Settings | None = None, **changes: Any) -> "BlockingService":
-    """The open service; closed by `close()` or at the end of `with`.
+    """Open the service. `close()` or the end of a `with` block closes it.
 
-    A program that ends without closing it may lose the decision records of its last answers, nothing else.
+    A program that ends without closing it loses at most the decision records of its last answers.
 
     Args:
-        settings, changes: as of `agent.open_service`, which also says what is raised.
+        settings, changes: as for `agent.open_service`, which also documents the errors.
     """
     return BlockingService(settings, **changes)
 
 
 class BlockingService:
-    """The methods of `agent.Service`, each of which returns when it is done. Any number of threads may call them.
+    """The methods of `agent.Service` as synchronous calls. Any number of threads may call them.
 
-    What `Service` has beyond them can be called as `service.call(service.service.METHOD(...))`.
+    Call other methods of `Service` as `service.call(service.service.METHOD(...))`.
 
     Attributes:
-        service: the open service. It belongs to another event loop: its methods must go through `call` or `acall`.
+        service: the open service. It belongs to another event loop, so its methods must go through `call` or `acall`.
     """
 
     service: Service
@@ -56,7 +56,7 @@ class BlockingService:
         self._running: set[concurrent.futures.Future[Any]] = set()
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         opened = threading.Event()
-        # A program that forgets to close it must end nevertheless.
+        # A daemon thread, so that a program that forgets to close the service still ends.
         self._thread = threading.Thread(
             target=self._run, args=(settings, changes, opened), name="signalbox", daemon=True
         )
@@ -76,7 +76,7 @@ class BlockingService:
         self.close()
 
     def close(self) -> None:
-        """Cancel what still runs and close the service. Closing it again does nothing.
+        """Cancel running calls and close the service. Closing it again does nothing.
 
         Raises:
             Exception: the service could not be closed cleanly.
@@ -94,11 +94,11 @@ class BlockingService:
         self._over.result()
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """What a coroutine of `service` returns, or raises.
+        """Run a coroutine of `service` and return its result or raise its error.
 
         Raises:
-            RuntimeError: the service is closed, or this is its own thread, which would wait for itself.
-            concurrent.futures.CancelledError: the service was closed meanwhile.
+            RuntimeError: the service is closed, or the caller is the service's own thread, which would wait for itself.
+            concurrent.futures.CancelledError: the service was closed during the call.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -107,10 +107,10 @@ class BlockingService:
         try:
             return future.result()
         finally:
-            future.cancel()  # on KeyboardInterrupt, say; nothing when it is done
+            future.cancel()  # after a KeyboardInterrupt, for example; no effect if the call is done
 
     async def acall(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """As `call`, from any event loop, which goes on meanwhile."""
+        """As `call`, but awaited on any event loop without blocking it."""
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def retrieve(self, query: str | None = None, **options: Any) -> Result:
@@ -126,7 +126,7 @@ class BlockingService:
         return self.call(self.service.ask(query, **options))
 
     def ask_stream(self, query: str | None = None, **options: Any) -> Iterator[str | Answer]:
-        """See `Service.ask_stream`; who stops listening stops the model."""
+        """See `Service.ask_stream`. Closing the iterator stops the model."""
         pieces: queue.SimpleQueue[str | Answer | None] = queue.SimpleQueue()
 
         async def pump() -> None:
@@ -152,7 +152,7 @@ class BlockingService:
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """See `Service.ingest`; `items` and `progress` are called in the service's thread."""
+        """See `Service.ingest`. `items` and `progress` are called in the service's thread."""
         return self.call(self.service.ingest(items, collection, tenant=tenant, schema=schema, progress=progress))
 
     def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
@@ -190,7 +190,7 @@ class BlockingService:
         return future
 
     def _run(self, settings: Settings | None, changes: Mapping[str, Any], opened: threading.Event) -> None:
-        """The life of the thread."""
+        """Run the service in its thread until it is closed."""
 
         async def serve() -> None:
             async with open_service(settings, **changes) as self.service:

@@ -3,7 +3,7 @@
     pipeline.add_component("retriever", SignalboxRetriever(service, collection="peps", top_k=5))
     pipeline.connect("retriever.documents", "prompt_builder.documents")
 
-`Pipeline.run_async` works with `agent.open_service()` and `open_blocking()`, `Pipeline.run` with the latter.
+`Pipeline.run_async` works with `agent.open_service()` and `open_blocking()`; `Pipeline.run` only with the latter.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ _NOT_METADATA = ("id", "content", "blob", "score", "embedding", "sparse_embeddin
 
 @component
 class SignalboxRetriever:
-    """Documents whose `id` is the passage's, with its score and the metadata of `base.metadata_of`.
+    """Retrieve documents whose `id` is the passage id, with the score and the metadata of `base.metadata_of`.
 
     Args:
-        service: of `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
-        filters: in Haystack's form, see `filter_of`; those given to `run` take their place.
-        collection, top_k, tenant: of every request; None is the service's default.
+        service: from `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
+        filters: in Haystack's form, see `filter_of`; filters passed to `run` replace them.
+        collection, top_k, tenant: sent with every request; None means the service's default.
         options: other keys of `agent.types.Request`, such as sources, intent or reranker.
     """
 
@@ -54,11 +54,11 @@ class SignalboxRetriever:
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
-        """The documents for a question.
+        """Return the documents for a question.
 
         Raises:
-            BadFilter: the filters say what signalbox has no word for, or name what the collection does not have.
-            BadRequest, Unavailable: as of `Service.retrieve`.
+            BadFilter: a filter has no signalbox equivalent, or names a field the collection does not have.
+            BadRequest, Unavailable: as `Service.retrieve`.
         """
         return _answer(base.retrieve(self._service, query, self._options(filters, top_k)))
 
@@ -84,14 +84,14 @@ def _answer(result: Result) -> dict[str, Any]:
 
 
 def filter_of(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Haystack's filters in signalbox's grammar: `{"operator": "AND", "conditions": [...]}` and
-    `{"field": "meta.year", "operator": ">=", "value": 2020}`; "meta." may be left out.
+    """Translate Haystack's filters into signalbox's grammar.
 
-    On a list, "==" and "in" ask for a member, where Haystack compares the whole list. `None` stands for a missing
-    field with "==" and "!=".
+    Haystack writes `{"operator": "AND", "conditions": [...]}` and `{"field": "meta.year", "operator": ">=", "value":
+    2020}`; the "meta." prefix is optional. On a list, "==" and "in" test for a member, while Haystack compares the
+    whole list. With "==" and "!=", the value `None` means a missing field.
 
     Raises:
-        BadFilter: malformed, or on what is no metadata.
+        BadFilter: malformed, or not on metadata.
     """
     return _part(filters, "filters") if filters else None
 

@@ -3,7 +3,7 @@
     retriever = SignalboxRetriever(service=service, collection="peps", top_k=5)
     chain = {"context": retriever, "question": RunnablePassthrough()} | prompt | model
 
-`ainvoke` and the like work with `agent.open_service()` and `open_blocking()`, `invoke` with the latter.
+`ainvoke` and other async methods work with `agent.open_service()` and `open_blocking()`; `invoke` only with the latter.
 """
 
 from typing import Any
@@ -22,14 +22,14 @@ except ImportError as error:
 
 
 class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
-    """Documents whose `id` is the passage's and whose metadata are those of `base.metadata_of`, with "score".
+    """Retrieve documents whose `id` is the passage id, with the metadata of `base.metadata_of` and the key "score".
 
     Attributes:
-        service: of `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
-        collection, filter, top_k, tenant: of every request; None is the service's default.
+        service: from `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
+        collection, filter, top_k, tenant: sent with every request; None means the service's default.
         options: other keys of `agent.types.Request`, such as sources, intent or reranker.
 
-    `invoke` and `ainvoke` take any of these keys as well, for one question: `retriever.invoke(question, top_k=3)`.
+    `invoke` and `ainvoke` accept any of these keys for one question: `retriever.invoke(question, top_k=3)`.
     """
 
     service: Any = Field(repr=False, exclude=True)

@@ -2,7 +2,8 @@
 
     engine = RetrieverQueryEngine.from_args(SignalboxRetriever(service, collection="peps", top_k=5))
 
-`aretrieve` and the like work with `agent.open_service()` and `open_blocking()`, `retrieve` with the latter.
+`aretrieve` and other async methods work with `agent.open_service()` and `open_blocking()`; `retrieve` only with the
+latter.
 """
 
 import hashlib
@@ -27,18 +28,19 @@ _COMPARISONS = {
 
 
 class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
-    """Nodes whose `id_` is the passage's, whose source is the document, with the metadata of `base.metadata_of`.
+    """Retrieve nodes whose `id_` is the passage id and whose source node is the document.
 
-    What is not the document's own in the metadata is kept from models (`excluded_llm_metadata_keys`).
+    The metadata are those of `base.metadata_of`. Everything that signalbox adds to the document's own metadata is
+    hidden from models (`excluded_llm_metadata_keys`).
 
     Args:
-        service: of `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
-        filters: LlamaIndex's `MetadataFilters`, or an expression of signalbox's grammar.
-        collection, top_k, tenant: of every request; None is the service's default.
+        service: from `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
+        filters: LlamaIndex's `MetadataFilters`, or a filter in signalbox's grammar.
+        collection, top_k, tenant: sent with every request; None means the service's default.
         options: other keys of `agent.types.Request`, such as sources, intent or reranker.
-        more: what LlamaIndex's `BaseRetriever` takes, such as callback_manager.
+        more: arguments of LlamaIndex's `BaseRetriever`, such as callback_manager.
     Raises:
-        BadFilter: the filters say what signalbox has no word for.
+        BadFilter: a filter has no signalbox equivalent.
     """
 
     def __init__(
@@ -67,11 +69,14 @@ class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
 
 
 class PassageNode(TextNode):  # type: ignore[misc]
-    """A node that two searches found is one, though its metadata say how each found it: LlamaIndex fuses by hash."""
+    """A passage as a node.
+
+    Its hash ignores the metadata, so LlamaIndex merges hits of one passage from two searches.
+    """
 
     @property
     def hash(self) -> str:
-        """Of the passage alone."""
+        """Hash of the passage's id and text."""
         return hashlib.sha256(f"{self.node_id}\n{self.text}".encode()).hexdigest()
 
 
@@ -96,16 +101,16 @@ def _nodes(result: Result) -> list[NodeWithScore]:
 
 
 def filter_of(filters: MetadataFilters) -> dict[str, Any] | None:
-    """LlamaIndex's filters in signalbox's grammar, with the meaning they have there; None for no conditions.
+    """Translate LlamaIndex's filters into signalbox's grammar with the same meaning; None if there are no conditions.
 
     Raises:
-        BadFilter: an operator without a counterpart.
+        BadFilter: an operator has no equivalent.
     """
     parts = [one for part in filters.filters if (one := _one(part)) is not None]
     if not parts:
         return None
     condition = getattr(filters.condition, "value", "and")
-    if condition == "not":  # of LlamaIndex: none of them holds
+    if condition == "not":  # in LlamaIndex: none of the filters holds
         return {"type": "not", "filter": {"type": "or", "filters": parts}}
     return parts[0] if len(parts) == 1 else {"type": condition, "filters": parts}
 

@@ -1,1 +1,1 @@
-"""The model client takes messages and a deadline and returns a model's reply with its token usage."""
+"""Model clients: a call takes messages and a deadline and returns the model's reply with its token usage."""

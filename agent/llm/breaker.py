@@ -1,4 +1,4 @@
-"""A breaker per source: one that keeps failing is left alone for a while, then tried with one request."""
+"""Circuit breakers, one per source: a source that keeps failing gets no requests for a while, then one trial."""
 
 import threading
 from collections.abc import Callable
@@ -6,21 +6,23 @@ from time import monotonic
 from typing import Literal
 
 FAILURES = 5
-"""Failures in a row that open a breaker."""
+"""Number of consecutive failures that opens a breaker."""
 REST_S = 10.0
-"""How long an open breaker waits before one request is let through."""
+"""Seconds an open breaker rejects requests before it admits a trial request."""
 TRIAL_S = 15.0
-"""A trial that says nothing for so long is taken for lost, and another is let through."""
+"""Seconds after which a trial without a result counts as lost and another request may become the trial."""
 
 State = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """Counts the failures in a row of one source; safe to share between tasks and threads.
+    """A circuit breaker that counts one source's consecutive failures. Tasks and threads may share it.
 
-    Every admitted request ends in exactly one of `succeeded`, `failed` and `gave_up`, or in `ended`.
+    Every admitted request must end in exactly one call of `succeeded`, `failed`, `gave_up` or `ended`.
 
     Args:
+        failures: consecutive failures that open the breaker.
+        rest_s: seconds the breaker stays open before a trial.
         now: the clock, in seconds; only differences count.
     """
 
@@ -35,19 +37,22 @@ class Breaker:
 
     @property
     def state(self) -> State:
-        """`open` while requests are turned away, `half-open` when the next one is a trial or a trial is under way."""
+        """`closed`: requests pass; `open`: they are rejected; `half-open`: the next is a trial, or a trial runs."""
         with self._lock:
             if self._opened_at is None:
                 return "closed"
             return "half-open" if self._now() - self._opened_at >= self._rest_s else "open"
 
     def rests(self) -> bool:
-        """Whether a request would be turned away now. Asking changes nothing."""
+        """Return whether a request would be rejected now. Does not change the state."""
         with self._lock:
             return self._turned_away()
 
     def admit(self) -> bool:
-        """Whether this request may go. In half-open state it becomes the trial, and others wait for its end."""
+        """Return whether this request may be sent.
+
+        In the half-open state it becomes the trial and others are rejected.
+        """
         with self._lock:
             if self._turned_away():
                 return False
@@ -56,27 +61,27 @@ class Breaker:
             return True
 
     def succeeded(self) -> None:
-        """The source answered, whatever it found."""
+        """Record that the source answered, even if it found nothing."""
         with self._lock:
-            # A late answer from before the breaker opened is as good a sign as a trial's.
+            # A late answer to a request from before the breaker opened is as good a sign as a trial's.
             self._failures, self._opened_at, self._trial_at = 0, None, None
 
     def failed(self) -> None:
-        """The source was unavailable, or gave no answer in all the time that is its own."""
+        """Record that the source was unavailable or used up its whole timeout without an answer."""
         with self._lock:
             self._failures += 1
             if self._opened_at is not None and self._trial_at is None:
-                return  # admitted before it opened: this failure is no news
+                return  # admitted before the breaker opened: this failure says nothing new
             if self._opened_at is not None or self._failures >= self._most:
                 self._opened_at, self._trial_at = self._now(), None
 
     def gave_up(self) -> None:
-        """There was no answer, but that says nothing of the source: the caller left or was in a hurry, say."""
+        """Record a missing answer that says nothing about the source: the caller left, for example."""
         with self._lock:
             self._trial_at = None
 
     def ended(self, works: bool | None) -> None:
-        """What became of an admitted request: the source works, does not, or nothing was learned of it (None)."""
+        """Record the end of an admitted request: the source works (True), fails (False), or nothing is known (None)."""
         if works is None:
             self.gave_up()
         elif works:
@@ -93,7 +98,7 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of the sources, made when first asked for. Sources are few and named by us."""
+    """One breaker per source name, created on first use. The number of sources is bounded by the configuration."""
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -101,12 +106,12 @@ class Breakers:
         self._breakers: dict[str, Breaker] = {}
 
     def of(self, source: str) -> Breaker:
-        """The breaker of that source."""
+        """Return the breaker of a source; create it if there is none."""
         with self._lock:
             return self._breakers.setdefault(source, Breaker(now=self._now))
 
     def states(self) -> dict[str, State]:
-        """The state of every breaker that was asked for."""
+        """Return the state of every breaker created so far, by source name."""
         with self._lock:
             known = dict(self._breakers)
         return {source: breaker.state for source, breaker in known.items()}

@@ -1,4 +1,4 @@
-"""JSON from a model's words: what was thought aloud, fences and chatter around it are taken off."""
+"""Read JSON from a model's reply: strip reasoning, code fences and surrounding words, then parse and validate."""
 
 import json
 import math
@@ -18,8 +18,8 @@ _LONGEST_TAG = max(map(len, _TAG_NAMES)) + len("</>")
 _OPENING_TAGS = tuple(f"<{name}>" for name in _TAG_NAMES)
 _THOUGHT_BEGINS = re.compile(rf"<{_TAG}>", re.IGNORECASE)
 _THOUGHT_ENDS = re.compile(rf"</{_TAG}>", re.IGNORECASE)
-# Only before the answer: inside it the tags may be what the question is about. Some servers put the opening
-# tag into the prompt, and an answer cut short has no closing one.
+# Only at the start of the reply: later, the tags may be what the question is about. Some servers put the opening tag
+# into the prompt, and a truncated reply has no closing tag.
 _THOUGHTS = re.compile(rf"\A\s*(?:<{_TAG}>.*?</{_TAG}>\s*)+", re.DOTALL | re.IGNORECASE)
 _THOUGHTS_END = re.compile(rf"\A.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
 _NOTHING_ELSE = re.compile(rf"\A\s*<{_TAG}>.*\Z", re.DOTALL | re.IGNORECASE)
@@ -28,8 +28,7 @@ _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _MOST_BRACES = 64
 _MOST_FENCES = 8
 _MOST_PROBLEMS = 5
-# OpenAI's strict mode knows only a part of JSON Schema, and what it does not know is refused. Our own
-# check of the reply sees to the rest.
+# Keywords that OpenAI's strict mode may reject. Our own validation of the reply enforces them.
 _LEFT_OUT = frozenset(
     {"title", "default", "examples", "format", "pattern", "minLength", "maxLength", "minimum", "maximum",
      "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems",
@@ -41,7 +40,8 @@ class BadReply(ValueError):
     """A reply that cannot be used.
 
     Attributes:
-        prose: it holds no JSON at all.
+        reason: why, without quoting the reply.
+        prose: True if the reply holds no JSON at all.
     """
 
     def __init__(self, reason: str, *, prose: bool = False) -> None:
@@ -50,16 +50,17 @@ class BadReply(ValueError):
 
 
 def without_thoughts(text: str) -> str:
-    """The answer without what the model thought aloud before it."""
+    """Return the answer without the reasoning in `<think>` (or similar) tags before it."""
     text = _THOUGHTS.sub("", text.removeprefix("\ufeff"))
     return _NOTHING_ELSE.sub("", _THOUGHTS_END.sub("", text)).strip()
 
 
 class Spoken:
-    """What of a reply that comes in pieces is the answer: `without_thoughts` for streams.
+    """Remove the reasoning from a streamed reply: `without_thoughts` for pieces.
 
     Args:
-        thinks_first: the model begins with thoughts that no opening tag marks, so all is held back until they end.
+        thinks_first: the model starts with reasoning that has no opening tag; hold back everything until the closing
+            tag.
     """
 
     def __init__(self, *, thinks_first: bool = False) -> None:
@@ -69,7 +70,7 @@ class Spoken:
         self._state: Literal["beginning", "thinking", "speaking"] = "thinking" if thinks_first else "beginning"
 
     def feed(self, piece: str) -> str:
-        """What can be said of the answer now, "" while it is not clear that it has begun."""
+        """Take the next piece; return the answer text that is certain so far, "" while it may be reasoning."""
         if self._state == "speaking":
             return piece
         self._held += piece
@@ -77,7 +78,8 @@ class Spoken:
             if self._state == "thinking":
                 ended = _THOUGHT_ENDS.search(self._held)
                 if ended is None:
-                    # A tag may come in two pieces. What cannot be a part of it is not looked at again.
+                    # A tag may be split over two pieces, so keep only a tail that could be part of a tag and do not
+                    # search the rest again.
                     self._thoughts.append(self._held[:-_LONGEST_TAG])
                     self._held = self._held[-_LONGEST_TAG:]
                     return ""
@@ -93,7 +95,7 @@ class Spoken:
         return self._flushed()
 
     def end(self) -> str:
-        """What was held back and is part of the answer after all."""
+        """Return the text that was held back and belongs to the answer, once the stream has ended."""
         if self._state == "thinking":
             return "".join(self._thoughts) + self._held if self._unmarked else ""
         return self._flushed()
@@ -104,18 +106,18 @@ class Spoken:
 
 
 def ends_unmarked_thoughts(text: str) -> bool:
-    """Whether a reply begins with thoughts that only a closing tag shows to be some."""
+    """Return whether a reply starts with reasoning that has a closing tag but no opening tag."""
     text = text.removeprefix("\ufeff").lstrip()
     return not _THOUGHT_BEGINS.match(text) and _THOUGHTS_END.match(text) is not None
 
 
 def json_in(text: str, *, finite: bool = True) -> Any:
-    """The JSON value in a reply: the whole of it, in a fence, or the first object between other words.
+    """Return the JSON value in a reply: the whole reply, the content of a code fence, or the first object in the text.
 
     Args:
-        finite: NaN, Infinity and numbers too large for a double are refused; else they are floats.
+        finite: reject NaN, Infinity and numbers too large for a double; otherwise they become floats.
     Raises:
-        BadReply: there is none, or it is cut short.
+        BadReply: the reply holds no JSON, or its JSON is cut short.
     """
     decoder = _FINITE if finite else _ANY
     answer = without_thoughts(text)
@@ -128,16 +130,16 @@ def json_in(text: str, *, finite: bool = True) -> Any:
             raise BadReply("it holds NaN, an infinite number or too many levels") from None
         except ValueError:
             continue
-        # Arguments of a tool call are sometimes encoded twice.
+        # Some models encode the arguments of a tool call twice.
         return json_in(value, finite=finite) if isinstance(value, str) and "{" in value else value
     return _first_object(answer, decoder)
 
 
 def parse(text: str, schema: type[S]) -> S:
-    """A reply as its schema. A schema with `tolerant = True` judges its parts itself, NaN among them.
+    """Parse and validate a reply. A schema with `tolerant = True` gets NaN and infinite numbers and checks them itself.
 
     Raises:
-        BadReply: no JSON, or not of the schema; the reason names the fields and repeats no value.
+        BadReply: no JSON, or it does not match the schema. The reason names the fields and never quotes a value.
     """
     value = json_in(text, finite=not getattr(schema, "tolerant", False))
     try:
@@ -150,7 +152,7 @@ def parse(text: str, schema: type[S]) -> S:
 
 @cache
 def strict_schema(schema: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema in the form that strict structured output asks for: all keys required, no others."""
+    """Return the JSON schema as strict structured output requires it: every key required, no additional keys."""
     strict: dict[str, Any] = _strict(schema.model_json_schema())
     return strict
 
@@ -163,14 +165,14 @@ def _strict(node: Any) -> Any:
     properties = node.get("properties")
     kept = {key: _strict(value) for key, value in node.items() if key not in _LEFT_OUT and key != "properties"}
     if isinstance(properties, dict):
-        # Below it the keys are names of fields, which may be spelled like a keyword.
+        # The keys of `properties` are field names, which may be spelled like a keyword.
         kept["properties"] = {name: _strict(value) for name, value in properties.items()}
         kept |= {"required": list(properties), "additionalProperties": False}
     return kept
 
 
 class _NotFinite(Exception):
-    """No ValueError: it ends the search for JSON instead of going on elsewhere in the text."""
+    """Not a ValueError, so that it ends the search for JSON instead of continuing at the next brace."""
 
 
 def _refuse(_: str) -> NoReturn:
@@ -194,12 +196,12 @@ def _first_object(text: str, decoder: json.JSONDecoder) -> Any:
             raise BadReply("it holds NaN, an infinite number or too many levels") from None
         except json.JSONDecodeError as error:
             if error.pos > start + 1 + len(text[start + 1 :]) - len(text[start + 1 :].lstrip()):
-                # It began as JSON. An object further inside must not be taken for the whole.
+                # It began as JSON, so an object further inside must not be taken for the whole reply.
                 raise BadReply(f"its JSON is broken or cut short at character {error.pos}") from None
         except ValueError:
             raise BadReply("it holds a number of too many digits") from None
         else:
-            # Chatter about code may hold empty braces.
+            # Text about code may contain empty braces.
             if value:
                 return value
     raise BadReply("it holds no JSON object", prose=True)

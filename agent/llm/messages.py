@@ -1,4 +1,4 @@
-"""The messages of a model's call as they are sent: nothing unseen and no control token in them, whoever wrote them."""
+"""Clean the messages of a model call before they are sent: remove invisible characters and control tokens."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from agent.llm.model import Messages
 from retrievers.text.visible import prompt_text, prompt_value
 
 _MOST_AT_ONCE = 20_000
-"""Characters that are cleaned without another thread, in about a millisecond."""
+"""Maximum number of characters cleaned on the event loop (about 1 ms); more go to a thread."""
 
 
 async def cleaned(messages: Messages) -> list[dict[str, Any]]:
-    """Copies of the messages with all their strings as `prompt_text` has them."""
+    """Return copies of the messages with every string cleaned by `prompt_text`."""
     if sum(len(str(message.get(key))) for message in messages for key in ("content", "tool_calls")) <= _MOST_AT_ONCE:
         return [_cleaned(message) for message in messages]
     return await asyncio.to_thread(lambda: [_cleaned(message) for message in messages])
@@ -29,7 +29,10 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cleaned_json(text: str) -> str:
-    """JSON, whose strings may hold characters as escapes; unchanged where none needs to be."""
+    """Clean the strings inside a JSON text, where characters may be escaped.
+
+    Return the text unchanged if nothing changes.
+    """
     try:
         given = json.loads(text)
         shown = prompt_value(given)

@@ -1,11 +1,11 @@
-"""The language model as the stages see it: one call with a deadline, and the record of it.
+"""The language model as the stages see it: one call with a deadline, and the record of that call.
 
     model = open_model("openai/gpt-5-mini", api_key=...)
     calls = Calls()
     reply = await calls.watch(model).complete(messages, stage="intent", key=key, deadline=deadline, schema=Form)
 
-A call is known by its stage and its key: what was asked, not how the prompt words it. So a recording
-outlives every edit of a prompt, and a trace can answer its own replay.
+A call is identified by its stage and its key (the question, not the prompt's wording). So a recording stays valid when
+a prompt is edited, and a trace can be replayed.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from retrievers.core.errors import Unavailable
 from retrievers.http.found import number
 
 Messages = Sequence[Mapping[str, Any]]
-"""Turns of a conversation, each with `role` and `content`; those of tools also have what OpenAI's API gives them."""
+"""Turns of a conversation, each with `role` and `content`; tool turns have the further keys of OpenAI's API."""
 
 Fault = Literal["down", "late", "answer"]
 
 _SHOWN_QUESTION = 80
 _MOST_TOKENS = 1 << 40
 _REPLAYED_PIECE = 24
-"""Characters of a piece when a recorded answer is streamed."""
+"""Characters per piece when a recorded answer is streamed."""
 
 
 class ModelFailed(Unavailable):
-    """The model gave no usable answer: go on without it. The reason never quotes the SDK or the server.
+    """The model gave no usable answer; the caller continues without it. The reason never quotes the SDK or the server.
 
     Attributes:
-        fault: `down`: its server cannot be reached, fails or has no quota left; `late`: the deadline came
-            first; `answer`: anything else, which says nothing of how the next call will go.
+        fault: `down`: the server is unreachable, fails or is out of quota; `late`: the deadline passed; `answer`:
+            anything else, which does not predict how the next call will go.
     """
 
     def __init__(self, reason: str, *, retry_after_s: float | None = None, fault: Fault = "answer") -> None:
@@ -56,27 +56,27 @@ class _Tries:
     count: int = 0
 
 
-# A call that is cancelled returns nothing, so what it did is counted beside it.
+# A cancelled call returns nothing, so its attempts are counted in this variable.
 _tries: ContextVar[_Tries | None] = ContextVar("tries", default=None)
 
 
 def begin_try() -> None:
-    """Count a request to the server of a model, for the record of the call under way."""
+    """Count one request to the model's server in the record of the current call."""
     if (tries := _tries.get()) is not None:
         tries.count += 1
 
 
 def no_answer(given_s: float) -> str:
-    """What is said of a call that took too long."""
+    """Return the reason text for a call that did not answer within `given_s` seconds."""
     return f"no answer within {given_s:{'.2g' if given_s < 10 else '.0f'}} s"
 
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """What a call used, repeated tries included as far as the server counted them.
+    """Tokens and cost of a call, including retries as far as the server reports them.
 
     Attributes:
-        cost: US dollars; None when nobody says.
+        cost: US dollars; None if unknown.
     """
 
     prompt_tokens: int = 0
@@ -92,12 +92,12 @@ class CallUsage:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The usage as JSON values."""
+        """Return the usage as JSON values."""
         return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "cost": self.cost}
 
     @classmethod
     def from_json(cls, data: object) -> "CallUsage":
-        """The usage a server or a recording states; what is no number counts as unsaid."""
+        """Read the usage that a server or a recording states. Invalid token counts become 0, an invalid cost None."""
         given = data if isinstance(data, Mapping) else {}
         prompt, completion, cost = (given.get(key) for key in ("prompt_tokens", "completion_tokens", "cost"))
         cost = number(cost)
@@ -110,14 +110,15 @@ def _count(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model answered.
+    """A model's answer.
 
     Attributes:
-        text: as it came, thoughts and fences included.
-        parsed: the reply as the schema asked for; None without a schema.
-        finish_reason: `length` where the caller's own limit of tokens cut it.
-        tool_calls: what it calls, as OpenAI's API has it, offered or not: see `agent.answering.tool_calls.permitted`.
-        attempts: requests it took: repeated ones, refused forms of output and the repair included.
+        text: as received, including reasoning and code fences.
+        parsed: the reply as an instance of the schema; None without a schema.
+        finish_reason: `length` if the caller's own token limit cut the answer.
+        tool_calls: in the form of OpenAI's API, whether or not the tools were offered; see
+            `agent.answering.tool_calls.permitted`.
+        attempts: requests sent, including retries, rejected output forms and the repair.
     """
 
     text: str
@@ -131,11 +132,11 @@ class Reply:
 
 
 class Model(Protocol):
-    """Something that answers prompts."""
+    """A language model."""
 
     @property
     def name(self) -> str:
-        """As the setting names it; holds no secret."""
+        """The name in the settings; contains no secret."""
         ...
 
     async def complete(
@@ -147,15 +148,15 @@ class Model(Protocol):
         key: Mapping[str, Any],
         schema: type[BaseModel] | None = None,
     ) -> Reply:
-        """One answer.
+        """Return one answer.
 
         Args:
-            stage: who asks ("intent"); with `key` it identifies the call.
-            deadline: moment of `time.monotonic()` by which it has answered or failed.
-            key: what is asked, as JSON values: question, history, date, collection, not the prompt.
-            schema: the reply is one JSON object of this shape, in `Reply.parsed`.
+            stage: the calling stage, such as "intent"; identifies the call together with `key`.
+            deadline: `time.monotonic()` time by which the call answers or fails.
+            key: the input as JSON values (question, history, date, collection), not the prompt.
+            schema: the reply must be one JSON object of this schema; it is returned in `Reply.parsed`.
         Raises:
-            ModelFailed: no usable answer in time.
+            ModelFailed: no usable answer before the deadline.
         """
         ...
 
@@ -168,29 +169,29 @@ class Model(Protocol):
         key: Mapping[str, Any],
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
-        """One answer as it comes: pieces of its text, without what was thought aloud, and at the end the whole Reply.
+        """Yield one answer as pieces of text without the reasoning, then the whole Reply.
 
-        Args: as of `complete`; the deadline is that of the last piece.
-            options: of `agent.types.ModelOptions`, by name. What only shapes the sampling is left out where the
-                model does not take it.
+        Args: as for `complete`; the last piece must arrive before the deadline.
+            options: values of `agent.types.ModelOptions`, by name. Sampling options that the model rejects are dropped.
         Raises:
-            BadRequest: the model does not take one of the options that decide what an answer is.
-            ModelFailed: no answer, also after some pieces: it broke off, was cut at the token limit, or came too late.
+            BadRequest: the model rejects an option that changes the meaning of the answer, such as the tools.
+            ModelFailed: no answer, possibly after some pieces: the stream broke off, was cut at the token limit, or was
+                late.
         """
         ...
 
     async def probe(self, deadline: float) -> str:
-        """Whether it would answer, in a line; raises ModelFailed when it would not."""
+        """Return one line that says how the model would answer a call; raise ModelFailed if it would not."""
         ...
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a model, as a trace or a recording keeps it. `text` is None when it failed, `error` says why."""
+    """One model call as kept in a trace or a recording. `text` is None if the call failed; `error` then says why."""
 
     stage: str
     key: Mapping[str, Any]
@@ -203,7 +204,7 @@ class ModelCall:
     tool_calls: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The call as JSON values; what `from_json` reads back."""
+        """Return the call as JSON values that `from_json` reads."""
         line: dict[str, Any] = {"stage": self.stage, "key": dict(self.key), "text": self.text, "model": self.model}
         line |= {"usage": self.usage.to_json(), "attempts": self.attempts, "elapsed_ms": self.elapsed_ms}
         line |= {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
@@ -211,10 +212,10 @@ class ModelCall:
 
     @classmethod
     def from_json(cls, data: object) -> "ModelCall":
-        """A call from a line of a recording or from a trace. `reply` may stand for `text`; other keys are notes.
+        """Read a call from a line of a recording or from a trace. `reply` may replace `text`; unknown keys are ignored.
 
         Raises:
-            ValueError: not of that form.
+            ValueError: the data does not have this form.
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("stage"), str):
             raise ValueError('it is no object with a "stage"')
@@ -238,16 +239,16 @@ class ModelCall:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of one request, in the order in which they ended."""
+    """The model calls of one request, in the order in which they ended."""
 
     records: list[ModelCall] = field(default_factory=list)
 
     def watch(self, model: Model) -> Model:
-        """The model, its calls noted here."""
+        """Return a wrapper of the model that records its calls here."""
         return _Watched(model, self)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The calls for a trace."""
+        """Return the calls as JSON values for a trace."""
         return [call.to_json() for call in self.records]
 
 
@@ -294,7 +295,7 @@ class _Watched:
         try:
             stream = self.model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
             async with aclosing(stream) as pieces:
-                # Tries are repeated before the first piece only, and each further one may come in another context.
+                # Retries happen only before the first piece, and later pieces may be read in another context.
                 outer = _tries.set(tries)
                 try:
                     piece = await anext(pieces)
@@ -327,15 +328,15 @@ class _Watched:
         return await self.model.probe(deadline)
 
     async def aclose(self) -> None:
-        """The model outlives the request."""
+        """Do nothing: the model outlives the request."""
 
 
 class Recorded:
-    """A model that answers what was recorded, and nothing else. Of two calls with one key the later one counts.
+    """A model that replays recorded answers only. If two calls have the same key, the later recording is used.
 
     Args:
         calls: from a file, a trace or `Calls.records`.
-        name: what it is called in errors and replies.
+        name: the name shown in errors and replies.
     """
 
     def __init__(self, calls: Iterable[ModelCall], name: str = "the recording") -> None:
@@ -344,10 +345,10 @@ class Recorded:
 
     @classmethod
     def read(cls, path: Path) -> "Recorded":
-        """The recording in a JSONL file, one call per line.
+        """Read a JSONL recording with one call per line.
 
         Raises:
-            BadSetting: the file cannot be read, or a line is no call; the message says which.
+            BadSetting: the file cannot be read, or a line is not a call; the message gives the line number.
         """
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
@@ -372,7 +373,7 @@ class Recorded:
         key: Mapping[str, Any],
         schema: type[BaseModel] | None = None,
     ) -> Reply:
-        """The recorded answer, see `Model.complete`."""
+        """Return the recorded answer; see `Model.complete`."""
         call, text = self._recorded(stage, key)
         try:
             parsed = parse(text, schema) if schema else None
@@ -389,7 +390,7 @@ class Recorded:
         key: Mapping[str, Any],
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
-        """The recorded answer in pieces, see `Model.stream`."""
+        """Yield the recorded answer in pieces; see `Model.stream`."""
         call, text = self._recorded(stage, key)
         spoken = without_thoughts(text)
         for start in range(0, len(spoken), _REPLAYED_PIECE):
@@ -398,7 +399,7 @@ class Recorded:
         yield Reply(text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls)
 
     def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[ModelCall, str]:
-        """The call with its text; raises ModelFailed where there is none."""
+        """Return the recorded call and its text; raise ModelFailed if there is none."""
         call = self._calls.get(_identity(stage, key))
         if call is None:
             question = str(key.get("question", ""))[:_SHOWN_QUESTION]
@@ -408,18 +409,18 @@ class Recorded:
         return call, call.text
 
     async def probe(self, deadline: float) -> str:
-        """How much is recorded."""
+        """Return the name and the number of recorded replies."""
         return f"{self.name}, {len(self._calls)} replies"
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no connections."""
 
 
 class Recorder:
-    """A model whose answers are also appended to a recording.
+    """A model that also appends its answers to a recording.
 
     Args:
-        path: written one line per answer; made when it does not exist.
+        path: JSONL file, created if missing; one line per answer.
     """
 
     def __init__(self, model: Model, path: Path) -> None:
@@ -440,7 +441,7 @@ class Recorder:
         key: Mapping[str, Any],
         schema: type[BaseModel] | None = None,
     ) -> Reply:
-        """The model's answer, see `Model.complete`; a failure is not recorded."""
+        """Return the model's answer and record it; failures are not recorded. See `Model.complete`."""
         reply = await self._model.complete(messages, stage=stage, deadline=deadline, key=key, schema=schema)
         self._append(_call(stage, key, reply))
         return reply
@@ -454,7 +455,7 @@ class Recorder:
         key: Mapping[str, Any],
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
-        """The model's answer, see `Model.stream`; it is recorded whole, and a failure is not."""
+        """Yield the model's answer and record the complete Reply; failures are not recorded. See `Model.stream`."""
         stream = self._model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
         async with aclosing(stream) as pieces:
             async for piece in pieces:
@@ -463,7 +464,7 @@ class Recorder:
                 yield piece
 
     def _append(self, call: ModelCall) -> None:
-        # A model may write half of a surrogate pair, which no file can hold.
+        # A model may write half of a surrogate pair, which UTF-8 cannot encode.
         line = json.dumps(call.to_json(), ensure_ascii=False).encode(errors="replace") + b"\n"
         try:
             with self._lock, self._path.open("ab") as file:
@@ -472,7 +473,7 @@ class Recorder:
             raise ModelFailed(f"the recording {self._path} cannot be written: {error.strerror}") from error
 
     async def probe(self, deadline: float) -> str:
-        """What the model says of itself."""
+        """Return the model's own probe text and the path of the recording."""
         return f"{await self._model.probe(deadline)}; recorded in {self._path}"
 
     async def aclose(self) -> None:
@@ -481,14 +482,14 @@ class Recorder:
 
 
 def open_model(name: str | None, *, base_url: str | None = None, api_key: str | None = None) -> Model | None:
-    """The model that a setting names; None when none is set. Nothing is called before it is used.
+    """Open the model that a setting names; return None if the name is empty. No request is sent.
 
     Args:
-        name: "openai/MODEL", any model at `base_url`, a litellm model string ("anthropic/...", "ollama/..."),
+        name: "openai/MODEL", any model name with `base_url`, a litellm model string ("anthropic/...", "ollama/..."),
             "replay:FILE" or "record:FILE=MODEL".
-        base_url: an OpenAI-compatible endpoint, up to and with "/v1".
+        base_url: an OpenAI-compatible endpoint, including "/v1".
     Raises:
-        BadSetting: no model can have that name or address, or the recording cannot be opened.
+        BadSetting: the name or address is invalid, or the recording cannot be opened.
     """
     if not name:
         return None
@@ -500,7 +501,7 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
         if not path or not recorded or recorded.startswith(("record:", "replay:")):
             raise BadSetting("LLM: write record:FILE=MODEL", where="llm")
         model = open_model(recorded, base_url=base_url, api_key=api_key)
-        assert model is not None  # it has a name
+        assert model is not None  # rpartition left a name
         return Recorder(model, Path(path).expanduser())
     if base_url and not base_url.startswith(("http://", "https://")):
         raise BadSetting("LLM_BASE_URL must begin with http:// or https://", where="llm_base_url")

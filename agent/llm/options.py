@@ -1,4 +1,4 @@
-"""What a caller sets of a model's call, what a server takes of it, and the tool calls that come back in pieces."""
+"""A caller's options of a model call, those a server accepts, and tool calls assembled from a stream."""
 
 import re
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from agent.llm.model import ModelFailed
 from retrievers.core.errors import BadRequest
 
 _SAMPLING = ("temperature", "top_p", "seed", "parallel_tool_calls")
-"""A request means the same without them."""
+"""Options that may be dropped without changing the meaning of a request."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
-"""Two names of one limit: servers know the one, the other, or both."""
+"""Two names of the same limit: a server may accept either or both."""
 _LONGEST_ARGUMENTS = 200_000
 _MOST_CALLS = 128
 
 
 class Options:
-    """A caller's options of one call, and what is left of them once a server has refused some.
+    """A caller's options of one call, reduced whenever the server rejects some.
 
     Attributes:
-        values: to be sent, by the names of OpenAI's API.
+        values: options to send, under the names of OpenAI's API.
     """
 
     def __init__(self, values: Mapping[str, Any] | None) -> None:
@@ -29,20 +29,20 @@ class Options:
 
     @property
     def limited(self) -> bool:
-        """Whether the caller limits the tokens of the answer."""
+        """True if the caller limits the tokens of the answer."""
         return any(name in self.values for name in _LIMITS)
 
     def reduce(self, said: str) -> bool:
-        """Leave out what a server refuses; False when its refusal names no option.
+        """Drop or rename the options a server rejects; return False if its error text names no option.
 
         Args:
-            said: the refusal, in lower case.
+            said: the server's error text, in lower case.
         Raises:
-            BadRequest: it refuses one that decides what an answer is, such as the tools.
+            BadRequest: the server rejects an option that changes the meaning of the answer, such as the tools.
         """
         named = [name for name in self.values if re.search(rf"\b{name}\b", said)]
         limits = [name for name in named if name in _LIMITS]
-        # A refusal of one limit names the other: "use max_completion_tokens instead".
+        # The error about one limit names the other one too: "use max_completion_tokens instead".
         if len(limits) == 1 and not self._renamed and not all(name in self.values for name in _LIMITS):
             self._renamed = True
             self.values[_LIMITS[1 - _LIMITS.index(limits[0])]] = self.values.pop(limits[0])
@@ -56,17 +56,16 @@ class Options:
 
 
 class ToolCalls:
-    """The calls of tools in an answer, put together from a stream's pieces."""
+    """Assemble an answer's tool calls from the pieces of a stream."""
 
     def __init__(self) -> None:
         self._calls: dict[int, _Call] = {}
 
     def add(self, pieces: object) -> None:
-        """Take in what one event of the stream holds of them. A piece that is not of OpenAI's form makes its call one
-        of the type `unreadable`.
+        """Add the tool-call pieces of a stream event. A piece not in OpenAI's form makes its call `unreadable`.
 
         Raises:
-            ModelFailed: there are too many, or they are too long.
+            ModelFailed: there are too many calls, or one is too long.
         """
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
             index = piece.get("index") if isinstance(piece, dict) else None
@@ -81,12 +80,12 @@ class ToolCalls:
                 raise ModelFailed("its calls of tools are too many or too long")
 
     def add_legacy(self, call: object) -> None:
-        """Take in a `function_call`, the form before tools, which no request here can offer."""
+        """Add a `function_call`, the form used before tools; no request here can offer it."""
         if call:
             self.add({"function_call": call})
 
     def made(self) -> tuple[dict[str, Any], ...]:
-        """The calls as OpenAI's API has them, in their order, for `agent.answering.tool_calls.permitted` to judge."""
+        """Return the calls in OpenAI's form, in order; `agent.answering.tool_calls.permitted` checks them."""
         return tuple(
             {
                 "id": _whole(call.id) or f"call_{number}",
@@ -99,7 +98,7 @@ class ToolCalls:
 
 @dataclass(slots=True)
 class _Call:
-    """A call as it comes. Its pieces are joined at the end: each may be one character."""
+    """A tool call while its pieces arrive. The pieces are joined only at the end because each may be one character."""
 
     id: str = ""
     type: str = "function"
@@ -114,7 +113,7 @@ class _Call:
 
 
 def _function(piece: Any) -> dict[str, Any] | None:
-    """What a piece adds to the function of its call; None when it is not of OpenAI's form."""
+    """Return a piece's `function` object; None if the piece is not in OpenAI's form."""
     if not isinstance(piece, dict) or piece.get("type") not in (None, "", "function"):
         return None
     function = piece.get("function") or {}
@@ -127,5 +126,5 @@ def _text(value: object) -> str:
 
 
 def _whole(text: str) -> str:
-    """The text without halves of characters, which no answer can hold; two that came apart belong together."""
+    """Join surrogate pairs that arrived in two pieces and replace single halves, which cannot be encoded."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""How many tokens a text takes, estimated without a model's own tokeniser."""
+"""Estimate how many tokens a text takes, without a model's tokeniser."""
 
 import re
 
@@ -6,13 +6,13 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens a text takes in common models, rather too many than too few: 1 per CJK character, 1 per 3.5 others."""
+    """Estimate the tokens of a text, rounding up: 1 per CJK character, 1 per 3.5 other characters."""
     cjk = len(_CJK.findall(text))
     return cjk + -(-(len(text) - cjk) * 2 // 7)
 
 
 def cut(text: str, tokens: int) -> str:
-    """The beginning of a text that takes at most that many tokens, by `estimate_tokens`."""
+    """Return a prefix of the text that takes at most `tokens` tokens by `estimate_tokens`."""
     while (held := estimate_tokens(text)) > tokens:
         text = text[: len(text) * tokens // held]
     return text

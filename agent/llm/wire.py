@@ -1,7 +1,7 @@
-"""Chat models over the network: the openai SDK for what speaks OpenAI's API, litellm for the rest.
+"""Chat models over the network: the openai SDK for servers with OpenAI's API, litellm for other providers.
 
-Output is asked for in the strictest form the server takes (`ReplyForm`). One that is refused is remembered, so
-that only the first call pays for finding out. All tries of a call, repairs included, share its deadline.
+JSON output is requested in the strictest form the server accepts (`ReplyForm`). A rejected form is remembered, so only
+the first call pays for finding out. All attempts of a call, including repairs, share its deadline.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from retrievers.http.sdks import open_openai
 T = TypeVar("T")
 
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
-# Names of servers rather than parts of a model's name; "anthropic/..." at a gateway is a model's name.
+# Prefixes that name a server. Other prefixes are part of a model's name, such as "anthropic/..." at a gateway.
 _SERVERS = ("openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
 
 _RETRIES = 2
@@ -40,11 +40,11 @@ _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
 _LONGEST_TEXT = 200_000
 _LARGEST_WHOLE = 1 << 20
-"""Bytes of an answer that does not come in pieces, where a library reads it more than once."""
+"""Maximum size in bytes of a non-streamed litellm answer; the library reads it more than once."""
 _MOST_VALUES = 50_000
-"""Of such an answer: litellm makes an object of each, some of them twice."""
+"""Maximum number of JSON values in such an answer: litellm creates an object for each, for some of them twice."""
 _MOST_CHUNKS = 16
-"""Of a stream that litellm keeps; the first states the tokens of the prompt, the last those of the answer."""
+"""Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
 _DONE: dict[str, Any] = {"done": True}
 _PROSE_BEFORE_STEPPING_DOWN = 2
 _LONGEST_SENT_BACK = 8000
@@ -73,7 +73,7 @@ _MEANINGS = {
 
 
 class ReplyForm(IntEnum):
-    """How a JSON reply is asked for, strictest first."""
+    """Ways to request a JSON reply, strictest first."""
 
     SCHEMA = 0
     OBJECT = 1
@@ -82,33 +82,36 @@ class ReplyForm(IntEnum):
 
 
 class Wire(Protocol):
-    """One request, without repetition."""
+    """Sends single requests to a model server, without retries."""
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
-        """The decoded answer to a chat completion.
+        """Return the decoded answer to a chat completion.
 
         Raises:
-            ModelFailed: the answer is no JSON or too large.
-            openai.OpenAIError: what the SDK raises; what its HTTP client does may also come through.
+            ModelFailed: the answer is not JSON or too large.
+            openai.OpenAIError: raised by the SDK; errors of its HTTP client may also pass through.
         """
         ...
 
     def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
-        """The decoded chunks of a streamed chat completion; the last is `_DONE` when the server says that it was.
+        """Yield the decoded chunks of a streamed chat completion; the last is `_DONE` if the server marks the end.
 
-        Raises: as `send` does.
+        Raises: as `send`.
         """
         ...
 
     async def models(self, timeout_s: float) -> list[str] | None:
-        """Ids of the models there are; None when the server does not say."""
+        """Return the ids of the available models; None if the server does not list them."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class FormRefused(Exception):
-    """The server will not take the request as it is. `said` is for deciding what to change, never shown."""
+    """The server rejects the request in this form.
+
+    `said` (its error text) decides what to change and is never shown.
+    """
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(f"HTTP {status}")
@@ -117,7 +120,7 @@ class FormRefused(Exception):
 
 @dataclass(slots=True)
 class _CallState:
-    """What one `complete` has used so far."""
+    """Attempts, retries and usage of one `complete` or `stream` call so far."""
 
     deadline: float
     started: float = field(default_factory=time.monotonic)
@@ -130,7 +133,7 @@ class _CallState:
 
 
 class ChatModel:
-    """A chat model, see `agent.llm.model.Model`. It learns which forms of output its server refuses."""
+    """A chat model; see `agent.llm.model.Model`. It remembers which output forms its server rejects."""
 
     def __init__(self, name: str, model: str, wire: Wire) -> None:
         self.name = name
@@ -150,7 +153,7 @@ class ChatModel:
         key: Mapping[str, Any],
         schema: type[BaseModel] | None = None,
     ) -> Reply:
-        """One answer, see `Model.complete`."""
+        """Return one answer; see `Model.complete`."""
         run = _CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
@@ -172,7 +175,7 @@ class ChatModel:
         key: Mapping[str, Any],
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
-        """One answer as it comes, see `Model.stream`. Only what fails before the first piece is tried again."""
+        """Yield one answer in pieces; see `Model.stream`. Only failures before the first piece are retried."""
         run = _CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
@@ -182,7 +185,7 @@ class ChatModel:
         events, event = await self._begin(await cleaned(messages), run, wanted)
         async with aclosing(events):
             while event is not None:
-                # Some servers count up in every chunk: the last figure is that of the whole.
+                # Some servers report running totals in every chunk: the last one is the total.
                 run.usage = CallUsage.from_json(event["usage"]) if event.get("usage") else run.usage
                 said, finished = self._delta(event, finished, calls)
                 text += said
@@ -207,7 +210,7 @@ class ChatModel:
         yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
-        """Whether the server knows the model; without a list of models, whether it answers a short prompt."""
+        """Check that the server lists the model or, if it lists none, that the model answers a short prompt."""
         try:
             known = await _tried(self._wire.models, _CallState(deadline, retries_left=0))
         except FormRefused:
@@ -237,7 +240,7 @@ class ChatModel:
         except BadReply as error:
             problem = error
         if problem.prose and rung is ReplyForm.SCHEMA:
-            # A server that takes the schema and ignores it never showed it to the model.
+            # A server that accepts a schema and ignores it never showed it to the model.
             self._prose += 1
             if self._prose >= _PROSE_BEFORE_STEPPING_DOWN:
                 self._rung = max(self._rung, ReplyForm.OBJECT)
@@ -258,7 +261,7 @@ class ChatModel:
     async def _ask(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _CallState
     ) -> tuple[str, ReplyForm]:
-        """The text of one answer, down the ladder as far as the server demands."""
+        """Return the text of one answer and the form used; step down while the server rejects the form."""
         rung = self._rung if schema else ReplyForm.TEXT
         while True:
             body = {"model": self._model, "messages": messages, **self._options, **_form(rung, schema)}
@@ -273,14 +276,14 @@ class ChatModel:
                 rung = self._step_down(rung, refusal)
                 continue
             if schema:
-                # Only now is it known that the form was what the server refused.
+                # Only a success shows that the form was what the server rejected.
                 self._rung = max(self._rung, rung)
             return text, rung
 
     async def _begin(
         self, messages: list[dict[str, Any]], run: _CallState, options: Options
     ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
-        """A stream and its first event."""
+        """Start a stream and return it with its first event (None if it is empty)."""
 
         async def begin(timeout_s: float) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
             events = self._wire.events(body, timeout_s)
@@ -302,7 +305,7 @@ class ChatModel:
                     self._step_down(ReplyForm.TEXT, refusal)
 
     def _delta(self, event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
-        """The text that an event adds, and why the answer ended, once that is known; tool calls go to `calls`."""
+        """Return the text an event adds and the finish reason once known; add its tool calls to `calls`."""
         if event.get("error"):
             raise ModelFailed("its answer holds an error")
         choices = event.get("choices")
@@ -320,10 +323,10 @@ class ChatModel:
         return _content(delta.get("content")), str(reason) if reason else finished
 
     def _step_down(self, rung: ReplyForm, refusal: FormRefused) -> ReplyForm:
-        """The form to try next.
+        """Return the output form to try next.
 
         Raises:
-            ModelFailed: the form is not what was refused.
+            ModelFailed: the rejection is not about the output form.
         """
         if _OF_THE_LENGTH.search(refusal.said):
             raise ModelFailed("the prompt is too long for it") from None
@@ -335,12 +338,12 @@ class ChatModel:
         if rung is ReplyForm.TEXT:
             raise ModelFailed(_of_status(refusal.status), fault=_fault_of_status(refusal.status)) from None
         if rung is ReplyForm.OBJECT and not _OF_THE_FORM.search(refusal.said):
-            # A refusal without a reason may be of anything; the plainest form tells soonest.
+            # An error without a reason may be about anything; the plainest form settles it fastest.
             return ReplyForm.TEXT
         return ReplyForm(rung + 1)
 
     def _read(self, data: Any, run: _CallState, *, by_tool: bool) -> str:
-        """The text of an answer; the arguments of a tool call where a tool was offered."""
+        """Return the text of an answer, or the arguments of the tool call if a tool was offered."""
         if not isinstance(data, dict):
             raise ModelFailed("its answer is no JSON object")
         run.usage += CallUsage.from_json(data.get("usage"))
@@ -352,7 +355,7 @@ class ChatModel:
         if message.get("refusal"):
             raise ModelFailed("it refused to answer")
         if choice.get("finish_reason") in _CUT:
-            # What is missing cannot be repaired: the next answer would be cut as well.
+            # A truncated answer cannot be repaired: the next answer would be truncated as well.
             raise ModelFailed(_CUT[choice["finish_reason"]])
         text = (_arguments(message.get("tool_calls")) if by_tool else "") or _content(message.get("content"))
         if len(text) > _LONGEST_TEXT:
@@ -361,7 +364,7 @@ class ChatModel:
 
 
 def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> ChatModel:
-    """The model "openai/MODEL", any name at a `base_url`, or another of litellm's."""
+    """Open "openai/MODEL", any model name at a `base_url`, or a model of litellm."""
     if base_url or name.startswith(("openai/", *_OPENAI_MODELS)):
         model = next((name.removeprefix(server) for server in _SERVERS if name.startswith(server)), name)
         return ChatModel(name, model, OpenAIWire(base_url, api_key))
@@ -369,21 +372,21 @@ def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> ChatMo
 
 
 class OpenAIWire:
-    """The openai SDK against OpenAI or any server that speaks its API."""
+    """The openai SDK, for OpenAI and any server with its API."""
 
     def __init__(self, base_url: str | None, api_key: str | None) -> None:
         self._client = open_openai(base_url, api_key)
-        # The SDK imports this part on its first use, and would hold the event loop for 0.2 s.
+        # The SDK imports this module on first use, which would block the event loop for 0.2 s.
         threading.Thread(target=importlib.import_module, args=("openai.resources.chat",), daemon=True).start()
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
-        """The decoded answer, see `Wire.send`."""
+        """Return the decoded answer; see `Wire.send`."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**body, timeout=timeout_s) as response:
             return _decoded(await response.read())
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
-        """The chunks as they come, see `Wire.events`."""
+        """Yield the decoded chunks; see `Wire.events`."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**body, timeout=timeout_s) as response:
             if "event-stream" not in response.headers.get("content-type", ""):
@@ -394,7 +397,7 @@ class OpenAIWire:
                     yield _chunk(line.removeprefix(b"data:").strip())
 
     async def models(self, timeout_s: float) -> list[str] | None:
-        """Ids of the models there are, see `Wire.models`."""
+        """Return the ids of the available models; see `Wire.models`."""
         client = self._client.with_options(timeout=timeout_s)
         async with client.models.with_streaming_response.list() as response:
             content = await response.read()
@@ -409,18 +412,21 @@ class OpenAIWire:
 
 
 class LiteLLMWire:
-    """litellm, for providers with an API of their own. Importing it takes seconds, so a thread begins at once."""
+    """litellm, for providers with an API of their own.
+
+    It takes seconds to import, so a thread starts the import at once.
+    """
 
     def __init__(self, api_key: str | None, base_url: str | None = None) -> None:
         self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
         self._options |= {"api_key": api_key} if api_key else {}
         self._options |= {"api_base": base_url} if base_url else {}
-        # Before the thread: the event loop would wait for the lock of an import that is under way.
+        # Import this before the thread starts: otherwise the event loop would wait for the thread's import lock.
         importlib.import_module("openai")
         threading.Thread(target=_litellm, daemon=True).start()
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
-        """The decoded answer, see `Wire.send`."""
+        """Return the decoded answer; see `Wire.send`."""
         litellm = await asyncio.to_thread(_litellm)
         with limits(_LARGEST_WHOLE, _MOST_VALUES):
             answer = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
@@ -429,33 +435,33 @@ class LiteLLMWire:
         return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
-        """The chunks as they come, see `Wire.events`."""
+        """Yield the decoded chunks; see `Wire.events`."""
         litellm = await asyncio.to_thread(_litellm)
         stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
         stream.chunks = kept = _LastChunks(stream.chunks)
         async for chunk in stream:
-            # litellm joins all the text so far anew for each piece.
+            # litellm joins the whole text so far again for each piece.
             stream.response_uptil_now = ""
             event = chunk.model_dump()
-            # Where the server states no usage, litellm counts what it has kept.
+            # If the server reports no usage, litellm counts the chunks it kept, which are not all.
             yield event if kept.state_usage else event | {"usage": None}
             await asyncio.sleep(0)  # as in `_lines`
         yield _DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:
-        """Nobody says."""
+        """Return None: litellm does not list models."""
         return None
 
     async def aclose(self) -> None:
-        """Close the connections; litellm keeps them for all its users together."""
+        """Close litellm's connections, which all its users share."""
         await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
 
 
 class _LastChunks(list[Any]):
-    """What litellm keeps of a stream: the chunks that state a usage, and the last two, which it compares.
+    """The chunks litellm keeps of a stream: those that report usage, and the last two, which it compares.
 
-    It would keep them all, to join and count them when the stream ends. Thousands of them hold the event loop: while
-    that is done, and whenever Python's collector looks at them.
+    By default it keeps all of them, to join and count them when the stream ends. Thousands of chunks block the event
+    loop then, and whenever Python's garbage collector scans them.
     """
 
     @property
@@ -463,14 +469,14 @@ class _LastChunks(list[Any]):
         return any(getattr(chunk, "usage", None) for chunk in self)
 
     def append(self, chunk: Any) -> None:
-        """Add a chunk; some servers state the usage so far in each of them."""
+        """Add a chunk and drop older ones; some servers report the usage so far in every chunk."""
         if len(self) > 1 and (len(self) >= _MOST_CHUNKS or not getattr(self[-2], "usage", None)):
             del self[-2]
         super().append(chunk)
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """The lines of a body; the rest behind the last line break is none."""
+    """Yield the lines of a body. Text after the last line break is not a line."""
     rest: list[bytes] = []
     async for part in parts:
         first, *more = part.split(b"\n")
@@ -478,7 +484,7 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         for line in more:
             yield b"".join(rest)
             rest = [line]
-            # A part may hold thousands of events, and each is work for whoever reads them.
+            # A part may hold thousands of events, and the reader does work for each.
             await asyncio.sleep(0)
 
 
@@ -490,7 +496,7 @@ def _decoded(content: bytes) -> Any:
 
 
 def _chunk(data: bytes) -> dict[str, Any]:
-    """One event of a stream."""
+    """Decode one event of a stream."""
     chunk = _DONE if data == b"[DONE]" else _decoded(data)
     if not isinstance(chunk, dict):
         raise ModelFailed("its answer is no JSON object")
@@ -504,11 +510,11 @@ def _litellm() -> Any:
 
 
 async def _tried(send: Callable[[float], Awaitable[T]], run: _CallState) -> T:
-    """What a wire answers, tried again within the retries and the time that are left.
+    """Send a request, with retries while retries and time are left, and return the server's answer.
 
     Raises:
-        Refused: another form of the request may be taken.
-        ModelFailed: no try succeeded.
+        Refused: the server may accept the request in another form.
+        ModelFailed: no attempt succeeded.
     """
     import openai
 
@@ -523,17 +529,17 @@ async def _tried(send: Callable[[float], Awaitable[T]], run: _CallState) -> T:
     try:
         return await repeat(once, policy=policy, timeout_s=given_s)
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
-        # The SDK's error stays out of the chain: it may quote the key.
+        # Leave the SDK's error out of the chain: it may quote the key.
         raise _failed(error, given_s, run.attempts - before) from None
     finally:
         run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
 
 
 async def _following(events: AsyncGenerator[dict[str, Any]], run: _CallState, given_s: float) -> dict[str, Any] | None:
-    """The next event of a stream that has begun; None at its end.
+    """Return the next event of a started stream; None at its end.
 
     Raises:
-        ModelFailed: it broke off, or the time is over.
+        ModelFailed: the stream broke off, or the deadline passed.
     """
     import openai
 
@@ -545,7 +551,7 @@ async def _following(events: AsyncGenerator[dict[str, Any]], run: _CallState, gi
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
         raise _failed(error, given_s) from None
     except Exception as error:
-        # What the HTTP client raises when a connection ends amid a chunk.
+        # The HTTP client raises this when a connection ends within a chunk.
         if not of_the_connection(error):
             raise
         raise ModelFailed("its answer broke off", fault="down") from None
@@ -558,7 +564,7 @@ def _failed(error: Exception, given_s: float, tries: int = 1) -> ModelFailed:
 
 
 async def _plainly(answer: Awaitable[T]) -> T:
-    """What a wire answers, its errors sorted into those that repeat, refuse and end."""
+    """Await a wire's answer and sort its errors: pass on those to retry, raise Refused or ModelFailed for the rest."""
     import openai
 
     try:
@@ -571,11 +577,11 @@ async def _plainly(answer: Awaitable[T]) -> T:
         if of_the_connection(error):
             raise
         if not isinstance(error, openai.OpenAIError):
-            # A client's own mistake, such as a header that cannot be encoded.
+            # A mistake of the client, such as a header that cannot be encoded.
             raise ModelFailed(f"its client failed ({type(error).__name__})") from None
         status = status_of(error)
         said = json.dumps(getattr(error, "body", None), default=str) + str(error)
-        # Some servers fail over a schema they cannot compile instead of refusing it.
+        # Some servers fail with 500 on a schema they cannot compile instead of rejecting it.
         if status in _REFUSALS or (status == 500 and re.search(r"response_format|json_schema|grammar|guided", said)):
             raise FormRefused(status or 400, said) from None
         raise

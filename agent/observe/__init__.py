@@ -1,1 +1,1 @@
-"""Observe takes traces and the state of the service and returns metrics, health, spans and log lines."""
+"""Metrics, health, spans and log lines, made from traces and the state of the service."""

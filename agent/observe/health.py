@@ -1,4 +1,4 @@
-"""Which parts of the service work, by what they last did: nothing is called to find out, but the database."""
+"""Track which parts of the service work from their last results; only the database is called to find out."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from agent.service.service import Service
 
 LEAST_FREE_BYTES = 1 << 30
-"""With less on the disk, the embedded database is in danger."""
+"""Minimum free disk space in bytes; with less, the embedded database is at risk."""
 
 _DATABASE_TIMEOUT_S = 1.0
-# What was known this lately is not asked again, however often somebody wants to know.
+# Seconds for which a database result is reused, so that frequent health checks do not each query the database.
 _FRESH_S = 1.0
-# Share of TIMEOUT_S; requests that had to wait for their turn have less than the whole.
+# Minimum share of TIMEOUT_S a request must have had for its timeouts to count as failures of a source.
 _PATIENCE = 0.5
 _IN_DATABASE = frozenset({"fulltext", "vector", "sql"})
 
@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartHealth:
-    """How a part of the service does.
+    """The state of one part of the service.
 
     Attributes:
-        since: when it began to work, or not to.
-        failures: since the service started.
-        reason: "timeout" or "error" of its last failure; details are in the log, since anybody may ask.
-        tried: whether it has worked or failed; of what is elsewhere nothing is known before.
+        since: time of the last change between working and failing.
+        failures: number since the service started.
+        reason: "timeout" or "error" of the last failure. Details go to the log only, because anyone may read this.
+        tried: False if an external part has neither worked nor failed yet.
     """
 
     works: bool
@@ -50,7 +50,7 @@ class PartHealth:
 
 
 class Health:
-    """The parts of one service; an observer of its questions, see `agent.records.observer`."""
+    """The state of every part of one service. It observes the service's questions; see `agent.records.observer`."""
 
     def __init__(self, service: "Service") -> None:
         settings = service.settings
@@ -68,11 +68,11 @@ class Health:
         self._asking: asyncio.Task[None] | None = None
 
     def parts(self) -> dict[str, PartHealth]:
-        """Every part by its name, as far as is known by now."""
+        """Return the known state of every part, by name."""
         return dict(self._parts)
 
     def breakers(self) -> dict[str, State]:
-        """The breakers that have been used, by part."""
+        """Return the state of each circuit breaker in use, by part."""
         pipeline, parts = self._service.pipeline, {name: name for name in self._parts}
         if pipeline.reranker is not None:
             parts[f"the reranker {pipeline.reranker.name}"] = "reranker"
@@ -81,11 +81,11 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether questions can be answered at all; without anything but the database they can."""
+        """True if questions can be answered, which needs only the database."""
         return self._parts["database"].works
 
     def report(self) -> dict[str, Any]:
-        """What /readyz answers: `status` (ready, degraded, unavailable), and `parts` by their names."""
+        """Return the body of /readyz: `status` (ready, degraded or unavailable) and `parts` by name."""
         works = all(part.works for part in self._parts.values())
         status = "unavailable" if not self.ready else "ready" if works else "degraded"
         breakers = self.breakers()
@@ -102,7 +102,7 @@ class Health:
         return said
 
     async def look(self) -> None:
-        """Look at what no question tells of, and ask the database unless one just did; takes a second at most."""
+        """Check the disk and the worker, and the database unless a question just used it. Takes at most one second."""
         if "disk" in self._parts:
             free = free_bytes(self._service.settings.home)
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
@@ -113,7 +113,7 @@ class Health:
             await asyncio.shield(self._ask_database())
 
     def _ask_database(self) -> "asyncio.Task[None]":
-        """The asking, which all share who want to know meanwhile."""
+        """Start a database check, or return the one already running; concurrent callers share it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._probe())
         return self._asking
@@ -129,11 +129,11 @@ class Health:
         self._database_seen_at = time.monotonic()
 
     def note(self, name: str, works: bool, reason: str = "", details: str = "") -> None:
-        """A part has worked, or has not. The first failure and the first success after it are logged.
+        """Record that a part works or fails. Log the first failure and the first success after it.
 
         Args:
-            reason: for anybody: "timeout" or "error".
-            details: for the log.
+            reason: public: "timeout" or "error".
+            details: for the log only.
         """
         before = self._parts[name]
         if works and before.works and before.tried:
@@ -153,12 +153,12 @@ class Health:
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""
         decision, timeout_s = trace.decision, trace.decision.request.timeout_s
-        # A caller in a hurry learns nothing of those who were too slow for it.
+        # A request with a short timeout says nothing about a source that was too slow for it.
         patient = timeout_s is None or timeout_s >= _PATIENCE * trace.settings.timeout_s
         for answer in decision.answers:
             self._searched(answer, patient)
         if trace.replay_of is not None:
-            return  # its model and its reranker were recordings
+            return  # the model and the reranker of a replay are recordings
         for call in decision.calls.records:
             if call.error is None:
                 self.note("model", True)
@@ -166,7 +166,7 @@ class Health:
                 self.note("model", False, "error", call.error)
         reranking = decision.reranking
         configured = self._service.pipeline.reranker
-        # A request may have chosen another, which is always at hand.
+        # A request may have chosen another reranker, which is always local.
         if reranking is not None and configured is not None and reranking.by == configured.name:
             if reranking.error is None:
                 self.note("reranker", True)
@@ -180,7 +180,7 @@ class Health:
             if status == "ok" and name in _IN_DATABASE:
                 self._database_seen_at = time.monotonic()
                 self.note("database", True)
-            # A vector that was at hand says nothing of the embedder.
+            # A cached vector says nothing about the embedder.
             if name == "vector" and self._service.embedder.recent.missed > self._missed:
                 self.note("embedder", True)
         elif status in ("error", "timeout") and isinstance(answer.error, Unavailable):
@@ -189,7 +189,7 @@ class Health:
             self._failed(answer.error, name, status)
 
     def _failed(self, error: Unavailable, name: str, status: str) -> None:
-        """A failure is that of the part which the error names, where it is none of the source's own."""
+        """Record a failure for the part the error names (database or embedder), otherwise for the source."""
         part = name
         if error.source == "the database":
             part = "database"
@@ -202,11 +202,11 @@ class Health:
         if error.source == "the database":
             self.note("database", False, "error", error.reason)
             return
-        # Something made a question wait for too long: is it the database?
+        # A question waited too long for something: check whether the database is the cause.
         self._ask_database()
 
 
 def free_bytes(folder: Path) -> int:
-    """What is free on the disk of a folder, which need not be there yet."""
+    """Return the free bytes on the disk of a folder, which need not exist yet."""
     folder = folder.expanduser()
     return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free

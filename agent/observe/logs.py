@@ -1,4 +1,4 @@
-"""Log lines for people (text) or collectors (JSON): one line each, of which request, and without secrets."""
+"""Write log lines as text or JSON: one line per event, with the ids of its request and without secrets."""
 
 import json
 import logging
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from retrievers.core.errors import Unavailable
 
 _LONGEST_MESSAGE = 4000
-# A value this short is no secret, and would be found in words that are none.
+# A shorter value is not treated as a secret: it would also match parts of ordinary words.
 _SHORTEST_SECRET = 6
 _MOST_CALLS = 8
-# Whatever the settings hold: an Authorization header, a key of ours.
+# Credentials to hide whatever the settings hold: an Authorization header, or an API key of this service.
 _CREDENTIALS = r"(?<=\bBearer )\S+|(?<=\bsbx_)\w+"
-# Control characters, and those that turn the direction of writing.
+# Control characters, and characters that change the writing direction.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(slots=True)
 class About:
-    """The request that is being answered, as every log line of it says."""
+    """Ids of the current request, added to each of its log lines."""
 
     request_id: str
     trace_id: str | None = None
@@ -46,7 +46,7 @@ _about: ContextVar[About | None] = ContextVar("about", default=None)
 
 @contextmanager
 def of_request(request_id: str) -> Iterator[About]:
-    """Lines logged within, tasks and threads included, are of that request."""
+    """Attribute lines logged inside the block, including from its tasks and threads, to this request."""
     about = About(request_id)
     token = _about.set(about)
     try:
@@ -56,12 +56,12 @@ def of_request(request_id: str) -> Iterator[About]:
 
 
 def about() -> About | None:
-    """The request that is being answered; None outside of any."""
+    """Return the current request; None outside of a request."""
     return _about.get()
 
 
 class Naming:
-    """Gives the log lines of a request the id of its trace; an observer, see `agent.records.observer`."""
+    """Add the trace id and the tenant to the log lines of a request; an observer, see `agent.records.observer`."""
 
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""
@@ -69,11 +69,11 @@ class Naming:
             request.trace_id, request.tenant = trace.id, trace.tenant
 
     def failed(self, error: "Unavailable") -> None:
-        """A question without an answer has no trace."""
+        """Do nothing: a failed question has no trace."""
 
 
 class _LineFormatter(logging.Formatter):
-    """What both forms share. `extra={"fields": {...}}` adds fields to a line."""
+    """Base of both formatters. `extra={"fields": {...}}` adds fields to a line."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _LineFormatter(logging.Formatter):
         self._secrets = re.compile("|".join([*map(re.escape, known), _CREDENTIALS]), re.IGNORECASE)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The line's fields, in their order."""
+        """Return the fields of a line, in output order."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: dict[str, Any] = {"time": at.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
         fields["message"] = record.getMessage()
@@ -93,12 +93,12 @@ class _LineFormatter(logging.Formatter):
         return {key: self.safe(value) for key, value in fields.items() if value is not None}
 
     def safe(self, value: Any) -> Any:
-        """The value without secrets and what could drive a terminal or begin a line of its own."""
+        """Return the value without secrets and without characters that control a terminal or start a new line."""
         if isinstance(value, bool | int | float):
             return value
         text = without_credentials(self._secrets.sub(HIDDEN, str(value)))
         if text.isascii() and text.isprintable() and len(text) <= _LONGEST_MESSAGE:
-            return text  # as nearly all are
+            return text  # the common case
         return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))
 
 
@@ -124,26 +124,26 @@ _SPARING = Sparing()
 
 
 def configure(settings: "Settings", stream: TextIO | None = None) -> None:
-    """Send the log lines of the whole process to the stream, stderr when None, in the form of the settings."""
+    """Send the log lines of the whole process to `stream` (None: stderr) in the format of the settings."""
     secrets = secrets_of(settings)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(secrets) if settings.log_format == "json" else TextLines(secrets))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    # What they say at INFO is of every request they send, addresses included.
+    # At INFO these libraries log every request they send, including addresses.
     logging.getLogger("psycopg.pool").addFilter(_SPARING)
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "LiteLLM", "mcp"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
 
 
 def secrets_of(settings: "Settings") -> list[str]:
-    """Values of the settings that no log may hold."""
+    """Return the values of the settings that must not appear in a log."""
     return list(settings.secrets)
 
 
 def _described(error: BaseException) -> str:
-    """The error's type and the innermost calls that led to it. Its text may quote what a user sent."""
+    """Return the error's type and its innermost calls, but not its text, which may quote user input."""
     frames = traceback.extract_tb(error.__traceback__)[-_MOST_CALLS:]
     calls = (f"{PurePath(one.filename).name}:{one.lineno} {one.name}" for one in frames)
     return " > ".join([*calls, type(error).__name__])

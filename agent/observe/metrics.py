@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text form. Labels are names of our own, never a tenant's or a user's text."""
+"""Metrics in Prometheus' text format. Labels are fixed names, never text of a tenant or a user."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""By name; what else a caller makes up is counted together."""
+"""HTTP methods used as a label value; any other method is counted as "other"."""
 
 
 class GateCounts(Protocol):
-    """Lets in so many requests at once, see `agent.serve.http.admission`."""
+    """Limits the number of concurrent requests; see `agent.serve.http.admission`."""
 
     @property
     def at_work(self) -> int: ...
@@ -36,11 +36,11 @@ class GateCounts(Protocol):
 
 
 class Metrics:
-    """The figures of one service since it started; an observer of its questions, see `agent.records.observer`.
+    """The metrics of one service since it started; an observer of its questions, see `agent.records.observer`.
 
     Args:
-        health: what it says of each part is shown as well.
-        gates: what requests wait for, by name.
+        health: the state of each part, also exported as metrics.
+        gates: the limits on concurrent requests, by name.
     """
 
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
@@ -114,7 +114,7 @@ class Metrics:
         for what in result.degraded:
             self._degraded.labels(what).inc()
         if trace.replay_of is not None:
-            return  # its calls are those of a recording
+            return  # the model calls of a replay come from a recording
         for call in decision.calls.records:
             self._calls.labels(call.stage, "error" if call.error else "ok").inc()
             self._call_s.labels(call.stage).observe(call.elapsed_ms / 1000)
@@ -128,26 +128,27 @@ class Metrics:
         self._failures.inc()
 
     def requested(self, method: str, route: str, status: int, elapsed_s: float) -> None:
-        """One HTTP request.
+        """Count one HTTP request.
 
         Args:
-            route: the template of the path ("/v1/traces/{trace_id}"), or a name for all that have none.
+            route: the path template ("/v1/traces/{trace_id}"), or a common name for paths without one.
         """
         self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self._request_s.labels(route).observe(elapsed_s)
 
     def render(self) -> bytes:
-        """All of them, as of `CONTENT_TYPE`."""
+        """Return all metrics in the format of `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
 
 def merged(texts: Mapping[int, bytes]) -> bytes:
-    """The figures of several processes as one text, in which the label `process` says whose each is.
+    """Merge the metrics of several processes into one text, with a label `process`.
 
-    They are not summed up: a process that begins anew begins at 0, which is told from a fall only by its own count.
+    The figures are not added up: after a restart a process counts from 0, and only a separate series shows that as a
+    reset.
 
     Args:
-        texts: of `Metrics.render`, by the number of the process.
+        texts: results of `Metrics.render`, by process number.
     """
     families: dict[str, Metric] = {}
     for process, text in sorted(texts.items()):
@@ -159,7 +160,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 class _Fixed(Collector):
-    """What has been collected."""
+    """A collector that returns fixed metrics."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -169,14 +170,14 @@ class _Fixed(Collector):
 
 
 def kind_of(request: Request) -> str:
-    """What was asked for: retrieve, augment or ask."""
+    """Return the kind of a request: "retrieve", "augment" or "ask"."""
     if isinstance(request, AskRequest):
         return "ask"
     return "augment" if isinstance(request, AugmentRequest) else "retrieve"
 
 
 class _Standing(Collector):
-    """What stands somewhere already, read when somebody looks."""
+    """Collects values that other objects already hold, at scrape time."""
 
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
@@ -210,7 +211,7 @@ class _Standing(Collector):
         yield _gauge("signalbox_breaker_open", "1 while a part is left alone or on trial.", resting, label="part")
 
     def describe(self) -> Iterator[Metric]:
-        yield from ()  # the names are known when they are asked for
+        yield from ()  # the names are only known at collection time
 
 
 def _gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:
@@ -234,5 +235,5 @@ def _counters(name: str, about: str, values: Mapping[str, float], *, label: str)
 def _version() -> str:
     try:
         return version("signalbox-retrieval")
-    except PackageNotFoundError:  # run from a folder
+    except PackageNotFoundError:  # run from a source folder
         return "unknown"

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans: one per HTTP request, under it one per question, its stages and its calls of the model.
+"""OpenTelemetry spans: one per HTTP request, below it one per question with its stages and model calls.
 
-The SDK reads its own environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...). This module is imported
-where that asks for spans, and nowhere else. No span holds a question or the text of a document.
+The SDK reads its own environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...). This module is
+imported only if they ask for spans. No span holds a question or the text of a document.
 """
 
 import json
@@ -29,10 +29,10 @@ _CLOSE_S = 3.0
 
 
 class Tracing:
-    """Makes spans of requests and questions; an observer, see `agent.records.observer`.
+    """Create spans for requests and questions; an observer, see `agent.records.observer`.
 
     Args:
-        exporter: where spans go; over OTLP and HTTP when None, to the address in the environment.
+        exporter: destination of the spans; None means OTLP over HTTP to the address in the environment.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -49,7 +49,7 @@ class Tracing:
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        """The span of an HTTP request, a child of the one that its `traceparent` names."""
+        """Open the span of an HTTP request, as a child of the span its `traceparent` header names."""
         attributes = {"http.request.method": _known(method)}
         span = self._tracer.start_span(_named(method), extract(headers), SpanKind.SERVER, attributes)
         token = contexts.attach(set_span_in_context(span))
@@ -60,14 +60,14 @@ class Tracing:
             span.end()
 
     def responded(self, span: Span, method: str, route: str, status: int) -> None:
-        """Say what a request was answered with; `route` is the template of its path."""
+        """Set the status and route of a request's span; `route` is the template of its path."""
         span.update_name(f"{_named(method)} {route}")
         span.set_attributes({"http.route": route, "http.response.status_code": status})
         if status >= 500:
             span.set_status(Status(StatusCode.ERROR))
 
     def answered(self, trace: "Trace") -> None:
-        """See `Observer.answered`. The spans are made afterwards, with the times that were taken."""
+        """See `Observer.answered`. The spans are created afterwards from the measured times."""
         decision, result, ended = trace.decision, trace.result, time.time_ns()
         started = ended - _ns(result.took_ms)
         collection = decision.request.collection
@@ -94,7 +94,7 @@ class Tracing:
             begins += _ns(elapsed_ms)
             span.end(begins)
         for call in () if trace.replay_of is not None else decision.calls.records:
-            # When it began was not taken: it is put as late as it can have been.
+            # The start of a call is not recorded, so it is placed as late as possible.
             span = self._tracer.start_span(
                 f"chat {call.model}",
                 within,
@@ -120,24 +120,24 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Send what is waiting, for a few seconds at most: a collector that is down must not hold up the end."""
+        """Export the remaining spans, within a few seconds: an unreachable collector must not delay the shutdown."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
 
 
 def _known(method: str) -> str:
-    """A method as the conventions of OpenTelemetry have it: what a caller has made up is one value for all."""
+    """Return the method as OpenTelemetry's conventions require: any unknown method becomes "_OTHER"."""
     return method if method in METHODS else "_OTHER"
 
 
 def _named(method: str) -> str:
-    """What a span's name has of a method."""
+    """Return the method part of a span name; any unknown method becomes "HTTP"."""
     return method if method in METHODS else "HTTP"
 
 
 def _searches(trace: "Trace") -> dict[str, Any]:
-    """What became of each source; of one that was searched more than once, the last time."""
+    """Return status, hits and time of each source as span attributes; of repeated searches the last one counts."""
     said: dict[str, Any] = {}
     for outcome in trace.result.outcomes:
         said[f"signalbox.source.{outcome.source}.status"] = outcome.status

@@ -1,1 +1,1 @@
-"""Options takes the text of a setting or of a request option and returns its checked value."""
+"""Parsers of settings and request options: text in, checked value out."""

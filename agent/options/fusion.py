@@ -1,4 +1,4 @@
-"""Options of fusion: its methods, the depth of a search, and the weights of sources."""
+"""Options of fusion: the methods, the search depth and the weights of the sources."""
 
 import math
 import re
@@ -7,19 +7,19 @@ from typing import Literal
 Method = Literal["convex", "rrf", "weighted_sum"]
 
 LEAST_DEPTH, MOST_DEPTH = 10, 1000
-"""Hits that may be asked of each source."""
+"""Range of the number of hits requested from each source."""
 
 WEIGHTS = "fulltext=0.05"
-"""Of `weighted_sum`, as in RAGFlow, where vectors have the rest."""
+"""Default weights of `weighted_sum`, as in RAGFlow; vectors get the rest."""
 _WEIGHT = re.compile(r"(?P<source>[a-z][a-z0-9_]*)\s*=\s*(?P<weight>[01](?:\.[0-9]+)?|\.[0-9]+)")
 _MOST_NAMED = 1 - 1e-9
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """The weights of a setting, such as "fulltext=0.05, web=0.2".
+    """Parse the weights of a setting, such as "fulltext=0.05, web=0.2".
 
     Raises:
-        ValueError: not of that form, or the weights leave nothing to the sources that are not named.
+        ValueError: malformed, or the weights leave nothing for sources without a weight.
     """
     weights: dict[str, float] = {}
     for one in filter(None, map(str.strip, text.split(","))):

@@ -1,19 +1,19 @@
-"""What a guard looks for: words, phrases and regular expressions, as the setting GUARD lists them."""
+"""Compile the rules of the setting GUARD: words, phrases and regular expressions."""
 
 import re
 
 from retrievers.text.marks import nfkc
 
 PATTERN = "re:"
-"""What a rule begins with that is a regular expression."""
+"""Prefix of a rule that is a regular expression."""
 _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 def compiled(rule: str) -> re.Pattern[str]:
-    """A rule as a pattern: a word or phrase, found as whole words in any case, or a regular expression behind `re:`.
+    """Compile a rule: a word or phrase matches whole words in any case; after `re:` comes a regular expression.
 
     Raises:
-        ValueError: it is no regular expression, or empty.
+        ValueError: the rule is empty or not a valid regular expression.
     """
     if rule.startswith(PATTERN):
         try:
@@ -23,11 +23,11 @@ def compiled(rule: str) -> re.Pattern[str]:
     words = re.escape(plain(rule).strip())
     if not words:
         raise ValueError("a blocked word is empty")
-    # Chinese has no blanks between words.
+    # Chinese puts no spaces between words.
     edges = ("", "") if _CHINESE.search(rule) else (r"(?<!\w)", r"(?!\w)")
     return re.compile(words.join(edges), re.IGNORECASE)
 
 
 def plain(text: str) -> str:
-    """A text as rules are held against it: full-width letters and the like must not hide a word."""
+    """Normalise a text before rules are matched, so that full-width letters cannot hide a word."""
     return " ".join(nfkc(text).split())

@@ -1,4 +1,4 @@
-"""Languages that answers can be asked for in, by their codes of ISO 639-1."""
+"""Languages in which answers can be requested, by ISO 639-1 code."""
 
 from collections.abc import Mapping
 
@@ -15,10 +15,10 @@ NAMES: Mapping[str, str] = {
 
 
 def check_language(code: str | None) -> str | None:
-    """The code as given.
+    """Return the code unchanged.
 
     Raises:
-        ValueError: it is none of `NAMES`; the message lists them.
+        ValueError: the code is not in `NAMES`; the message lists the valid codes.
     """
     if code is not None and code not in NAMES:
         raise ValueError(f"there is no such language; there are: {listing(NAMES, len(NAMES))}")
@@ -26,10 +26,10 @@ def check_language(code: str | None) -> str | None:
 
 
 def in_chinese(language: str | None, is_chinese: bool) -> bool:
-    """Whether a fixed sentence is said in Chinese: it is there in English and Chinese alone.
+    """Return whether to use the Chinese version of a fixed sentence. Fixed sentences exist in English and Chinese only.
 
     Args:
-        language: of answers; None is that of the question.
+        language: requested language of the answer; None means the question's language.
         is_chinese: whether the question is Chinese.
     """
     return is_chinese if language is None else language == "zh"

@@ -1,4 +1,4 @@
-"""A `[sources.NAME]` table of `signalbox.toml`, checked."""
+"""Validate a `[sources.NAME]` table of `signalbox.toml`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +16,7 @@ _KEYS: dict[Kind, tuple[str, ...]] = {
     "cloud": ("provider", "api_key", "api_key_env", "base_url"),
     "collections": ("collections",),
 }
-"""What a kind has beside what all have; the first is needed."""
+"""Keys of each kind beyond the common ones; the first is required."""
 _OWN = {key for keys in _KEYS.values() for key in keys}
 _SHORT = {"local": "LOCAL", "web": "WEB_PROVIDER", "cloud": "CLOUD"}
 
@@ -28,10 +28,10 @@ def _one_line(value: str) -> str:
 
 
 def as_sent(key: str | None) -> str | None:
-    """A key as it is sent, without the blanks around it; None for none.
+    """Return an API key without surrounding blanks; None if empty.
 
     Raises:
-        ValueError: no header could hold it.
+        ValueError: the key cannot be sent in a header.
     """
     key = key.strip() if key else ""
     if not (key.isascii() and key.isprintable()):
@@ -56,15 +56,15 @@ class NamedSource(BaseModel):
     """One named source.
 
     Attributes:
-        description: what it holds, by which models and rules choose.
-        examples: questions it is the right source for.
-        path: of a folder.
-        provider: as WEB_PROVIDER or CLOUD says it.
-        api_key_env: the variable of the environment that holds the key, in place of `api_key`.
-        top_k: most hits of one search.
-        min_relevance: its hits with a lower relevance are left out.
-        timeout_s: for one search; SOURCE_TIMEOUT_S when None.
-        cost: of one search, in US dollars; what costs is asked METERED_SEARCHES times for a question.
+        description: the content of the source; models and rules choose sources by it.
+        examples: questions this source should answer.
+        path: a folder.
+        provider: a value as in WEB_PROVIDER or CLOUD.
+        api_key_env: the environment variable that holds the key, instead of `api_key`.
+        top_k: maximum number of hits per search.
+        min_relevance: hits with a lower relevance are dropped.
+        timeout_s: seconds per search; None means SOURCE_TIMEOUT_S.
+        cost: US dollars per search; a source with a cost is searched at most METERED_SEARCHES times per question.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -87,7 +87,7 @@ class NamedSource(BaseModel):
     @field_validator("examples", "collections", mode="before")
     @classmethod
     def _texts(cls, value: object) -> object:
-        # A file knows lists alone, and is read strictly.
+        # TOML has lists only, and validation is strict.
         return tuple(value) if isinstance(value, list) else value
 
     @field_validator("path", "provider", "base_url", "collections", mode="before")
@@ -95,7 +95,7 @@ class NamedSource(BaseModel):
     def _can_be_passed_on(cls, value: object) -> object:
         if any("\0" in str(one) for one in (value if isinstance(value, tuple | list) else (value,))):
             raise ValueError("it holds a NUL character")
-        # An empty path would be the working folder, with all that happens to lie there.
+        # An empty path would mean the working folder and every file in it.
         return None if value == "" else value
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class NamedSource(BaseModel):
         if not getattr(self, own[0]):
             raise ValueError(f"a source of the kind {self.kind} needs the key {own[0]}")
         fields = type(self).model_fields
-        # A dump of the settings, which a replay is made from, holds every key.
+        # A dump of the settings, from which a replay is built, holds every key.
         if others := sorted(key for key in _OWN - set(own) if getattr(self, key) != fields[key].default):
             raise ValueError(f"a source of the kind {self.kind} has no key {listing(others)}; its own: {listing(own)}")
         if self.min_relevance is not None and self.kind in ("web", "cloud"):
@@ -114,17 +114,17 @@ class NamedSource(BaseModel):
         return self
 
     def stated(self, name: str) -> SourceDefinition:
-        """The source as it is built and chosen."""
+        """Return the source in the form used to build and choose it."""
         limits = {key: getattr(self, key) for key in ("top_k", "min_relevance", "timeout_s", "cost")}
         options = {key: getattr(self, key) for key in _KEYS[self.kind]}
         return SourceDefinition(self.kind, card_of(name, self.kind, self.description, self.examples, **limits), options)
 
 
 def clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "cloud"], Any]) -> str | None:
-    """What is wrong between named sources and the short form of one; None where nothing is.
+    """Return what conflicts between the named sources and the short settings; None if nothing does.
 
     Args:
-        given: the single settings LOCAL, WEB_PROVIDER and CLOUD.
+        given: values of the short settings LOCAL, WEB_PROVIDER and CLOUD.
     """
     for name, setting in _SHORT.items():
         one = sources.get(name)

@@ -1,4 +1,4 @@
-"""The setting PROMPT_FIELDS: which metadata a prompt shows of a passage, for all collections and for single ones."""
+"""The setting PROMPT_FIELDS: which metadata of a passage a prompt shows, per collection or for all."""
 
 from collections.abc import Collection as Collected
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ FORM = (
     "FIELD,FIELD or COLLECTION=FIELD,FIELD between semicolons; nothing behind = shows none, * is every other collection"
 )
 MOST = 10
-"""Fields of one passage."""
+"""Maximum number of fields per passage."""
 LONGEST = 80
-"""Characters of a value; what is longer is cut."""
+"""Maximum number of characters per value; longer values are cut."""
 _ALL = "*"
 
 
 @lru_cache(maxsize=16)
 def parse(text: str) -> Mapping[str, tuple[str, ...]]:
-    """The fields by collection, those of every other collection under "*"; empty where the setting is.
+    """Parse the setting into fields by collection; "*" stands for all other collections. Empty if the setting is.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: malformed.
     """
     groups: dict[str, tuple[str, ...]] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -42,25 +42,25 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def shown(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
-    """The chunk with the metadata that the setting names, in its order; with all of it where it says nothing."""
+    """Return the chunk with only the configured metadata, in the configured order; unchanged if none is configured."""
     wanted = fields.get(chunk.id.collection, fields.get(_ALL))
     if wanted is None:
         return chunk
     try:
         known = {**flatten(chunk.metadata), **chunk.metadata}
     except BadDocument:
-        known = dict(chunk.metadata)  # of a source outside
+        known = dict(chunk.metadata)  # an external source may nest deeper than `flatten` allows
     return replace(chunk, metadata={name: _cut(known[name]) for name in wanted if name in known})
 
 
 def unknown(
     wanted: Mapping[str, tuple[str, ...]], fields: Mapping[str, Collected[str]], elsewhere: Collected[str]
 ) -> list[str]:
-    """What the setting names and no document has: fields, each behind its collection, or whole collections.
+    """Return the names in the setting that do not exist: fields, prefixed with their collection, or whole collections.
 
     Args:
-        fields: of the collections, nested ones with dots.
-        elsewhere: names of sources that hold documents themselves, of which no fields are known.
+        fields: field names by collection, nested fields with dots.
+        elsewhere: names of sources with documents of their own, whose fields are unknown.
     """
     found = []
     for collection, names in wanted.items():
@@ -83,7 +83,7 @@ def unknown(
 
 
 def _cut(value: object) -> object:
-    """A value that a prompt has room for: it leaves out longer ones."""
+    """Cut a value to the length a prompt shows; prompts leave out longer values."""
     if isinstance(value, dict):
         return value
     items = value if isinstance(value, list) else [value]

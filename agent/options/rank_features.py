@@ -1,4 +1,4 @@
-"""The option RANK_FEATURES: what ranks hits beside their text, and how much."""
+"""The option RANK_FEATURES: signals other than the text that rank hits, with their weights."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ FORM = "prior:FIELD=WEIGHT, recency:FIELD/DAYS=WEIGHT, tags:FIELD=WEIGHT, feedba
 
 @dataclass(frozen=True, slots=True)
 class RankFeature:
-    """One feature as the settings ask for it.
+    """One configured rank feature.
 
     Attributes:
-        field: the metadata field it reads; "" for feedback.
-        weight: > 0, in scores of the best hit.
-        half_life_days: of recency: a document that old has the value 0.5.
+        field: the metadata field; "" for feedback.
+        weight: > 0, as a multiple of the best hit's score.
+        half_life_days: for recency: the age in days at which the value is 0.5.
     """
 
     kind: Kind
@@ -33,10 +33,10 @@ _PATTERN = re.compile(r"(?P<kind>[a-z]+)(?::(?P<field>[^/=]+))?(?:/(?P<days>[\d.
 
 
 def parse(text: str) -> tuple[RankFeature, ...]:
-    """The features of a setting, see `FORM`.
+    """Parse the features of a setting; see `FORM`.
 
     Raises:
-        ValueError: not of that form; says which part.
+        ValueError: malformed; the message says which part.
     """
     features = []
     for one in filter(None, map(str.strip, text.split(","))):

@@ -1,4 +1,4 @@
-"""The option RERANKER: the kind of reranker that a name means."""
+"""The option RERANKER: map a name to a kind of reranker."""
 
 import re
 
@@ -13,10 +13,10 @@ _LITELLM = re.compile(r"[\w.-]+/[^\s/]\S*")
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """The kind of reranker that a setting names, and what is said of it.
+    """Return the kind of reranker and the rest of the name, such as ("onnx", "DIR").
 
     Raises:
-        ValueError: no reranker can have that name; the message lists the forms.
+        ValueError: the name has no known form; the message lists the forms.
     """
     if name.startswith(("http://", "https://")):
         return "http", name
@@ -29,5 +29,5 @@ def kind_of(name: str) -> tuple[str, str]:
 
 
 def shown(name: str) -> str:
-    """The name as traces, errors and requests have it: the query of an address may hold a key."""
+    """Return the name for traces, errors and requests, without the query of a URL, which may hold a key."""
     return name.partition("?")[0]

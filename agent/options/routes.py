@@ -1,4 +1,4 @@
-"""The option ROUTES: sources by the metadata or the user of a request."""
+"""The option ROUTES: choose sources by a request's metadata or user."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ FORM = "KEY=VALUE:SOURCE+SOURCE"
 
 
 class Route(NamedTuple):
-    """Requests whose metadata has this value under this key ("user": whose user it is) are for these sources."""
+    """Requests whose metadata has `value` under `key` use these sources. The key "user" is the request's user."""
 
     key: str
     value: str
@@ -18,10 +18,10 @@ class Route(NamedTuple):
 
 
 def parse(rule: str) -> Route:
-    """A route of the form `FORM`, such as "app=support:fulltext+vector".
+    """Parse a route of the form `FORM`, such as "app=support:fulltext+vector".
 
     Raises:
-        ValueError: it has another form.
+        ValueError: malformed.
     """
     condition, _, named = rule.rpartition(":")
     key, _, value = condition.partition("=")
@@ -32,11 +32,11 @@ def parse(rule: str) -> Route:
 
 
 def check(rules: Sequence[str], named: Collection[str]) -> None:
-    """Raises ValueError where a route leads to no source.
+    """Raise ValueError if a route names an unknown source.
 
     Args:
-        rules: of the form of `parse`.
-        named: the sources that the settings name.
+        rules: routes in the form of `parse`.
+        named: names of the configured sources.
     """
     known = (*registry.names(), *named)
     if unknown := [name for rule in rules for name in parse(rule).sources if name not in known]:

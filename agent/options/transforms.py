@@ -1,4 +1,4 @@
-"""The option TRANSFORMS: the names of the query transformers."""
+"""The option TRANSFORMS: names of the query transformers."""
 
 from typing import Literal, get_args
 

@@ -1,1 +1,1 @@
-"""Serve takes a command, an HTTP request or an MCP call and returns the service's result in that form."""
+"""The front ends of the service: command line, HTTP and MCP."""

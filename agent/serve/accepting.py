@@ -1,4 +1,4 @@
-"""Accepting from a socket that other processes accept from, too, so that connections spread evenly among them."""
+"""Accept connections on a socket shared by several processes, and spread the connections evenly among them."""
 
 import asyncio
 import socket
@@ -10,22 +10,22 @@ from fastapi import FastAPI
 from agent.serve.counts import Counts
 from agent.serve.server import Protocol, Server
 
-# So long a process with more connections than another leaves it the first try at the next one.
+# Seconds a process with more connections than another waits before it accepts, so that the other comes first.
 _DEFERENCE_S = 0.002
-# Ticks of uvicorn, of 0.1 s, after which it is looked whether the connections are spread evenly: on a busy machine the
-# one with fewer may have come too late.
+# Number of uvicorn ticks (0.1 s each) between checks of the balance: on a busy machine, the process with fewer
+# connections may accept too late.
 _BALANCE_TICKS = 10
 
 
 class SharingServer(Server):
-    """A server on a socket that others serve beside it.
+    """A server on a socket that other processes serve as well.
 
-    A client's kept connections come together and stay for long. asyncio accepts all that wait, so one process would
-    have them all; with a socket for each process (SO_REUSEPORT) chance deals them out.
+    A client's keep-alive connections arrive together and stay open for long. asyncio accepts all waiting connections,
+    so one process would get them all; with one socket per process (SO_REUSEPORT) the distribution is random.
 
     Args:
-        number: of this process among those that are counted.
-        started: called when it accepts.
+        number: this process's number in `counts`.
+        started: called when the server accepts connections.
     """
 
     def __init__(self, app: FastAPI, counts: Counts, number: int, started: Callable[[], None]) -> None:
@@ -46,12 +46,12 @@ class SharingServer(Server):
         await super().shutdown(sockets)
 
     async def turn(self) -> None:
-        """See `Server.turn`."""
+        """Wait a moment if another process has fewer connections; see `Server.turn`."""
         if not self.should_exit and self._counts.surplus(self._number) > 0:
             await asyncio.sleep(_DEFERENCE_S)
 
     def count(self, connection: Protocol, open: bool) -> None:
-        """See `Server.count`."""
+        """Count a connection as opened or closed; see `Server.count`."""
         if open:
             self._connections[connection] = None
         else:
@@ -60,12 +60,12 @@ class SharingServer(Server):
             self._counts.set(self._number, len(self._connections))
 
     async def end_handshakes(self, listener: socket.socket) -> None:
-        """See `Server.end_handshakes`; the supervisor has, unless other processes go on accepting."""
+        """Do nothing: the supervisor does this, unless other processes keep accepting. See `Server.end_handshakes`."""
 
     async def on_tick(self, counter: int) -> bool:
-        """See uvicorn."""
+        """Check the balance of connections now and then; see uvicorn."""
         if counter % _BALANCE_TICKS == 0:
-            # What comes and goes at once is no imbalance.
+            # Only an imbalance in two checks in a row counts.
             uneven = self._counts.excess(self._number) > 0
             if uneven and self._was_uneven:
                 self.make_room()
@@ -73,6 +73,6 @@ class SharingServer(Server):
         return await super().on_tick(counter)
 
     def make_room(self) -> None:
-        """Connections that another process should have are closed after their next answer."""
+        """Close the connections that exceed this process's share, each after its next response."""
         for connection in islice(self._connections, max(0, self._counts.excess(self._number))):
             connection.part()

@@ -1,4 +1,4 @@
-"""Accepting connections, in place of asyncio's own loop: that one spins when no file descriptor is left."""
+"""Accept connections in place of asyncio's loop, which spins when no file descriptor is left."""
 
 import asyncio
 import logging
@@ -12,7 +12,8 @@ from retrievers.core.log_filter import Sparing
 if TYPE_CHECKING:
     from agent.serve.server import Server
 
-# Kept for files, pipes and connections to the database and to models: requests at work need them.
+# Number of file descriptors kept for files, pipes and connections to the database and models, which running requests
+# need.
 _RESERVED_DESCRIPTORS = 64
 _REST_S = 0.5
 _MOST_IN_A_ROW = 64
@@ -22,7 +23,7 @@ _log.addFilter(Sparing())
 
 
 class Acceptor:
-    """Accepts from a listening socket for a server, as long as there are file descriptors."""
+    """Accepts connections from a listening socket for a server while file descriptors are left."""
 
     def __init__(self, server: "Server", listener: socket.socket) -> None:
         self._server, self._listener = server, listener
@@ -31,9 +32,9 @@ class Acceptor:
         self._task = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        """Accept the connections that wait already, and close the socket.
+        """Accept the waiting connections and close the socket.
 
-        The kernel resets every connection that waits when the last process closes the socket, with its request.
+        When the last process closes the socket, the kernel resets all waiting connections and loses their requests.
         """
         self._task.cancel()
         try:
@@ -49,10 +50,10 @@ class Acceptor:
             await _readable(self._listener)
 
     async def _accept_waiting(self) -> None:
-        """Accept until no connection waits."""
+        """Accept until no connection is waiting."""
         in_a_row = 0
         while True:
-            # Many at once: on a busy machine it is long until the next chance.
+            # Accept many at once: on a busy machine the next chance comes late.
             await self._server.turn()
             if in_a_row == _MOST_IN_A_ROW:
                 await asyncio.sleep(0)
@@ -63,7 +64,7 @@ class Acceptor:
             except BlockingIOError:
                 return
             except ConnectionError:
-                continue  # who came is gone already
+                continue  # the client has already gone
             except OSError as error:
                 _log.warning("connections wait, as none can be accepted: %s", error.strerror)
                 await asyncio.sleep(_REST_S)
@@ -73,8 +74,8 @@ class Acceptor:
                 self._handle(accepted)
 
     def _check_descriptors(self) -> None:
-        """Raise OSError when another connection would take a reserved file descriptor."""
-        lowest_free = os.dup(self._listener.fileno())  # the kernel gives out the lowest number that is free
+        """Raise OSError if another connection would take a reserved file descriptor."""
+        lowest_free = os.dup(self._listener.fileno())  # the kernel returns the lowest free number
         os.close(lowest_free)
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit != resource.RLIM_INFINITY and lowest_free >= limit - min(_RESERVED_DESCRIPTORS, limit // 4):
@@ -89,7 +90,7 @@ class Acceptor:
         def handled(task: asyncio.Task[Any]) -> None:
             self._handling.discard(task)
             if task.cancelled() or (error := task.exception()) is not None:
-                # No connection came of it that could be lost.
+                # No connection was made, so nothing can be lost.
                 accepted.close()
                 self._server.count(connection, open=False)
                 if not task.cancelled():

@@ -1,4 +1,4 @@
-"""What the command line says of a request beside the question: who asks, in which conversation, by which advisors."""
+"""Options of the command line besides the question: user, metadata, conversation and advisors."""
 
 import json
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from retrievers.core.errors import BadRequest
 def options(
     user: str | None, metadata: str | None, conversation: str | None, advisors: Sequence[str] | None
 ) -> dict[str, Any]:
-    """The options of a request, those that were given.
+    """Return the given options as keyword arguments of a request.
 
     Args:
         metadata: a JSON object.
-        advisors: each a name, or a JSON object with `name` and parameters.
+        advisors: names, or JSON objects with `name` and parameters.
     Raises:
-        BadRequest: one is no JSON, or no object; says which.
+        BadRequest: a value is not JSON or not an object; the message says which.
     """
     given = {
         "user": user,
@@ -36,7 +36,7 @@ def _advisor(text: str) -> dict[str, Any]:
 def _object(where: str, text: str, example: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits also raises ValueError
         reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
         raise BadRequest(f"{where} is not valid JSON: {reason}", where=where) from None
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`signalbox ask`: the answer as it comes, then what it cites and what the check found."""
+"""`signalbox ask`: print the answer as it arrives, then its citations and unsupported sentences."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _DONE_WITHOUT = {
 
 
 async def run(service: "Service", question: str, *, tenant: str | None, as_json: bool, **options: Any) -> int:
-    """Answer a question; returns the exit code. Options are those of `agent.types.AskRequest`."""
+    """Answer a question and return the exit code. `options` are those of `agent.types.AskRequest`."""
     if as_json:
         answer = await service.ask(question, tenant=tenant, **options)
         output.write_json(answer.model_dump(mode="json"))
@@ -47,7 +47,7 @@ async def run(service: "Service", question: str, *, tenant: str | None, as_json:
 
 
 def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> None:
-    """What stands below an answer's text: the passages it cites, and the sentences they do not bear out.
+    """Print what follows an answer's text: the cited passages, and the sentences they do not support.
 
     Args:
         given: the caller's own filter, which was not read from the question.
@@ -85,7 +85,7 @@ def _turn(line: str, where: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise BadRequest(f"{where}, column {error.colno}: not JSON: {error.msg}", where="--history") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits
         raise _not_json(where, error) from None
 
 
@@ -95,10 +95,10 @@ def _not_json(where: str, error: Exception) -> BadRequest:
 
 
 def read_history(path: Path) -> list[Message]:
-    """The turns of a conversation from a file: a JSON list of {"role", "content"}, or one of them per line.
+    """Read the turns of a conversation from a file: a JSON list of {"role", "content"}, or one object per line.
 
     Raises:
-        BadRequest: the file cannot be read, or something in it is no turn; says where.
+        BadRequest: the file cannot be read, or an entry is not a turn; the message says where.
     """
     where = f"--history {path}"
     try:

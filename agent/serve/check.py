@@ -1,4 +1,4 @@
-"""What the doctor says of one thing."""
+"""The result of one check of `signalbox doctor`."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from retrievers.core.secrets import without_credentials
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. `mend` says what to do, also for what merely should be better."""
+    """One check. `mend` says what to do; it may also suggest an improvement when `ok` is true."""
 
     name: str
     ok: bool

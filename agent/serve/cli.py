@@ -1,4 +1,4 @@
-"""The command line `signalbox`. Everything heavy is imported by the command that needs it."""
+"""The command line `signalbox`. Each command imports the heavy modules it needs itself."""
 
 import asyncio
 import io
@@ -135,9 +135,10 @@ def ingest(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Store documents: JSONL, CSV, Markdown, HTML, text, PDF and DOCX files or folders.
+    """Store documents from files or folders.
 
-    Unchanged documents cost nothing, changed ones are replaced, one bad document loses nobody else.
+    Reads JSONL, CSV, Markdown, HTML, text, PDF and DOCX. Unchanged documents cost nothing, changed ones are replaced,
+    and a bad document does not affect the others.
     """
     from agent.serve import ingesting
 
@@ -178,7 +179,10 @@ def sync(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Have a collection follow a source: what is new is added, what has changed replaced, what is gone deleted."""
+    """Make a collection follow a source.
+
+    New documents are added, changed ones replaced and missing ones deleted.
+    """
     from agent.serve import syncing
 
     asked = syncing.SyncArguments(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
@@ -214,7 +218,7 @@ def retrieve(
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Ranked hits for a question."""
+    """Show ranked hits for a question."""
 
     async def run(service: "Service") -> int:
         from agent.serve import asked_by, output
@@ -282,7 +286,7 @@ def augment(
     context: ContextName = None,
     as_json: AsJson = False,
 ) -> int:
-    """The single prompt with numbered citations."""
+    """Show the prompt for a question, with citations."""
 
     async def run(service: "Service") -> int:
         from agent.serve import asked_by, output
@@ -356,7 +360,10 @@ def ask(
     mode: Annotated[str, typer.Option(help="retrieve, or tool: the model searches itself")] = "retrieve",
     as_json: AsJson = False,
 ) -> int:
-    """The answer, streamed, with the passages it cites; without a model: the passages."""
+    """Stream the answer to a question.
+
+    The cited passages follow. Without a model, the passages are shown instead.
+    """
     from agent.serve import asked_by, asking
 
     async def run(service: "Service") -> int:
@@ -395,7 +402,10 @@ def ask(
 
 @app.command()
 def explain(trace_id: TraceId, tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
-    """How an answer came about: what was understood, asked, found, ranked and left out."""
+    """Show how an answer was produced.
+
+    Shows the interpretation, searches, hits and ranking, and the conditions that were dropped.
+    """
     from agent.serve import explaining
 
     return _with_service(
@@ -415,7 +425,10 @@ def replay(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """The same request again, with other settings and without calling a model; shows what is different."""
+    """Repeat a request with other settings.
+
+    No model is called; the differences are shown.
+    """
     from agent.serve import explaining
 
     return _with_service(
@@ -438,7 +451,10 @@ def collections(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """The collections; with `show NAME` one of them; with `describe NAME TEXT` questions find it by the text."""
+    """List, show or describe collections.
+
+    `show NAME` shows one of them; `describe NAME TEXT` sets the description by which questions find it.
+    """
     given = 1 + (name is not None) + (text is not None)
     if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
         usage = "say `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
@@ -463,7 +479,10 @@ def collections(
 
 @app.command()
 def sources(tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
-    """The sources that questions may be put to, those of `signalbox.toml` by their names."""
+    """List the sources that questions may search.
+
+    Named sources of `signalbox.toml` are included.
+    """
 
     async def run(service: "Service") -> int:
         from agent.serve import output
@@ -509,7 +528,10 @@ def jobs(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """The jobs, or one of them with the documents that failed and why; `cancel` ends a reembed or rebuild."""
+    """List, show, retry or cancel jobs.
+
+    `show` lists a job's failed documents with the reasons; `cancel` ends a reembed, a rebuild or a sync.
+    """
     from agent.serve import jobscommand
 
     jobscommand.check_arguments(action, id)
@@ -532,7 +554,10 @@ def records(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """What was asked, by whom and with what answer; with `--erase` one user's or one conversation's is erased."""
+    """List or erase past questions.
+
+    Shows who asked and the answer; `--erase` erases the questions of one user or conversation.
+    """
     from agent.serve import recordscommand
 
     recordscommand.check_arguments(user=user, conversation=conversation, erase=erase)
@@ -557,7 +582,10 @@ def reembed(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Give a collection vectors of another embedder; questions have the old ones until all of the new are there."""
+    """Give a collection another embedder.
+
+    Questions use the old vectors until all new ones are stored.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -574,7 +602,10 @@ def rebuild(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Split, analyse and index the stored documents of a collection anew, as this version does."""
+    """Rebuild a collection from its stored documents.
+
+    They are split, analysed and indexed again, as this version does.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -591,7 +622,10 @@ def check(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Compare all that is stored with what the documents make of it: passages, vectors, BM25, counts, indexes."""
+    """Compare stored data with the documents.
+
+    Checks passages, vectors, BM25, counts and indexes.
+    """
     from agent.serve import rebuilding
 
     return _with_service(
@@ -610,7 +644,10 @@ def sql(
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """A guarded read-only SELECT over a collection's view `documents`: one row per document, a column per field."""
+    """Run a read-only SELECT on a collection.
+
+    The view `documents` has one row per document and a column per field.
+    """
     from agent.serve import sqlcommand
 
     async def run(service: "Service") -> int:
@@ -626,7 +663,10 @@ def fetch(
     check: Annotated[bool, typer.Option("--check", help="judge only, do not connect")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """One page of the web as text, through the guarded fetcher: addresses inside the network are refused."""
+    """Fetch a web page as text.
+
+    The guarded fetcher refuses addresses inside the network.
+    """
     from agent.serve import fetching
 
     return asyncio.run(fetching.run(url, check=check, as_json=as_json))
@@ -634,7 +674,10 @@ def fetch(
 
 @app.command()
 def mcp(tenant: Tenant = None, principal: Principal = None) -> int:
-    """MCP server over stdio: tools and collections for an agent, until its input ends."""
+    """Run an MCP server over stdio.
+
+    It offers tools and collections to an agent until its input ends.
+    """
 
     async def run(service: "Service") -> int:
         from agent.serve.mcp_stdio import serve_stdio
@@ -653,10 +696,10 @@ def serve(
         int | None, typer.Option(help="how many answer; the setting PROCESSES when left out", min=1, max=64)
     ] = None,
 ) -> int:
-    """The HTTP API, the console page and MCP over HTTP, until it is stopped."""
+    """Run the HTTP API, the console and MCP."""
     from agent.serve import supervisor
 
-    # Until the server handles it: what was begun is ended in order, and who waits to be accepted is answered.
+    # Until the server installs its own handler: end in order, so that waiting connections get an answer.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(supervisor.serve(host, port, processes))
 
@@ -667,7 +710,10 @@ def worker(
         int | None, typer.Option(help="how many jobs at once; the setting WORKERS when left out", min=1, max=16)
     ] = None,
 ) -> int:
-    """The jobs of `serve` alone, ingestion and scheduled syncs, until it is stopped; on any number of machines."""
+    """Run only the jobs of `serve`.
+
+    Runs ingestion and scheduled syncs until stopped; on any number of machines.
+    """
     from agent.serve import working
 
     return asyncio.run(working.run(at_once))
@@ -675,7 +721,10 @@ def worker(
 
 @app.command()
 def migrate(as_json: AsJson = False) -> int:
-    """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
+    """Update the database schema.
+
+    Also creates the service's login. Needed only if the service may not do so itself.
+    """
     from agent.serve import output
     from agent.service.opening import database_addresses
     from agent.settings import load_settings
@@ -697,7 +746,10 @@ def migrate(as_json: AsJson = False) -> int:
 
 @app.command()
 def doctor(as_json: AsJson = False) -> int:
-    """Check the database, the embedder, the settings and the disk; says how to mend each."""
+    """Check the installation.
+
+    Checks the settings, the database, the models, the sources and the disk, and says how to fix each problem.
+    """
     from agent.serve import doctor as checks
     from agent.serve import output
 
@@ -713,12 +765,15 @@ app.add_typer(tenants.app, name="tenants")
 
 
 def _principals(said: list[str] | None) -> tuple[str, ...]:
-    """On whose behalf is read: whoever holds the database reads everything, unless they say as whom."""
+    """Return the principals to read as.
+
+    Anyone with access to the database may read everything, so that is the default.
+    """
     return tuple(said) if said else ("*",)
 
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:
-    """Run one action with the service open around it."""
+    """Open the service, run one action and close the service."""
     from agent.service.opening import open_service
 
     async def run() -> Returned:
@@ -729,7 +784,7 @@ def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returne
 
 
 def _said(**options: object) -> dict[str, Any]:
-    """The options that were given."""
+    """Return the options that have a value."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -738,7 +793,7 @@ def _read_json(where: str, text: str | None) -> Any:
         return None
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits also raises ValueError
         reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
         raise BadRequest(f"{where} is not valid JSON: {reason}", where=where) from None
     if not isinstance(value, dict):
@@ -757,7 +812,7 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 
 
 def _note_unknown_variables() -> None:
-    """Say in a line which variables of the environment are taken for settings in vain; nothing fails for it."""
+    """Print a line with the SIGNALBOX_ environment variables that are not settings. They cause no failure."""
     if not any(name.startswith("SIGNALBOX_") for name in os.environ):
         return
     from agent.serve import output
@@ -768,12 +823,12 @@ def _note_unknown_variables() -> None:
 
 
 def _commands(arguments: Sequence[str]) -> Any:
-    """The command line; packages above this one add theirs by an entry point, so none is imported here.
+    """Return the command line with the commands that higher packages add by entry points.
 
-    They are loaded when one of them, or the list of all commands, is asked for.
+    Such a command is loaded only if it, or the list of all commands, is requested.
 
     Raises:
-        Unavailable: the one that is asked for cannot be loaded.
+        Unavailable: the requested command cannot be loaded.
     """
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     known = {group.name for group in app.registered_groups}
@@ -790,23 +845,23 @@ def _commands(arguments: Sequence[str]) -> Any:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; returns the exit code of the contract."""
+    """Run the command line and return the exit code defined in the contract."""
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         _check_encoding(arguments)
         _note_unknown_variables()
         code = _commands(arguments).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
-    except typer.TyperException as error:  # bad usage: an unknown option, a missing argument
+    except typer.TyperException as error:  # wrong usage: an unknown option, a missing argument
         message = error.format_message()
-        if message.startswith("Usage: "):  # the help, in place of a command that was not given
+        if message.startswith("Usage: "):  # the help text, if no command was given
             print(message, file=sys.stderr if arguments else sys.stdout)
             return BAD_INPUT if arguments else DONE
         return _complain(message, BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("stopped; what was written before stays", _INTERRUPTED)
     except BrokenPipeError:
-        # The reader went away (`| head`): nothing is wrong, and nothing more can be said.
+        # The reader closed the pipe (`| head`): not an error, but nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Exception as error:
@@ -817,14 +872,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of the contract for an error."""
+    """Return the contract's exit code for an error."""
     if isinstance(error, BadRequest):
         return BAD_INPUT
     return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
 
 
 def described(error: Exception) -> str:
-    """An error in a line, for who ran the command."""
+    """Return an error as one line for the user of the command."""
     text = " ".join(str(error).split())[:600]
     if isinstance(error, RetrievalError) or exit_code(error) == BAD_INPUT:
         return text
@@ -840,11 +895,11 @@ def main() -> None:
     """Entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal of another character set shows a question mark where it lacks a character.
+            # A terminal with another character set shows a question mark for a character it lacks.
             stream.reconfigure(errors="replace")
-    # A polite end is an end like any other: what was started is stopped, the embedded server too.
+    # Exit normally on SIGTERM, so that everything started is stopped, including the embedded database server.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    # The driver reports every lost connection by itself; what matters comes as one error.
+    # The driver logs every lost connection itself; the errors that matter are raised.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
     sys.exit(run(sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-"""How many connections each of several processes has, in memory that all of them share."""
+"""The number of connections of each of several processes, in shared memory."""
 
 import math
 import mmap
@@ -8,10 +8,10 @@ _ABSENT = 0xFFFFFFFF
 
 
 class Counts:
-    """Of processes numbered from 1.
+    """Connection counts of processes numbered from 1.
 
     Args:
-        descriptor: of an open file, the same for all processes.
+        descriptor: an open file, the same in all processes.
     """
 
     def __init__(self, descriptor: int, processes: int) -> None:
@@ -19,25 +19,25 @@ class Counts:
 
     @classmethod
     def new(cls, descriptor: int, processes: int) -> "Counts":
-        """In an empty file; none serves yet."""
+        """Create the counts in an empty file, with every process marked as absent."""
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_ABSENT.to_bytes(_WIDTH_BYTES, "little") * processes)
         return cls(descriptor, processes)
 
     def set(self, number: int, connections: int) -> None:
-        """A process that serves has so many."""
+        """Set the number of connections of a process."""
         self._counts[number - 1] = connections
 
     def leave(self, number: int) -> None:
-        """A process serves no more: nobody need leave anything to it."""
+        """Mark a process as absent, so that other processes do not wait for it."""
         self._counts[number - 1] = _ABSENT
 
     def surplus(self, number: int) -> int:
-        """How many connections a process has more than the one that has fewest."""
+        """Return how many more connections a process has than the process with the fewest."""
         return self._counts[number - 1] - min(self._counts)
 
     def excess(self, number: int) -> int:
-        """How many connections of a process would have to go for all to have the same; < 0 where it lacks some."""
+        """Return how many connections a process has above an equal share; negative if it has fewer."""
         serving = [count for count in self._counts if count != _ABSENT]
         own = self._counts[number - 1]
         return 0 if own == _ABSENT else own - math.ceil(sum(serving) / len(serving))

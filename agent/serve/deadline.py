@@ -1,17 +1,16 @@
-"""How long a request may take, which counts from its arrival."""
+"""Compute the time left for a request, counted from its arrival."""
 
 from agent.settings import Settings
 from agent.types import LEAST_TIMEOUT_S
 
 
 def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_model: bool) -> float | None:
-    """How long a request may take from now on; None where it is as the settings say.
+    """Return the seconds a request may still take; None if the settings decide.
 
     Args:
-        given_s: what the caller gave it.
-        waited_s: how much of its time is gone already.
-        by_model: whether a model writes the answer: it may take longer than the settings give a question, but not
-            than its caller does.
+        given_s: the caller's timeout.
+        waited_s: seconds already used.
+        by_model: whether a model writes the answer. It may exceed the timeout of the settings, but not the caller's.
     """
     if not waited_s or (by_model and given_s is None):
         return given_s

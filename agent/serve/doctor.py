@@ -1,4 +1,4 @@
-"""The doctor: what works, what does not, and how to mend it."""
+"""`signalbox doctor`: check what works and say how to fix what does not."""
 
 import asyncio
 import re
@@ -29,14 +29,14 @@ from retrievers.core.types import Chunk, ChunkId, Collection, whole
 from retrievers.postgres.migrate import check_address
 
 _SAFE_VECTOR = (0, 8, 4)
-# litellm alone takes up to 7 s to be imported.
+# Importing litellm alone takes up to 7 s.
 _MODEL_TIMEOUT_S = 15.0
 _RANKED_BY = {"prior": ("number",), "recency": ("date",)}
-"""The types of field that rank features need; tags are of any."""
+"""Field types that a rank feature accepts; tags accept any type."""
 
 
 async def examine() -> list[Check]:
-    """Every check, in the order in which things depend on each other."""
+    """Run every check, in the order of their dependencies."""
     try:
         settings = load_settings()
     except RetrievalError as error:
@@ -92,7 +92,7 @@ def _without_secret(key: str, value: str) -> str:
 
 
 def _without_password(address: str) -> str:
-    """A connection string, URL or not, in the form `host=... user=...`."""
+    """Return a connection string or URL as `host=... user=...` with the password hidden."""
     try:
         check_address(address)
     except RetrievalError:
@@ -125,7 +125,7 @@ async def _database(settings: Settings) -> Check:
 
 
 def _mend(message: str) -> str:
-    """The advice that an error ends with."""
+    """Return the advice at the end of an error message."""
     advice = message.partition("; ")[2] or message.rpartition(": ")[2]
     return advice.partition(". ")[2] or advice
 
@@ -180,7 +180,7 @@ def _mend_model(reason: str, settings: Settings) -> str:
 
 
 async def _reranker(settings: Settings) -> Check:
-    """What orders the hits at last, tried on two passages; a model is not asked, the check of it says enough."""
+    """Try the reranker on two passages. For RERANKER=llm no call is made: the model has its own check."""
     from agent.llm.model import open_model
     from agent.retrieval.rerank import open_reranker
 
@@ -209,7 +209,7 @@ async def _reranker(settings: Settings) -> Check:
 
 
 async def _try(reranker: Reranker) -> tuple[float, bool]:
-    """How long two passages take, the first use of the model included, and whether the right one comes first."""
+    """Return the milliseconds two passages take, including loading the model, and whether the right one ranks first."""
     texts = ("Green tea is made of leaves that are steamed soon after the harvest.", "The parliament has two houses.")
     ids = [ChunkId("", "", str(number), 0) for number in range(2)]
     pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
@@ -236,7 +236,7 @@ def _mend_reranker(reason: str, settings: Settings) -> str:
 
 
 async def _rank_features(settings: Settings) -> Check:
-    """Whether the tenant's collections have the fields that are to rank."""
+    """Check that the tenant's collections have the fields used for ranking, with a suitable type."""
     collections = await _collections(settings)
     if collections is None:
         return Check("ranking", False, settings.rank_features, "see the database above")
@@ -246,14 +246,14 @@ async def _rank_features(settings: Settings) -> Check:
 
 
 async def _prompt_fields(settings: Settings) -> Check:
-    """Whether the tenant's collections have the fields that prompts are to show."""
+    """Check that the tenant's collections have the fields that prompts show."""
     collections = await _collections(settings)
     if collections is None:
         return Check("prompt fields", False, settings.prompt_fields, "see the database above")
     fields: dict[str, set[str]] = {}
     for one in collections:
         fields.setdefault(one.name, set()).update(one.fields)
-    # What sources hold themselves is not known here.
+    # The fields of sources with documents of their own are not known here.
     elsewhere = {*settings.sources, *registry.names()}
     missing = prompt_fields.unknown(prompt_fields.parse(settings.prompt_fields), fields, elsewhere)
     mend = f"shown of nothing, for no collection of {settings.tenant} has it: {', '.join(missing)}" if missing else ""
@@ -261,7 +261,7 @@ async def _prompt_fields(settings: Settings) -> Check:
 
 
 async def _collections(settings: Settings) -> Sequence[Collection] | None:
-    """All that the settings' tenant has; None where the database cannot be asked."""
+    """Return the tenant's collections; None if the database is unavailable."""
     from retrievers.postgres.catalogue import Catalogue
     from retrievers.postgres.database import Database
 
@@ -274,7 +274,7 @@ async def _collections(settings: Settings) -> Sequence[Collection] | None:
 
 
 def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Field]]) -> list[str]:
-    """The features whose field no collection has, or none in the type that they rank by."""
+    """Return the features whose field no collection has with a suitable type."""
     return [
         f"{feature.kind}:{feature.field}"
         for feature in features

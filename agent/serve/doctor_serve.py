@@ -1,4 +1,4 @@
-"""The doctor's checks of what `signalbox serve` needs: its port, keys of callers, log lines and spans."""
+"""The doctor's checks for `signalbox serve`: port, API keys, log lines and spans."""
 
 import http.client
 import importlib.util
@@ -16,12 +16,12 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.keys import Keys
 
 HOST, PORT = "127.0.0.1", 8000
-"""Where `signalbox serve` listens unless it is told otherwise."""
+"""Default address of `signalbox serve`."""
 _TIMEOUT_S = 2.0
 
 
 def port(host: str = HOST, port: int = PORT) -> Check:
-    """Whether the service could listen there, or does so already."""
+    """Check that the address is free, or that the service already answers there."""
     where = f"{host}:{port}"
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +48,7 @@ def _serves(host: str, port: int) -> bool:
 
 
 async def access(settings: Settings) -> Check:
-    """Who may call the service, and whether there is a key for those who need one."""
+    """Check who may call the service, and that a key exists if one is needed."""
     try:
         with database_addresses(settings) as (owner, service):
             async with Database(owner, service, size=1) as database:
@@ -67,7 +67,7 @@ async def access(settings: Settings) -> Check:
 
 
 def logs(settings: Settings) -> Check:
-    """Where log lines and spans go."""
+    """Report where log lines and spans go."""
     found = f"{settings.log_format} lines to stderr, from level {settings.log_level}"
     if not spans_are_wanted():
         return Check("logs", True, f"{found}; no spans")
@@ -80,5 +80,5 @@ def logs(settings: Settings) -> Check:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even what it is a part of
+    except ModuleNotFoundError:  # the parent package is missing too
         return False

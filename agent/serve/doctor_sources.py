@@ -1,4 +1,4 @@
-"""What the doctor says of sources: the short forms, and each `[sources.NAME]`."""
+"""The doctor's checks of the sources: those of the short settings, and each `[sources.NAME]`."""
 
 import asyncio
 
@@ -21,14 +21,14 @@ _CLOUD_MENDS = {
     "pip install": "install it",
     "limit is reached": "wait, or look at the quota of the key",
 }
-"""What to do, by what the reason holds."""
+"""Advice by a part of the error message."""
 _CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 _SILENT = "see whether its address is right and its server runs; until it answers, it is left out"
 _WEB_SILENT = "until it answers, the web is left out; see whether its address is right and it runs"
 
 
 async def sources(settings: Settings) -> list[Check]:
-    """A check of every source that the settings set up beside the database's."""
+    """Check every configured source beside the database's."""
     return [
         *([await _local(settings)] if settings.local else []),
         *([await _web(settings)] if settings.web_provider else []),
@@ -38,7 +38,7 @@ async def sources(settings: Settings) -> list[Check]:
 
 
 async def _named(name: str, one: NamedSource, settings: Settings) -> Check:
-    """What is said of a source by its name; a search that may cost is not made."""
+    """Check a named source. A search that may cost money is not made."""
     title = f"source {name}"
     if one.kind == "collections":
         return await _collections(title, one, settings)
@@ -63,7 +63,7 @@ async def _named(name: str, one: NamedSource, settings: Settings) -> Check:
 
 
 async def _asked(title: str, source: Retriever, shown: str, timeout_s: float, settings: Settings) -> Check:
-    """Whether a source outside answers a search."""
+    """Check that an external source answers a search."""
     try:
         async with asyncio.timeout(timeout_s):
             hits = await source.search(Query("test", "en", Scope(settings.tenant, ()), limit=1))
@@ -78,7 +78,7 @@ async def _asked(title: str, source: Retriever, shown: str, timeout_s: float, se
 
 
 async def _collections(title: str, one: NamedSource, settings: Settings) -> Check:
-    """Whether the tenant of the settings has every collection of a group."""
+    """Check that the settings' tenant has every collection of a group."""
     from retrievers.postgres.catalogue import Catalogue
     from retrievers.postgres.database import Database
 
@@ -97,7 +97,7 @@ async def _collections(title: str, one: NamedSource, settings: Settings) -> Chec
 
 
 async def _read(title: str, source: Local, shown: str, mend: str = "correct it in signalbox.toml") -> Check:
-    """Whether a folder can be read, and what in it cannot. Its texts are not embedded for that."""
+    """Check that a folder can be read, and report the files that cannot. No text is embedded."""
     try:
         await source.ready(vectors=False)
         held, failed = await source.collection(), source.failed
@@ -112,7 +112,7 @@ async def _read(title: str, source: Local, shown: str, mend: str = "correct it i
 
 
 async def _local(settings: Settings) -> Check:
-    """Whether the folder can be read, and what in it cannot. Its texts are not embedded for that."""
+    """Check the folder of LOCAL; see `_read`."""
     from retrievers import local
 
     mend = "correct LOCAL, or put the folder there"
@@ -132,7 +132,7 @@ def _counted(count: int, thing: str) -> str:
 
 
 async def _web(settings: Settings) -> Check:
-    """The web source. One that needs no key is asked; a search with a key is paid for."""
+    """Check the web source. A search is made only if the provider needs no key, because other searches cost money."""
     from retrievers import web
 
     name = "web search"
@@ -159,7 +159,7 @@ async def _web(settings: Settings) -> Check:
 
 
 async def _cloud(settings: Settings) -> Check:
-    """Whether the knowledge base answers a search for one passage."""
+    """Check that the knowledge base answers a search for one passage."""
     from retrievers.cloud import build
 
     shown = without_credentials(settings.cloud or "")

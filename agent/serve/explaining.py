@@ -1,4 +1,4 @@
-"""`signalbox explain` and `signalbox replay`: a decision record drawn for a person."""
+"""`signalbox explain` and `signalbox replay`: print a decision record as readable tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _WIDTH = 150
-"""Columns where there is no terminal: a cut figure is worse than a long line."""
+"""Output width in columns without a terminal; wide, because a wrapped figure is worse than a long line."""
 _APPROXIMATE = "from an index: rebuilt, it may give other hits"
 _MOST_VALID = 8
 _MOST_ROWS = 10
@@ -60,7 +60,7 @@ _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", 
 
 
 async def explain(service: "Service", trace_id: str, *, viewer: "Viewer", as_json: bool) -> int:
-    """Show how an answer came about; returns the exit code.
+    """Show how an answer was produced and return the exit code.
 
     Raises:
         BadRequest: there is no such trace.
@@ -71,10 +71,10 @@ async def explain(service: "Service", trace_id: str, *, viewer: "Viewer", as_jso
 
 
 async def replay(service: "Service", trace_id: str, changes: Sequence[str], *, viewer: "Viewer", as_json: bool) -> int:
-    """Run a request again with other settings and show what is different; returns the exit code.
+    """Repeat a request with other settings, show the differences and return the exit code.
 
     Raises:
-        BadRequest: there is no such trace, or a setting that cannot be changed.
+        BadRequest: there is no such trace, or a setting cannot be changed.
     """
     given = _changes(changes)
     result, difference = await service.replay_compared(trace_id, tenant=viewer, changes=given)
@@ -107,7 +107,7 @@ def _title(trace_id: str, question: str, changes: Mapping[str, str]) -> str:
 
 
 def show_trace(trace: Json, console: Console | None = None) -> None:
-    """The whole record, section by section; what is empty is left out."""
+    """Print the whole record by section; empty sections are omitted."""
     page = _Sections(console)
     page.facts(_head(trace))
     page.section("Understood", page.grid(_understood(trace)))
@@ -131,7 +131,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
 
 
 def show_difference(found: Json, console: Console | None = None, *, title: str = "") -> None:
-    """What a second run gave differently."""
+    """Print the differences of a second run."""
     page = _Sections(console)
     page.facts([("replay of", title)] if title else [])
     page.section("Settings", page.grid(_pairs(found["settings"])))
@@ -145,7 +145,7 @@ def show_difference(found: Json, console: Console | None = None, *, title: str =
 
 
 class _Sections:
-    """Sections one below the other; nothing in a text is taken for markup."""
+    """Prints sections one below the other; text is never interpreted as markup."""
 
     def __init__(self, console: Console | None) -> None:
         drawn_on = console or Console(highlight=False, markup=False, emoji=False)
@@ -167,12 +167,12 @@ class _Sections:
         with self._console.capture() as drawn:
             for part in parts:
                 self._console.print(part)
-        # Every line comes filled up with blanks, which only get in the way of who copies or greps it.
+        # Rich pads every line with blanks, which disturb copying and grep.
         for line in drawn.get().splitlines():
             print(line.rstrip(), file=self._console.file)
 
     def grid(self, rows: Iterable[tuple[str, str]]) -> Table | None:
-        """Names and what is said of them; None without a row."""
+        """Return a table of names and values; None if there are no rows."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="cyan", no_wrap=False, max_width=_MOST_CELL)
         grid.add_column(overflow="fold")
@@ -182,7 +182,7 @@ class _Sections:
 
 
 def _text(said: object, style: str = "") -> Text:
-    """Any text, which may be a document's, as one line that cannot drive the terminal."""
+    """Return any text, possibly a document's, as one line without terminal control characters."""
     return Text(" ".join(plain(str(said)).split()), style=style)
 
 
@@ -242,7 +242,7 @@ def _understood(trace: Json) -> Iterable[tuple[str, str]]:
         asked = [key for key, value in sorted(intent["aggregate"].items()) if value not in (None, [], False)]
         asked.sort(key=lambda key: key != "op")
         yield "calculate", ", ".join(f"{key} {_listed(intent['aggregate'][key])}" for key in asked)
-    for chosen in intent.get("scope", ()):  # earlier records have none
+    for chosen in intent.get("scope", ()):  # older records have none
         yield "collection", f"{chosen['name']} {chosen['confidence']:.2f}  {chosen['reason']}"
     for source in intent["sources"]:
         yield "source", f"{source['name']} {source['confidence']:.2f}  {source['reason']}"
@@ -270,7 +270,7 @@ def _parts(filter: Json | None) -> list[Json]:
 
 
 def _chips(trace: Json) -> Table | None:
-    """Every constraint, who stated it, how probable and on what evidence, and what became of it."""
+    """Return a table of the constraints: origin, strictness, probability, evidence and outcome."""
     table = _table("constraint", "from", "how", "probability", "evidence", "became", right=["probability"])
     callers = _parts(trace["request"].get("filter"))
     dropped = [one["dropped"] for one in trace["relaxed"]]
@@ -295,7 +295,7 @@ def _chips(trace: Json) -> Table | None:
 
 
 def evidence(stated: Json) -> str:
-    """Why a constraint was read, and how sure that is, in words."""
+    """Return in words why a constraint was read, and how certain it is."""
     probability = stated["confidence"]
     sure = next(words for least, words in _CERTAINTY if probability >= least)
     return f"{stated['why']}: {sure}" if stated.get("why") else sure
@@ -312,7 +312,7 @@ def _rejected(rejected: Sequence[Json]) -> Iterable[tuple[str, str]]:
 
 
 def _rounds(rounds: Sequence[Json]) -> Table | None:
-    """What was asked for and found after each round, and why the last one was the last."""
+    """Return a table of the parts requested and found in each round, and why the rounds ended."""
     table = _table("round", "asked for", "found in", "missing", "searched next", "judged by", right=["round"])
     for one in rounds:
         for place, part in enumerate(one["judged"]["parts"]):
@@ -326,7 +326,7 @@ def _rounds(rounds: Sequence[Json]) -> Table | None:
 
 
 def _lookups(lookups: Sequence[Json]) -> Table | None:
-    """What the model searched for itself, by the tool, and the numbers of what came of it."""
+    """Return a table of the model's own searches by the tool, and the citation numbers of their passages."""
     table = _table("round", "query", "found", "passages", "ms", right=["round", "ms"])
     for one in lookups:
         found = one["status"] if one["outcome"] == "searched" else f"{one['outcome']}: {one['reason']}"
@@ -347,7 +347,7 @@ def _is_spared(outcome: Json) -> bool:
 
 
 def _ladder(trace: Json) -> Table | None:
-    """The steps that ran; a filter is shown where it is another one than in the step before."""
+    """Return a table of the steps that ran. A filter is printed only if it differs from the previous step's."""
     several = len({step["search"] for step in trace["plan"]}) > 1
     table = _table(
         "step",
@@ -380,14 +380,14 @@ def _spared(trace: Json) -> Text | None:
 
 
 def _ranking(trace: Json) -> Table | Text | None:
-    """Each hit with the score and rank every source gave it; a dash where a source did not find it."""
+    """Return a table of the hits with each source's score and rank; a dash means the source did not find the hit."""
     if not trace["hits"]:
         return _text("no hit") if trace["plan"] else None
     sources = list(dict.fromkeys(source for hit in trace["hits"] for source in hit["ranks"]))
     fused = {id: rank for rank, (id, _) in enumerate(trace["ranking"], 1)}
     reranked = any("rerank" in hit["scores"] for hit in trace["hits"])
     features = [kind for kind in rank_features.KINDS if any(kind in hit["scores"] for hit in trace["hits"])]
-    # What it is ordered by at last, where that is neither of the next two columns.
+    # Extra columns for the score that decides the order, if it is neither the fused score nor a source's.
     judged = any(hit.get("relevance") is not None for hit in trace["hits"])
     headed = [*(["score"] if features else []), *(["reranked"] if reranked else []), "fused", *features, *sources]
     headed = ["relevance", *headed] if judged else headed
@@ -487,7 +487,7 @@ def _prompt(trace: Json) -> tuple[Table | Text, ...]:
 
 
 def _answer(answer: Json | None) -> Iterable[tuple[str, str]]:
-    """What was answered and what the check said; nothing where only hits or a prompt were asked for."""
+    """Yield the answer and the result of its check; nothing if no answer was requested."""
     if answer is None:
         return
     if answer["text"] is not None:
@@ -535,7 +535,7 @@ def _listed(value: Any) -> str:
 
 
 def _moves(hits: Sequence[Json]) -> Table | None:
-    """Both pages in one: where every hit is now, and where it was."""
+    """Return both pages in one table: the rank of every hit now and before."""
     if not hits:
         return None
     table = _table(
@@ -564,5 +564,5 @@ def _moves(hits: Sequence[Json]) -> Table | None:
 
 
 def _place(rank: int | None, fused: int | None) -> str:
-    """A rank on the page; in brackets that in the whole fused ranking; a dash beyond what was kept."""
+    """Return a rank on the page, or the rank in the whole fused ranking in brackets, or a dash if neither was kept."""
     return str(rank) if rank else f"({fused})" if fused else "-"

@@ -1,4 +1,4 @@
-"""`signalbox fetch`: one page as text, or whether it may be fetched."""
+"""`signalbox fetch`: print a web page as text, or check whether it may be fetched."""
 
 from dataclasses import asdict
 
@@ -8,13 +8,13 @@ from retrievers.http.fetch import Fetcher
 
 
 async def run(url: str, *, check: bool, as_json: bool) -> int:
-    """Print the page's text, what is known of it beside; or with `check` the addresses it would be fetched from.
+    """Print the page's text and metadata, or with `check` the addresses it would be fetched from.
 
     Returns:
         The exit code.
     Raises:
         BadRequest: the URL is refused.
-        Unavailable: there is no such page now.
+        Unavailable: the page cannot be fetched now.
     """
     fetcher = Fetcher()
     try:

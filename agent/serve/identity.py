@@ -1,4 +1,4 @@
-"""Who calls: an Authorization header becomes a tenant and its principals, or nobody."""
+"""Identify the caller: map an Authorization header to a tenant and principals."""
 
 import hashlib
 import ipaddress
@@ -26,13 +26,14 @@ _HOW = 'send the header "Authorization: Bearer KEY"'
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request is answered.
+    """The caller of a request.
 
     Attributes:
-        key: the id of the key, which is no secret; None where nobody has to have one, or a token names the caller.
-        principals: as whom documents are read, see `retrievers.core.types.Viewer`.
-        trusted: whether the caller may say other principals.
-        writes: whether documents may be stored and deleted, and jobs be seen: not by who reads as some alone.
+        key: the id of the API key, which is not secret; None with AUTH=off or a token.
+        principals: users and groups to read as, see `retrievers.core.types.Viewer`.
+        trusted: whether the caller may state other principals.
+        writes: whether the caller may store and delete documents and see jobs. Callers limited to certain principals
+            may not.
     """
 
     tenant: str
@@ -43,15 +44,15 @@ class Caller:
 
     @property
     def viewer(self) -> Viewer:
-        """On whose behalf documents are read."""
+        """The tenant and principals used to read documents."""
         return Viewer(self.tenant, self.principals)
 
     def on_behalf_of(self, principals: Iterable[str] | None) -> "Caller":
-        """The caller of a request that says its principals; None says nothing.
+        """Return the caller with the principals of a request; unchanged if `principals` is None.
 
         Raises:
-            Forbidden: the caller may not say them.
-            BadRequest: one of them cannot be.
+            Forbidden: the caller is not trusted to state principals.
+            BadRequest: a principal is malformed.
         """
         if principals is None:
             return self
@@ -62,37 +63,37 @@ class Caller:
 
 
 class Forbidden(Exception):
-    """The caller is known and may not do this."""
+    """The caller is known but may not do this."""
 
 
 class Unauthenticated(Exception):
-    """The request names nobody: it needs a key, or another one. The reason never quotes what was sent."""
+    """The request has no valid key or token. The reason never quotes what was sent."""
 
 
 class NoKey(Unauthenticated):
-    """There is no key in the Authorization header, or no such header."""
+    """The Authorization header is missing or holds no key."""
 
 
 Identify = Callable[[str | None], Awaitable[Caller]]
-"""Tells the caller by the Authorization header; several headers are one, joined by commas.
+"""Maps the Authorization header to a caller; several headers are joined by commas.
 
 Raises:
-    Unauthenticated: no key, or none that opens anything.
-    Unavailable: whether it does cannot be found out now.
+    Unauthenticated: no key, or an invalid key.
+    Unavailable: the key cannot be checked now.
 """
 
 
 class Seen:
-    """Whose requests came of late, by their Authorization headers; it opens nothing.
+    """The tenants of recent Authorization headers. It authorises nothing.
 
-    Like the keys' own cache it holds no key, only digests.
+    It stores digests of the headers, not the keys.
     """
 
     def __init__(self) -> None:
         self._tenants: OrderedDict[bytes, str] = OrderedDict()
 
     def add(self, authorization: str, tenant: str) -> None:
-        """Remember whose header it is; the empty text is none."""
+        """Remember the tenant of a header; the empty text stands for no header."""
         digest = _digest(authorization.encode("latin-1", "replace"))
         self._tenants[digest] = tenant
         self._tenants.move_to_end(digest)
@@ -100,16 +101,17 @@ class Seen:
             self._tenants.popitem(last=False)
 
     def tenant(self, authorization: bytes) -> str | None:
-        """Whose it was."""
+        """Return the tenant of a recent header; None if unknown."""
         return self._tenants.get(_digest(authorization))
 
 
 def check_exposure(settings: "Settings", host: str) -> Auth:
-    """Whether callers on that address need a key: the setting AUTH; by default they do unless it is loopback, and
-    there too where tokens name callers.
+    """Return whether callers at that address need a key.
+
+    The setting AUTH decides. By default no key is needed on a loopback address, unless tokens identify the callers.
 
     Raises:
-        BadSetting: AUTH=off where others than this machine can call.
+        BadSetting: AUTH=off on an address that other machines can reach, or together with tokens.
     """
     loopback = _is_loopback(host)
     if settings.auth == "off" and settings.jwt_issuer:
@@ -124,11 +126,11 @@ def check_exposure(settings: "Settings", host: str) -> Auth:
 
 
 async def identifier(service: "Service", auth: Auth) -> Identify | None:
-    """What tells the callers of a service by their keys; None with AUTH=off.
+    """Return the function that identifies callers by their keys; None with AUTH=off.
 
     Raises:
-        BadSetting: callers need a key and there is none.
-        Unavailable: the database cannot be asked.
+        BadSetting: callers need a key and none exists.
+        Unavailable: the database is unavailable.
     """
     if auth == "off":
         return None
@@ -141,7 +143,7 @@ async def identifier(service: "Service", auth: Auth) -> Identify | None:
 
 
 def everyone(tenant: str) -> Identify:
-    """With AUTH=off every caller is that tenant, whatever the header says: clients send one when they need not."""
+    """Identify every caller as that tenant (AUTH=off) and ignore the header, which clients may send anyway."""
 
     async def identify(authorization: str | None) -> Caller:
         return Caller(tenant, None, trusted=True)
@@ -150,7 +152,7 @@ def everyone(tenant: str) -> Identify:
 
 
 def _holder(service: "Service") -> Identify:
-    """The caller is the tenant of the key, or whom a token names."""
+    """Identify the caller by its key's tenant, or by a token."""
     tokens = None
     if service.settings.jwt_issuer:
         from agent.serve.tokens import Tokens
@@ -177,13 +179,13 @@ def _holder(service: "Service") -> Identify:
 
 
 def _digest(authorization: bytes) -> bytes:
-    """One for all ways to write a header, so that nobody fills the memory with one key."""
+    """Return one digest for all spellings of a header, so that one key cannot fill the memory."""
     scheme, *rest = authorization.split() or [b""]
     return hashlib.sha256(b" ".join([scheme.lower(), *rest])).digest()
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. A name other than localhost may be any machine's."""
+    """Return whether only this machine can reach the address. A name other than localhost may be any machine's."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The `ingest` command: progress while it runs, one line per bad document, a summary."""
+"""The `ingest` command: show progress, one line per failed document, and a summary."""
 
 import sys
 import time
@@ -33,10 +33,9 @@ async def run(
     description: str | None = None,
     as_json: bool,
 ) -> int:
-    """Ingest the paths; 0 when every document was stored, 2 when one was bad.
+    """Ingest the paths. Return 0 if every document was stored, 2 if one failed.
 
-    Without a schema, that of the folder is used when one folder is given and has a `schema.json`; `description` comes
-    before that of a schema.
+    Without `schema`, a single folder's own `schema.json` is used. `description` overrides the schema's description.
     """
     started = time.monotonic()
     sources: list[Path | Literal["-"]] = ["-" if path == "-" else Path(path) for path in paths]
@@ -87,7 +86,7 @@ def _summary(collection: str, report: Report, elapsed_s: float) -> str:
 
 @dataclass
 class _ProgressMeter:
-    """How far an ingestion is: of what was read, the share of documents that is done."""
+    """Progress of an ingestion: bytes read, times the share of the read documents that are done."""
 
     read_bytes: int = 0
     read_documents: int = 0
@@ -110,7 +109,7 @@ class _ProgressMeter:
         return self.read_bytes * min(self.report.done / max(self.read_documents, 1), 1.0)
 
     def show(self) -> None:
-        """Overridden where there is something to draw on."""
+        """Show the progress; does nothing here."""
 
 
 @contextmanager
@@ -142,7 +141,7 @@ def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_ProgressMeter
 
 
 class _ProgressLines(_ProgressMeter):
-    """Progress where there is no terminal: a line every ten seconds."""
+    """Progress without a terminal: a line every ten seconds."""
 
     def __init__(self, total: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The `jobs` command: the jobs, one with what failed of it, another try, and the end of one."""
+"""The `jobs` command: list jobs, show one with its failures, retry it or cancel it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _USAGE = "say `signalbox jobs`, or `signalbox jobs show ID`, `... retry ID` or `
 
 
 async def run(service: "Service", action: str | None, id: str | None, *, viewer: "Viewer", as_json: bool) -> int:
-    """The latest jobs, or one; 2 when another try left a document that failed."""
+    """List the latest jobs or act on one. Return 2 if a retry leaves a failed document, otherwise 0."""
     if action is None:
         _show_all(await service.jobs(tenant=viewer), as_json=as_json)
         return 0
@@ -35,15 +35,17 @@ async def run(service: "Service", action: str | None, id: str | None, *, viewer:
 
 
 def check_arguments(action: str | None, id: str | None) -> None:
-    """Raises:
-    BadRequest: no form of the command is called so.
+    """Check the arguments of the command.
+
+    Raises:
+        BadRequest: this combination of arguments does not exist.
     """
     if action not in (None, "show", "retry", "cancel") or (action is None) != (id is None):
         raise BadRequest(_USAGE, where="jobs")
 
 
 async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
-    """Try again and stay until that is over, or waits for something; another process may be the one that does it."""
+    """Retry a job and wait until it ends or waits for something; another process may run it."""
     job = await service.retry_job(id, tenant=viewer)
     return await until_over(service, job, viewer) if service.settings.workers else job
 
@@ -51,7 +53,7 @@ async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
 async def until_over(
     service: "Service", job: "Job", viewer: "Viewer", progress: "Callable[[Job], None] | None" = None
 ) -> "Job":
-    """The job once it is over, or waits for something; this process carries out what the queue has meanwhile."""
+    """Return the job once it ends or waits for something; meanwhile this process works on the queue."""
     async with service.worker:
         while job.status in ("queued", "running") and job.next_try_at is None:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -72,7 +74,7 @@ def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
 
 
 def shown(job: "Job", *, as_json: bool) -> None:
-    """Print a job, with what failed of it."""
+    """Print a job with its failed documents."""
     if as_json:
         failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]
         output.write_json({**as_json_of(job), "failures": failures})
@@ -101,7 +103,7 @@ def _line(job: "Job") -> str:
 
 
 def as_json_of(job: "Job") -> dict[str, object]:
-    """A job as JSON, without the documents that failed."""
+    """Return a job as JSON values, without its failed documents."""
     moments = ("next_try_at", "created_at", "started_at", "finished_at")
     given = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
     times = {name: getattr(job, name) for name in moments}

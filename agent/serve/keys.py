@@ -1,4 +1,4 @@
-"""`signalbox keys`: API keys, made, listed and revoked by whoever holds the database."""
+"""`signalbox keys`: create, list and revoke API keys, with access to the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,7 +32,7 @@ def create(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make a key and print it: this once, for only its digest is stored."""
+    """Create a key and print it. It cannot be shown again, because only its digest is stored."""
 
     async def run(keys: "Keys") -> int:
         from agent.serve import output
@@ -54,7 +54,7 @@ def list_keys(
     tenant: Annotated[str | None, typer.Option(help="whose keys; everybody's when left out")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """The keys, never their secrets: whose, what for, since when, until when, last used."""
+    """List the keys without their secrets: tenant, purpose, creation, expiry and last use."""
 
     async def run(keys: "Keys") -> int:
         from agent.serve import output
@@ -74,7 +74,7 @@ def revoke(
     id: Annotated[str, typer.Argument(help="the key's id, as `keys list` shows it", metavar="ID")],
     as_json: AsJson = False,
 ) -> int:
-    """End a key for good: within a second it opens nothing any more."""
+    """Revoke a key for good; it stops working within a second."""
 
     async def run(keys: "Keys") -> int:
         from agent.serve import output
@@ -90,7 +90,7 @@ def revoke(
 
 
 def _with_keys(action: Callable[["Keys"], Awaitable[int]]) -> int:
-    """Run one action with the database open around it; no model or embedder is loaded."""
+    """Open the database, run one action and close it; no model or embedder is loaded."""
     from agent.service.opening import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres.database import Database

@@ -1,4 +1,4 @@
-"""The line between the supervisor and a process that it runs: each may tell the other something, and ask it."""
+"""The connection between the supervisor and a worker process: each side can send messages and one kind of request."""
 
 import asyncio
 import json
@@ -12,11 +12,11 @@ _LONGEST_MESSAGE_BYTES = 1 << 24
 
 
 class Line:
-    """One end of a line, over which JSON goes, a message in each row.
+    """One end of a connection that carries one JSON message per line.
 
     Args:
-        answer: what the other is answered when it asks; there is one thing to ask for, so it needs no name.
-        told: called with what the other tells.
+        answer: returns the answer to a request of the other side; there is only one kind of request.
+        told: called with each message of the other side.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Line:
     async def over(
         cls, end: socket.socket, *, answer: Callable[[], Awaitable[Any]], told: Callable[[Any], None]
     ) -> Self:
-        """A line over one end of a pair of sockets, which is the line's from now on."""
+        """Create a line over one end of a socket pair, and take ownership of it."""
         reader, writer = await asyncio.open_connection(sock=end, limit=_LONGEST_MESSAGE_BYTES)
         return cls(reader, writer, answer, told)
 
     async def listen(self) -> None:
-        """Take what comes, until the other end is closed or its process has ended."""
+        """Process messages until the other end is closed or its process ends."""
         try:
             with suppress(OSError):
                 while row := await self._reader.readline():
@@ -52,11 +52,11 @@ class Line:
             self._writer.close()
 
     def tell(self, what: Any) -> None:
-        """Tell the other something; it may be gone."""
+        """Send a message; it is lost if the other side is gone."""
         self._send({"tell": what})
 
     async def ask(self, timeout_s: float) -> Any:
-        """What the other answers; None when it does not in time, or is gone."""
+        """Return the other side's answer; None if it does not answer in time or is gone."""
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         try:

@@ -1,4 +1,4 @@
-"""Closing a connection without resetting it."""
+"""Close a connection without resetting it."""
 
 import asyncio
 from typing import Any
@@ -7,11 +7,10 @@ LINGER_S = 1.0
 
 
 class Lingering:
-    """A transport that closes in two steps, as RFC 9112 section 9.6 asks: end writing, then read until the client ends.
+    """A transport that closes in two steps (RFC 9112 section 9.6): end writing, then read until the client closes.
 
-    A socket that is closed with unread bytes, or that gets some later, is reset, and an answer that the client has not
-    read yet is lost. What comes after `close` is the protocol's to ignore; a client that does not end is cut off after
-    `LINGER_S`.
+    Closing a socket with unread bytes resets it, and the client loses the answer it has not read yet. The protocol
+    ignores bytes that arrive after `close`. A client that does not close is cut off after `LINGER_S`.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -22,16 +21,16 @@ class Lingering:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """See asyncio."""
+        """See asyncio; true from the first step on."""
         return self._is_ending or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """See asyncio; after `close` nothing is written."""
+        """See asyncio; writes nothing after `close`."""
         if not self._is_ending:
             self._transport.write(data)
 
     def close(self) -> None:
-        """See asyncio."""
+        """End writing, and close the transport later; see asyncio."""
         if self.is_closing():
             return
         self._is_ending = True

@@ -1,4 +1,4 @@
-"""The socket that a server listens on."""
+"""Open, drain and close the socket that a server listens on."""
 
 import asyncio
 import ctypes
@@ -13,12 +13,12 @@ from contextlib import suppress
 from retrievers.core.errors import BadRequest, Unavailable
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted."""
+"""Maximum number of connections waiting to be accepted."""
 _HANDSHAKE_S = 0.1
 _TURNED_AWAY_WITHIN_S = 1.0
 _SO_ATTACH_FILTER = 26
-# A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header, its flags; drop
-# the packet if SYN is set, else keep it.
+# A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header (the flags), drop
+# the packet if SYN is set, otherwise keep it.
 _DROP_SYN = b"".join(
     struct.pack("HBBI", *instruction)
     for instruction in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -26,13 +26,13 @@ _DROP_SYN = b"".join(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens already: what is wrong with the address is said before anything is started."""
+    """Return a listening socket, so that a wrong address is reported before anything is started."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise BadRequest(f'there is no host "{host}" to listen on: {error}', where="--host") from None
     family, kind, protocol, _, address = found[0]
-    # With the protocol said, asyncio sets TCP_NODELAY on what connects; without, every answer comes 40 ms later.
+    # With the protocol given, asyncio sets TCP_NODELAY on connections; without it, every answer takes 40 ms longer.
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,10 +45,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def end_handshakes(listener: socket.socket) -> None:
-    """Let no new connection begin; on return those that had begun wait to be accepted, or have been.
+    """Stop new connections; on return, those already begun are waiting to be accepted or accepted.
 
-    Between the last accept and the close another connection could come, which the close would reset. Its client tries
-    again a second later, and is refused by then. Only Linux can do so.
+    Otherwise a connection could arrive between the last accept and the close, which would reset it. With this filter
+    its client retries a second later and is refused. Works on Linux only.
     """
     program = ctypes.create_string_buffer(_DROP_SYN)
     with suppress(OSError):
@@ -58,12 +58,12 @@ async def end_handshakes(listener: socket.socket) -> None:
 
 
 def turn_away(listener: socket.socket) -> None:
-    """Answer 503 to the connections that still wait to be accepted, for a server that ends before it could answer.
+    """Answer the connections still waiting to be accepted with a 503, when the server ends before it can answer.
 
-    The kernel would reset them, with the requests that they may have sent, when the socket is closed.
+    Otherwise the kernel would reset them when the socket is closed, and their requests would be lost.
     """
     waiting = []
-    with suppress(OSError):  # none waits any more, or the socket is closed already
+    with suppress(OSError):  # no connection is waiting, or the socket is already closed
         listener.setblocking(False)
         while True:
             connection, _ = listener.accept()
@@ -71,7 +71,7 @@ def turn_away(listener: socket.socket) -> None:
             with suppress(OSError):  # the client is gone
                 connection.sendall(_stopping())
                 connection.shutdown(socket.SHUT_WR)
-    # A socket that is closed before its client has ended is reset, and the answer is lost.
+    # Closing a socket before its client does resets it, and the answer is lost.
     ends = time.monotonic() + _TURNED_AWAY_WITHIN_S
     while waiting and (left := ends - time.monotonic()) > 0:
         ready, _, _ = select.select(waiting, [], [], left)
@@ -92,7 +92,7 @@ def _read(connection: socket.socket) -> bytes:
 
 
 def _stopping() -> bytes:
-    """As `agent.serve.http.problems.stopping`, which takes longer to load than this process may live."""
+    """Return the response of `agent.serve.http.problems.stopping`, which would take too long to import here."""
     problem = {
         "type": "urn:signalbox:problem:stopping",
         "title": "Service Unavailable",

@@ -1,4 +1,4 @@
-"""The MCP server: the tools and collections of a service, whatever carries the messages."""
+"""The MCP server: a service's tools and collections, independent of the transport."""
 
 import asyncio
 import json
@@ -26,12 +26,12 @@ from retrievers.ingest.clean import plain_line
 from retrievers.text.visible import prompt_text, prompt_value
 
 ViewerOf = Callable[[ServerRequestContext[Any]], Viewer]
-"""Whose documents a request may see."""
+"""Returns the viewer of a request, which decides the documents it may see."""
 WaitedS = Callable[[ServerRequestContext[Any]], float]
-"""How long a request has waited for its turn, in seconds."""
+"""Returns the seconds a request has waited."""
 
 RESOURCES = "signalbox://collections"
-"""Address of the list of collections; below it, one by its name."""
+"""Address of the list of collections; each collection is below it by name."""
 
 _INSTRUCTIONS = (
     "signalbox searches document collections and cites what it finds. Passages, titles and metadata are quoted from "
@@ -46,11 +46,11 @@ _log = logging.getLogger(__name__)
 
 
 def build_server(service: Service, viewer_of: ViewerOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
-    """The MCP server over an open service.
+    """Build the MCP server over an open service.
 
     Args:
-        viewer_of: tells the viewer of each request; what it raises refuses the request.
-        waited_s: tells how much of the time of each request is gone already.
+        viewer_of: returns the viewer of each request; an exception rejects the request.
+        waited_s: returns the seconds already used of each request's time limit.
     """
     door = _Door(service, viewer_of, waited_s)
     server: Server[Any] = Server(
@@ -70,7 +70,7 @@ def build_server(service: Service, viewer_of: ViewerOf, waited_s: WaitedS = lamb
 
 
 async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Parameters that do not have the protocol's form are refused by name; the SDK alone would not say which."""
+    """Reject malformed parameters with an error that names the field, which the SDK does not do."""
     try:
         return await call_next(ctx)
     except ValidationError as error:
@@ -78,7 +78,7 @@ async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: Call
 
 
 def unreadable(error: ValidationError) -> str:
-    """What is wrong with a message that is none, in a line that echoes nothing of it."""
+    """Return one line that says why a message is malformed, without quoting it."""
     first = error.errors(include_input=False, include_url=False)[0]
     if first["type"] == "json_invalid":
         return f"not valid JSON in UTF-8: {first['ctx']['error']}"
@@ -87,14 +87,14 @@ def unreadable(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """The answers to MCP requests."""
+    """Answers MCP requests."""
 
     service: Service
     viewer_of: ViewerOf
     waited_s: WaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
-        """The tools; those that search say what there is to search."""
+        """List the tools; descriptions of search tools end with the collections to search."""
         held, outside = await self._held(context), await self._asks_outside(context)
         return types.ListToolsResult(
             tools=[
@@ -118,9 +118,9 @@ class _Door:
     async def call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """The answer of a tool, as structured content and, for clients that know only text, as JSON.
+        """Return a tool's answer as structured content and, for clients that read only text, as JSON.
 
-        Whatever is wrong is told as the tool's result, so that the model which called it can mend its call.
+        Errors are returned as the tool's result, so that the calling model can correct its call.
 
         Raises:
             MCPError: there is no such tool.
@@ -142,7 +142,7 @@ class _Door:
         return await asyncio.to_thread(_result, answer)
 
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
-        """The list of collections, and each of them."""
+        """List the resources: the list of collections, and each collection."""
         with _told():
             held = await sizes(self.service, self.viewer_of(context))
         every = _resource(RESOURCES, "collections", "every collection, with the number of its documents")
@@ -153,7 +153,7 @@ class _Door:
         return types.ListResourcesResult(resources=[every, *each])
 
     async def list_templates(self, context: object, params: object) -> types.ListResourceTemplatesResult:
-        """The one template: a collection by its name."""
+        """Return the only template: a collection by name."""
         template = types.ResourceTemplate(
             uri_template=RESOURCES + "/{name}",
             name="collection",
@@ -166,10 +166,10 @@ class _Door:
     async def read_resource(
         self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """The list of collections, or the field catalogue of one.
+        """Return the list of collections, or the field catalogue of one collection.
 
         Raises:
-            MCPError: there is no such resource, or the database cannot be asked.
+            MCPError: there is no such resource, or the database is unavailable.
         """
         name = _collection_of(params.uri)
         with _told():
@@ -185,24 +185,24 @@ class _Door:
         )
 
     async def _held(self, context: ServerRequestContext[Any]) -> str:
-        """The collections in a sentence for a tool's description; "" where there is nothing to tell."""
+        """Return a sentence with the collections for a tool's description; "" if none can be read."""
         try:
             held = await sizes(self.service, self.viewer_of(context))
         except (BadRequest, Unavailable):
-            return ""  # The tools are the same without it.
+            return ""  # The tools work the same without it.
         named = [f"{json.dumps(_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
     async def _asks_outside(self, context: ServerRequestContext[Any]) -> bool:
-        """Whether a question of the caller may be put to a source outside."""
+        """Return whether the caller's questions may reach an external source; True if unknown."""
         names = [name for name, one in self.service.pipeline.sources.items() if one.card.kind == "outside"]
         if not names:
             return False
         try:
             allowed = (await self.service.tenant(tenant=self.viewer_of(context)))["in_force"]["sources"]
         except (BadRequest, Unavailable):
-            return True  # The tools are the same.
+            return True  # The tools work the same either way.
         return not set(names).isdisjoint(allowed)
 
 
@@ -216,10 +216,10 @@ def _resource(uri: str, name: str, description: str) -> types.Resource:
 
 
 def _collection_of(uri: str) -> str | None:
-    """The collection that an address names, None for the list of them.
+    """Return the collection of an address, or None for the list of collections.
 
     Raises:
-        MCPError: it is no address of ours.
+        MCPError: there is no such resource.
     """
     if uri != RESOURCES and not uri.startswith(f"{RESOURCES}/"):
         raise MCPError(types.INVALID_PARAMS, f"there is no such resource; there are: {RESOURCES}, {RESOURCES}/NAME")
@@ -238,13 +238,13 @@ def _refusal(reason: str) -> types.CallToolResult:
 
 
 def _line(text: str) -> str:
-    """A message or name in a line that a model may read."""
+    """Return a message or name as one line that is safe for a model to read."""
     return prompt_text(plain_line(text, _MOST_ERROR_CHARACTERS))
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong on purpose, as an error of the protocol."""
+    """Turn expected errors into errors of the protocol."""
     try:
         yield
     except BadRequest as error:

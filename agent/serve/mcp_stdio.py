@@ -26,13 +26,13 @@ Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(service: Service, viewer: Viewer) -> None:
-    """Serve until the input ends. Meanwhile what anything else prints goes to standard error.
+    """Serve until the input ends. Meanwhile other prints of this process go to standard error.
 
     Raises:
-        BadRequest: there can be no such tenant.
+        BadRequest: the tenant's name is invalid.
     """
     service.database.scope(viewer)
-    glosses.read_ahead()  # the first Chinese question would wait for it
+    glosses.read_ahead()  # otherwise the first Chinese question waits for the load
     server = build_server(service, lambda context: viewer)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
@@ -40,13 +40,13 @@ async def serve_stdio(service: Service, viewer: Viewer) -> None:
             incoming, outgoing = _Incoming(read, write, asked), _Outgoing(write, asked)
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* BrokenPipeError:
-        pass  # The client ended without closing our input first: there is nobody to tell.
+        pass  # The client ended without closing our input first; there is nobody to report to.
 
 
 class _Input:
-    """The lines of standard input, read by a thread that the end of the process does not wait for.
+    """Lines of standard input, read in a daemon thread, so that the process can exit while the thread waits.
 
-    The SDK's own reader cannot be cancelled: told to stop, the process would hang until the client sends a line.
+    The SDK's own reader cannot be cancelled: the process would hang at shutdown until the client sends a line.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Input:
 
 
 class _PendingRequests:
-    """The requests that wait for their answers."""
+    """Ids of the requests without an answer yet."""
 
     def __init__(self) -> None:
         self._ids: set[types.RequestId] = set()
@@ -87,12 +87,12 @@ class _PendingRequests:
             self._none.set()
 
     async def answered(self) -> None:
-        """Returns when none waits."""
+        """Wait until no request is unanswered."""
         await self._none.wait()
 
 
 class _Stream:
-    """What the SDK asks of either stream."""
+    """The methods the SDK needs on both streams."""
 
     def __init__(self, inner: "ReadStream[Incoming] | WriteStream[SessionMessage]") -> None:
         self._inner = inner
@@ -108,10 +108,10 @@ class _Stream:
 
 
 class _Incoming(_Stream):
-    """The client's messages, to their end.
+    """The client's messages.
 
-    A line that is none is answered here: the SDK drops it, and the client would wait for ever. When the input ends,
-    what was asked is answered first: the SDK would cancel it.
+    A malformed line is answered here, because the SDK drops it and the client would wait for ever. When the input ends,
+    pending requests are answered first, because the SDK would cancel them.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Outgoing(_Stream):
 
 
 def _fault(error: ValidationError) -> types.JSONRPCError | None:
-    """What to tell of a line that is no message, under the id that can be read from it; None for an empty line."""
+    """Return the error for a malformed line, with the id found in it; None for an empty line."""
     found = error.errors()
     no_json = found[0]["type"] == "json_invalid"
     line: Any = next((one["input"] for one in found if no_json or isinstance(one["input"], dict)), None)
@@ -171,7 +171,7 @@ def _fault(error: ValidationError) -> types.JSONRPCError | None:
 
 def _id_in(line: Any) -> types.RequestId | None:
     try:
-        # More lenient than the SDK: it also reads half a surrogate pair, a mistake that some clients make.
+        # More lenient than the SDK: json also reads half a surrogate pair, which some clients send by mistake.
         message = json.loads(line) if isinstance(line, str) else line
     except (ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""What the command line prints."""
+"""Print results, notes and tables on the command line."""
 
 import json
 import re
@@ -20,35 +20,35 @@ _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
 WEAK = "only weak matches: the documents hardly speak of this"
 _COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
-# A document's text must not be able to drive the terminal.
+# A document's text must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
-    """The text without control characters and without what cannot be seen or turns the direction of writing."""
+    """Return the text without control characters, invisible characters and changes of the writing direction."""
     return visible_text(_CONTROL.sub(" ", text))
 
 
 def note(message: str) -> None:
-    """A line for the person, beside the answer."""
+    """Print a line for the user to standard error."""
     print(plain(f"signalbox: {message}").encode(errors="replace").decode(), file=sys.stderr)
 
 
 def note_trace(traces: "TraceStore", trace_id: str, tenant: str | None) -> None:
-    """Where the decision record of an answer is; nothing when none is kept."""
+    """Print the command that shows an answer's decision record; nothing if no record is kept."""
     if traces.days and trace_id:
         whose = f" --tenant {shlex.quote(tenant)}" if tenant is not None else ""
         note(f"explain with: signalbox explain {trace_id}{whose}")
 
 
 def write_json(value: Any) -> None:
-    """The one JSON document on stdout, which a terminal or file of any character set can take."""
+    """Print one JSON document to stdout, in ASCII unless stdout's encoding is Unicode."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(json.dumps(value, ensure_ascii=not unicode, default=str))
 
 
 def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | None = None) -> None:
-    """Hits for a person, what was calculated, and with `explain` how they were found.
+    """Print the hits, any calculated table and, with `explain`, how the hits were found.
 
     Args:
         given: the caller's own filter, which was not read from the question.
@@ -88,7 +88,7 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
 
 
 def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
-    """How the question was read: a wrong reading must be seen, or nobody can put it right.
+    """Print how the question was interpreted, so that the user can see and correct a misreading.
 
     Args:
         given: the caller's own filter, which was not read from the question.
@@ -104,7 +104,7 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
 
 
 def note_shortfalls(result: Result) -> None:
-    """What sources did not answer, and what of the question was let go of, which is never done silently."""
+    """Print the sources that failed and the constraints that were dropped."""
     for outcome in result.outcomes:
         if outcome.reason and not outcome.reason.startswith("not needed"):
             note(outcome.reason)
@@ -121,7 +121,7 @@ def note_shortfalls(result: Result) -> None:
 
 
 def intent_lines(intent: Intent) -> list[tuple[str, str]]:
-    """What was understood of a question, as names and values for a person."""
+    """Return the interpretation of a question as (name, value) lines."""
     lines = [
         ("question", intent.question),
         ("language", intent.language),
@@ -148,12 +148,12 @@ def _chosen(one: SourceChoice) -> str:
 
 
 def _ignored(one: Rejected) -> str:
-    """What was asked for and does not exist, with what does."""
+    """Return a requested name that does not exist, with the names that do."""
     return f"{one.what}: {one.reason}" + (f"; there are: {', '.join(one.valid[:8])}" if one.valid else "")
 
 
 def _show_record(result: Result) -> None:
-    """What was understood, what was asked, and what became of it."""
+    """Print the interpretation, the search steps and their results."""
     lines = intent_lines(result.intent)
     spared = 0
     for step, outcome in zip(result.plan, result.outcomes, strict=True):
@@ -176,7 +176,7 @@ def _show_record(result: Result) -> None:
 
 
 def _chips(wanted: Mapping[str, Any] | None) -> str:
-    """A filter as one chip for each condition that must hold."""
+    """Return a filter as text, with each condition in brackets."""
     if not wanted:
         return "none"
     parts = wanted["filters"] if wanted.get("type") == "and" else [wanted]
@@ -184,7 +184,7 @@ def _chips(wanted: Mapping[str, Any] | None) -> str:
 
 
 def _show_table(table: Table) -> None:
-    """What was calculated, cut to what a person reads."""
+    """Print the calculated table, with at most 20 rows."""
     if not table.rows:
         print("(no rows)\n")
         return
@@ -208,7 +208,7 @@ def _short(value: Any) -> str:
 
 
 def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> None:
-    """The prompt as a model would get it, then what its numbers stand for.
+    """Print the prompt as the model gets it, then its citations.
 
     Args:
         given: the caller's own filter, which was not read from the question.
@@ -227,7 +227,7 @@ def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> No
 
 
 def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:
-    """One line per collection."""
+    """Print one line per collection."""
     if as_json:
         write_json([_collection(one) for one in found])
         return
@@ -240,7 +240,7 @@ def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:
 
 
 def show_sources(found: Sequence[SourceSummary], *, as_json: bool) -> None:
-    """One line per source, its description with what limits it."""
+    """Print one line per source, with its description and limits."""
     if as_json:
         write_json([one.model_dump(mode="json") for one in found])
         return
@@ -265,7 +265,7 @@ def _collection(one: Collection) -> dict[str, Any]:
 
 
 def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
-    """A collection's field catalogue."""
+    """Print a collection's field catalogue."""
     if as_json:
         write_json(described)
         return
@@ -299,7 +299,7 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_checks(found: Sequence[Check], *, as_json: bool) -> None:
-    """What the doctor found."""
+    """Print the results of the doctor."""
     if as_json:
         write_json([{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in found])
         return

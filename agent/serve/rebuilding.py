@@ -19,10 +19,10 @@ _LINE_EVERY_S = 2.0
 async def make_anew(
     service: "Service", collection: str, embedder: str | None, *, viewer: "Viewer", wait: bool, as_json: bool
 ) -> int:
-    """Have a collection made anew; with `wait` this process works on it too, and 1 says that the job failed.
+    """Submit a job that rebuilds a collection. With `wait`, this process works on it and returns 1 if it fails.
 
     Args:
-        embedder: that it is to have; the one it has when None.
+        embedder: the collection's new embedder; None keeps the current one.
     """
     if embedder is None:
         job = await service.rebuild(collection, tenant=viewer)
@@ -42,7 +42,7 @@ async def make_anew(
 
 
 class _RebuildProgress:
-    """A line on standard error now and then."""
+    """Prints progress to standard error, at most once every 2 seconds."""
 
     def __init__(self) -> None:
         self._last, self._said = time.monotonic(), -1
@@ -54,7 +54,7 @@ class _RebuildProgress:
 
 
 async def check(service: "Service", collection: str | None, *, viewer: "Viewer", mend: bool, as_json: bool) -> int:
-    """Compare what is stored of one collection or all; 1 when something is wrong and was not mended."""
+    """Check the stored data of one collection or all; return 1 if something is wrong and was not repaired."""
     names = [collection] if collection is not None else await _own(service, viewer)
     last = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The `records` command: what was asked, and erasing it."""
+"""The `records` command: list past questions or erase them."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ async def run(
     erase: bool,
     as_json: bool,
 ) -> int:
-    """List questions or erase them; returns the exit code."""
+    """List past questions or erase them; return the exit code."""
     if erase:
         erased = asdict(await service.erase(user=user, conversation=conversation, tenant=viewer))
         if as_json:
@@ -44,8 +44,10 @@ async def run(
 
 
 def check_arguments(*, user: str | None, conversation: str | None, erase: bool) -> None:
-    """Raises:
-    BadRequest: it is not said what is erased.
+    """Check the arguments of the command.
+
+    Raises:
+        BadRequest: `erase` without exactly one of user and conversation.
     """
     if erase and (user is None) == (conversation is None):
         raise BadRequest("--erase goes with --user NAME or with --conversation ID", where="--erase")

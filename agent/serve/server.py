@@ -1,4 +1,4 @@
-"""The HTTP application under uvicorn, in one process, until it is told to stop."""
+"""Run the HTTP application under uvicorn in one process until it is told to stop."""
 
 import asyncio
 import logging
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _HEAD_WITHIN_S = 10.0
-# Longer than clients and load balancers keep an unused connection, most of them 60 s at most (nginx, AWS): who closes
-# first must not be the one that a request is on its way to.
+# Longer than clients and load balancers keep an idle connection (mostly 60 s at most: nginx, AWS), because the side
+# that closes first may lose a request in transit.
 _KEPT_S = 75
-# What came while the machine was busy is read within so long, before a connection is closed for being unused.
+# Seconds to read data that arrived while the machine was busy, before an idle connection is closed.
 _READ_S = 0.02
-# A connection that is kept may have a request on its way when the server is told to stop.
+# Seconds a kept connection stays open at shutdown: a request may be in transit.
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _LOOK_EVERY_S = 0.02
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
-    """Serve alone until SIGTERM or Ctrl-C; requests at work then finish first.
+    """Serve in this process alone until SIGTERM or Ctrl-C, then finish the running requests.
 
     Args:
         announce: called when the first request can be answered.
     Raises:
-        BadRequest: an address that others can reach with AUTH=off or without any key.
+        BadRequest: the address is reachable from other machines with AUTH=off or without any key.
         Unavailable: the service cannot be opened.
     """
     async with application(listener) as app:
@@ -67,11 +67,11 @@ async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
 async def application(
     listener: socket.socket, *, number: int = 1, processes: int = 1, everyone: Figures | None = None
 ) -> AsyncIterator[FastAPI]:
-    """The application of the settings, open; for callers on the address of a socket.
+    """Open the application configured by the settings, for callers at the socket's address.
 
     Args:
-        number: of the process, from 1, among `processes`. The first one carries out ingestion jobs.
-        everyone: the figures of all processes.
+        number: number of this process, from 1 to `processes`. Process 1 also runs the ingestion jobs.
+        everyone: returns the metrics of all processes.
     """
     heap.return_freed_memory()
     settings = load_settings()
@@ -80,7 +80,7 @@ async def application(
     cores = math.ceil((os.cpu_count() or 1) / processes)
     with _tracing() as tracing:
         async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
-            glosses.read_ahead()  # the first Chinese question would wait for it
+            glosses.read_ahead()  # otherwise the first Chinese question waits for the load
             if number == 1:
                 await stack.enter_async_context(service.worker)
             identify = await identifier(service, auth)
@@ -88,14 +88,14 @@ async def application(
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this service's ways of accepting, stopping, logging and refusing.
+    """uvicorn with this service's accepting, shutdown, logging and error answers.
 
-    The gates of the application are closed as soon as the server is told to stop: what waits is turned away, what is
-    at work has GRACE_S to finish, and is answered 503 then.
+    At shutdown the gates close at once: waiting requests are rejected; running requests have GRACE_S seconds to finish
+    and then get a 503.
     """
 
     def __init__(self, app: FastAPI) -> None:
-        # Log lines go where all others go, and of each request there is one already.
+        # Logging is configured for the whole process, and each request already has a log line.
         config = uvicorn.Config(
             app,
             http="h11",
@@ -114,7 +114,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at SIGTERM and Ctrl-C; unlike uvicorn, do not raise them again once everything has been stopped."""
+        """Stop at SIGTERM and Ctrl-C. Unlike uvicorn, do not raise the signals again after the shutdown."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -126,7 +126,7 @@ class Server(uvicorn.Server):
         self._acceptors = [Acceptor(self, listener) for listener in sockets or ()]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; every request that was sent is answered, if only with a 503, and no connection is reset."""
+        """See uvicorn. Every sent request gets an answer, if only a 503, and no connection is reset."""
         self._gates.close()
         for connection in self._open:
             connection.shutdown()
@@ -150,32 +150,32 @@ class Server(uvicorn.Server):
 
     @property
     def _open(self) -> list["Protocol"]:
-        """The connections that are open now."""
+        """The open connections."""
         return [one for one in self.server_state.connections if isinstance(one, Protocol)]
 
     async def _connections_end(self) -> None:
-        """Wait until no connection and no request is left, or whoever pressed Ctrl-C twice does not want to wait."""
+        """Wait until no connection and no request is left, or until a second Ctrl-C."""
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_handshakes(self, listener: socket.socket) -> None:
-        """Let no new connection begin."""
+        """Stop new connections."""
         await end_handshakes(listener)
 
     async def turn(self) -> None:
-        """Wait until this process may try to accept."""
+        """Wait until this process may try to accept a connection."""
 
     def connection(self) -> "Protocol":
-        """What handles a new connection."""
+        """Return the protocol for a new connection."""
         return Protocol(self)
 
     def count(self, connection: "Protocol", open: bool) -> None:
-        """A connection was made or lost."""
+        """Count a connection as made or lost."""
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol, that answers what is no HTTP in the form of all other errors, and what is too much early."""
+    """uvicorn's protocol with problem documents for malformed HTTP, early rejections and a limit for slow clients."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
@@ -184,11 +184,11 @@ class Protocol(H11Protocol):
         self._parting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See uvicorn; who connects and sends no request, or half of one, is not waited for."""
+        """See uvicorn. A client that does not send a complete request head in time is disconnected."""
         super().connection_made(Lingering(transport))  # type: ignore[arg-type]
         self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
         if self._server.should_exit:
-            self.shutdown()  # the others have been told already
+            self.shutdown()  # the other connections have been told already
 
     def data_received(self, data: bytes) -> None:
         """See uvicorn."""
@@ -196,7 +196,7 @@ class Protocol(H11Protocol):
             return
         at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
         shedding: Shedding = self.app.state.shedding
-        # Who reads no answers is not written more of them: the long way waits.
+        # If the client does not read its answers, do not write more: the normal path waits.
         may_write = at_rest and not self.flow.write_paused
         refusal = shedding.refusal(data, self.server_state.default_headers) if may_write else None
         if refusal is not None:
@@ -215,11 +215,11 @@ class Protocol(H11Protocol):
         self._server.count(self, open=False)
 
     def timeout_keep_alive_handler(self) -> None:
-        """See uvicorn; a request that has come, but was not read yet, is answered."""
+        """See uvicorn. A request that has arrived but was not read yet is answered."""
         self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
 
     def part(self) -> None:
-        """Close after the next answer, which says so: the client opens another connection."""
+        """Close the connection after the next answer, which announces it; the client then opens another one."""
         if self._parting:
             return
         self._parting = True
@@ -230,7 +230,7 @@ class Protocol(H11Protocol):
             self.cycle.default_headers = headers
 
     def shutdown(self) -> None:
-        """See uvicorn; a request that is on its way is answered, too, and its answer is the last one."""
+        """See uvicorn. A request in transit is still answered, and its answer is the last."""
         self.part()
         self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
         is_at_work = self.cycle is not None and not self.cycle.response_complete
@@ -239,7 +239,7 @@ class Protocol(H11Protocol):
             self._keep_for(_LAST_REQUEST_S)
 
     def end_request(self) -> None:
-        """Answer a request of which only the beginning has come: the server does not wait for the rest."""
+        """Answer a request whose head is incomplete with a 503; the server does not wait for the rest."""
         if self._has_begun() and not self.transport.is_closing():
             self._end(problems.stopping())
 
@@ -256,7 +256,7 @@ class Protocol(H11Protocol):
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _has_begun(self) -> bool:
-        """Whether a request has begun to come, and not yet to its body."""
+        """Return whether the head of a request has arrived in part."""
         return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
 
     def _forget_head(self) -> None:
@@ -273,7 +273,7 @@ class Protocol(H11Protocol):
         self._end(problems.Problem(400, "malformed-http", "what was sent is no HTTP/1.1 request"))
 
     def _end(self, problem: problems.Problem) -> None:
-        """Answer and close; where an answer is under way already there is nothing left but to close."""
+        """Answer and close. If an answer has already started, only close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             id = uuid.uuid4().hex
             body = problems.problem_body(problem, id).model_dump_json(exclude_none=True).encode()
@@ -295,7 +295,7 @@ class Protocol(H11Protocol):
 
 @contextmanager
 def _tracing() -> Iterator["Tracing | None"]:
-    """Where spans go; None where the environment does not ask for them, or they cannot be made."""
+    """Yield the span exporter; None if the environment does not ask for spans or the packages are missing."""
     if not spans_are_wanted():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Refusing early: a request that would only be told to come again is told so before it is worked on at all."""
+"""Reject requests early: a request that would get a 503 anyway gets it before it is parsed."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.serve.http.observing import Observation
     from agent.serve.identity import Seen
 
-# What nearly all clients send. Anything else is left to the parser of HTTP, and refused more slowly.
+# The form almost all clients send. Everything else goes to the HTTP parser and is rejected more slowly.
 _PLAIN = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9/._~-]{0,500})(?:\?[!-~]{0,2000})? HTTP/1\.1\r\n")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 _READ = frozenset({b"host", b"authorization", b"content-length", b"connection", b"x-request-id"})
@@ -33,16 +33,16 @@ _log = logging.getLogger("signalbox.http")
 
 
 class Shedding:
-    """Answers 503 to whole requests for which there is no room, at a small part of what it costs to look into them.
+    """Answers a complete request with a 503 if there is no room for it, at a fraction of the normal cost.
 
-    Refusing the usual way costs about a millisecond, so that ten times more requests than can be worked on would
-    leave nothing to work with. Here nothing is parsed but what says whose request it is and where its end is, and only
-    where both are beyond doubt: the rest goes the usual way, with the same end. So do callers that were not here
-    before: whether a key is one is not decided here, a request is only ever refused.
+    A normal rejection costs about a millisecond, so ten times more requests than can be processed would leave no time
+    for work. Here only the caller and the end of the request are parsed, and only if both are certain; any other
+    request takes the normal path, with the same result. The same holds for unknown callers, because no key is checked
+    here: this code only rejects.
 
     Args:
-        seen: the callers of late.
-        is_open: whether a path is answered to everybody.
+        seen: the recent callers.
+        is_open: returns whether a path is open to everyone.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Shedding:
         self._app, self._gates, self._metrics = app, gates, observation.metrics
         self._seen, self._is_open = seen, is_open
         self._unreported = 0
-        # Both are of what callers make up, so that they forget.
+        # Both have keys made up by callers, so their size is limited.
         self._route = lru_cache(1000)(route_of)
         self._answer = lru_cache(1000)(self._made)
 
     def refusal(self, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bool] | None:
-        """The answer to what has come on a connection at rest, if it is a request that can only be refused.
+        """Return the answer to the data on an idle connection if it is a request to reject; None for the normal path.
 
         Args:
             headers: sent with every answer.
@@ -93,7 +93,7 @@ class Shedding:
         return head + said + ends, _CLOSE in sent_too
 
     def _made(self, path: str) -> tuple[bytes, bytes]:
-        """The head and the body of the answer, in the form that clients of that path read."""
+        """Return the head and body of the answer, in the error form of the path."""
         scope = {"path": path, "app": self._app, "state": {"request_id": _ID}}
         answer = problems.respond(scope, overloaded())
         limits.add_headers(answer.headers)
@@ -103,8 +103,8 @@ class Shedding:
     def _note(self, method: str, path: str) -> None:
         self._metrics.requested(method, self._route(path, self._app) or UNMATCHED, 503, 0.0)
         if not self._unreported:
-            # A line of each would cost more than the refusals.
-            # It is of no request, and what comes on a connection may come in the context of one before.
+            # One line per rejection would cost more than the rejections. The timer runs in an empty context, because
+            # data may arrive in the context of an earlier request.
             asyncio.get_running_loop().call_later(_REPORT_AFTER_S, self._report, context=Context())
         self._unreported += 1
 
@@ -115,7 +115,7 @@ class Shedding:
 
 
 def _parsed(data: bytes) -> tuple[str, str, Mapping[bytes, bytes]] | None:
-    """The method, the path and some headers of one whole request; None where anything about it is unusual."""
+    """Return the method, path and some headers of one complete request; None if anything about it is unusual."""
     plain = _PLAIN.match(data)
     head, end, body = data.partition(b"\r\n\r\n")
     if plain is None or not end:

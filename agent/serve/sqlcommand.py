@@ -23,7 +23,7 @@ _CELL_CHARACTERS = 60
 async def run(
     service: "Service", statement: str, collection: str, *, check: bool, as_json: bool, viewer: Viewer
 ) -> int:
-    """Judge a statement and, unless only asked to check, run it; `-` takes one after another from stdin.
+    """Check a statement and, unless `check` is set, run it. `-` reads statements from stdin, one per line.
 
     Returns:
         The exit code.
@@ -55,7 +55,7 @@ async def run(
 
 
 async def _each(service: "Service", scope: Scope, view: View, *, check: bool) -> None:
-    """One JSON line out for every line in, at once; a bad line spoils nobody else's."""
+    """Write one JSON line for every input line, immediately; a bad line does not affect the others."""
     while line := await asyncio.to_thread(_read_line):
         print(json.dumps(await _answer(service, scope, view, line, check=check), default=str), flush=True)
 
@@ -87,7 +87,7 @@ def _shown(verdict: GuardVerdict) -> dict[str, Any]:
 
 
 def _lines(table: ResultTable) -> Iterator[str]:
-    """The table in columns as wide as what they hold; wide letters count as two."""
+    """Yield the table in aligned columns; wide characters count as two."""
     if not table.rows:
         yield "(no rows)"
         return

@@ -1,4 +1,4 @@
-"""`signalbox serve`: one process, or several on one socket, which are looked after until they are told to stop."""
+"""`signalbox serve`: run one process, or several on one socket, and supervise them until told to stop."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ from agent.settings import load_settings
 from retrievers.ingest.clean import one_line
 
 _MOST_BY_ITSELF = 4
-"""Processes where nobody says how many: each has connections to the database of its own."""
+"""Maximum default number of processes; each has its own database connections."""
 _FIGURES_WITHIN_S = 1.0
-# A process that lived for so long has not died of its start; of one that has, the next start is put off.
+# A process that ran this long did not fail at its start. After a failed start the next one is delayed.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# Beside the time that requests at work have.
+# Seconds in addition to the grace period of running requests.
 _STOPPED_WITHIN_S = 5.0
 
 _UNAVAILABLE = 3
@@ -37,14 +37,14 @@ _log = logging.getLogger(__name__)
 
 
 async def serve(host: str, port: int, processes: int | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; requests at work then finish first.
+    """Serve until SIGTERM or Ctrl-C, then finish the running requests.
 
     Args:
-        processes: how many; those of the settings when None.
+        processes: number of processes; None means the setting.
     Returns:
         The exit code.
     Raises:
-        BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
+        BadRequest: the address is invalid, or reachable from other machines with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
     with listening(host, port) as listener, ExitStack() as stack:
@@ -54,25 +54,25 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         check_exposure(settings, address)
         shown = f"[{address}]" if ":" in address else address
         said = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
-        # A collector of log lines reads all of stderr.
+        # With JSON log lines, a collector reads all of stderr.
         is_json = settings.log_format == "json"
         announce = partial(_log.info, said) if is_json else partial(print, said, file=sys.stderr, flush=True)
         processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
         if processes > 1:
             logs.configure(settings)
             return await Supervisor(listener, processes, announce, settings.grace_s).run()
-        from agent.serve import server  # all that answers: the supervisor need not load it
+        from agent.serve import server  # imported here, because the supervisor of several processes does not need it
 
         await server.serve(listener, announce)
         return 0
 
 
 class Supervisor:
-    """Runs processes that accept from one socket, and starts again what dies.
+    """Runs processes that accept from one socket, and restarts those that die.
 
     Args:
-        announce: called when the first of them can answer.
-        grace_s: how long requests at work may go on when it is told to stop.
+        announce: called when the first process can answer.
+        grace_s: seconds for running requests to finish at shutdown.
     """
 
     def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None], grace_s: float) -> None:
@@ -83,11 +83,11 @@ class Supervisor:
         self._running: dict[int, Process] = {}
         self._answering: dict[int, Line] = {}
         self._failures: dict[int, tuple[str, int]] = {}
-        """Why processes ended that could not start, with their exit codes, the first first."""
+        """Reason and exit code of each process that could not start, in order of failure."""
         self._answered, self._stopping = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> int:
-        """Until SIGTERM or Ctrl-C, or until none could start; returns the exit code."""
+        """Run until SIGTERM or Ctrl-C, or until no process could start; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
@@ -106,7 +106,7 @@ class Supervisor:
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._stopping.is_set() and number == signal.SIGINT:
-            self._signal(number)  # who insists does not want to wait for requests at work
+            self._signal(number)  # a second Ctrl-C: do not wait for running requests
         self._stopping.set()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -115,7 +115,7 @@ class Supervisor:
                 process.send_signal(number)
 
     async def _keep(self, number: int) -> None:
-        """Have a process of that number run, one after the other."""
+        """Keep the process of that number running: restart it when it ends."""
         pause_s = 0.0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -123,7 +123,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if not self._answered.is_set():
-                # Whether it is this one or all of them is known when another answers, or none is left.
+                # Whether only this process fails is known once another one answers or all have failed.
                 self._failures[number] = reason, code
                 if len(self._failures) == self._count:
                     self._stopping.set()
@@ -135,7 +135,7 @@ class Supervisor:
             await _either(self._stopping, within_s=pause_s)
 
     async def _run(self, number: int) -> tuple[str, int]:
-        """Run one process to its end: why it ended, and its exit code."""
+        """Run one process to its end and return the reason and its exit code."""
         reason = ""
 
         def told(what: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ class Supervisor:
         except OSError as error:
             return f"no process can be started: {error.strerror}", _UNAVAILABLE
         if self._stopping.is_set():
-            self._signal(signal.SIGTERM)  # it came too late to be told with the others
+            self._signal(signal.SIGTERM)  # started too late to be signalled with the others
         line = await Line.over(ours, answer=partial(self._figures, number), told=told)
         await line.listen()
         self._answering.pop(number, None)
@@ -168,25 +168,25 @@ class Supervisor:
         return reason or (f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"), code
 
     async def _start(self, number: int, line: socket.socket) -> Process:
-        # Imports come from where they came from here, not from a folder that it happens to be started in.
+        # Use this process's import path, not the folder in which the command was started.
         code = f"import sys; sys.path[:] = {sys.path!r}; from agent.serve.worker import main; main()"
         descriptors = self._listener.fileno(), line.fileno(), self._shared.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, *map(str, (*descriptors, number, self._count)),
             stdin=DEVNULL, pass_fds=descriptors,
-            # Ctrl-C is for the supervisor, which tells the others.
+            # Ctrl-C goes to the supervisor, which signals the others.
             process_group=0,
         )  # fmt: skip
 
     async def _figures(self, asking: int) -> dict[int, str]:
-        """The figures of all processes but the one that asks."""
+        """Return the metrics of all processes except the one that asks."""
         others = {number: line for number, line in self._answering.items() if number != asking}
         texts = await asyncio.gather(*(line.ask(_FIGURES_WITHIN_S) for line in others.values()))
         return {number: text for number, text in zip(others, texts, strict=True) if text is not None}
 
 
 async def _either(*events: asyncio.Event, within_s: float | None = None) -> None:
-    """Wait for the first of them."""
+    """Wait for the first of the events, at most `within_s` seconds."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:

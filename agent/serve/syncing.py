@@ -1,4 +1,4 @@
-"""The `sync` command: a collection follows a source; without a source, what follows which."""
+"""The `sync` command: make a collection follow a source, or list the syncs."""
 
 import time
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ _MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SyncArguments:
-    """What was said on the command line; None where nothing was.
+    """The arguments of the command; None if not given.
 
     Attributes:
-        source: a source, or the NAME of a table [sync.NAME] of the settings, which then says all the rest.
+        source: a source, or the NAME of a table [sync.NAME] in the settings, which then defines everything.
     """
 
     source: str | None
@@ -42,15 +42,20 @@ class SyncArguments:
 
 
 def check_arguments(asked: SyncArguments) -> None:
-    """Raises:
-    BadRequest: what was said excludes each other.
+    """Check the arguments of the command.
+
+    Raises:
+        BadRequest: the arguments exclude each other.
     """
     if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
         raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
 async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
-    """Sync and say what was done; 0 when every document was stored, 2 when one was bad, 1 when too many would go."""
+    """Sync and print the result.
+
+    Return 0 if every document was stored, 2 if one failed, 1 if too many would be deleted.
+    """
     if asked.forget is not None:
         gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
         if as_json:
@@ -100,7 +105,7 @@ def _named(settings: Settings) -> str:
 
 
 class _SyncProgress:
-    """Progress: a line every ten seconds."""
+    """Prints progress, one line every ten seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -170,7 +175,7 @@ def _often(one: "Followed") -> str:
 
 
 def shown(one: "Followed") -> dict[str, object]:
-    """A mirror as JSON."""
+    """Return a sync as JSON values."""
     names = ("id", "name", "source", "collection", "every_s", "has_worker", "documents")
     values = {name: getattr(one, name) for name in names}
     next_at = one.next_at.isoformat() if one.next_at else None

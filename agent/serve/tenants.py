@@ -1,4 +1,4 @@
-"""`signalbox tenants`: settings and quotas of tenants, for whoever holds the database."""
+"""`signalbox tenants`: settings and quotas of tenants, with access to the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ _KEYS = (
 
 @app.callback(invoke_without_command=True)
 def list_tenants(context: typer.Context, as_json: AsJson = False) -> int | None:
-    """Every tenant with its settings and its use of today; `tenants set` changes them."""
+    """List every tenant with its settings and today's usage; `tenants set` changes the settings."""
     if context.invoked_subcommand is not None:
         return None
 
@@ -43,7 +43,7 @@ def set_tenant(
     pairs: Annotated[list[str], typer.Argument(help=_KEYS, metavar="KEY=VALUE...")],
     as_json: AsJson = False,
 ) -> int:
-    """Set settings of a tenant: they hold from the next request on, in every process."""
+    """Change settings of a tenant; every process uses them from its next request on."""
 
     from agent.service.tenancy import read_changes
 
@@ -82,7 +82,7 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]]) -> int:
-    """Run one action with the database open around it; no model or embedder is loaded."""
+    """Open the database, run one action and close it; no model or embedder is loaded."""
     from agent.service.metering import Metering
     from agent.service.opening import database_addresses
     from agent.settings import load_settings

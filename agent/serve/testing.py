@@ -1,4 +1,4 @@
-"""The HTTP application over a real socket, for tests."""
+"""Serve the HTTP application over a real socket, for tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +11,7 @@ from agent.serve.server import Server
 
 
 class _Unsignalled(Server):
-    """Leaves the signals to whoever runs the tests."""
+    """Leaves the signal handlers to the test runner."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -20,7 +20,7 @@ class _Unsignalled(Server):
 
 @asynccontextmanager
 async def serving(app: FastAPI) -> AsyncIterator[int]:
-    """What `create_app` made, served on a free port of this machine until the end of the block; gives the port."""
+    """Serve an application on a free local port until the end of the block; yield the port."""
     with listening("127.0.0.1", 0) as listener:
         server = _Unsignalled(app)
         task = asyncio.create_task(server.serve([listener]))

@@ -1,6 +1,6 @@
-"""Tokens (JWT) that name callers: signed by an issuer whose public keys stand in a file, as a JWKS.
+"""Tokens (JWT) that identify callers: signed by an issuer whose public keys are in a JWKS file.
 
-What is wrong with a token is told to nobody: its sender is refused, and no more.
+The sender of an invalid token is rejected without a reason.
 """
 
 import json
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 _MOST_CHARACTERS = 16_000
 _BEARER = re.compile(r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*)", re.IGNORECASE)
-# Keys that are shared in secret have no place in a file of public ones, and would let a token choose its algorithm.
+# Symmetric keys do not belong in a file of public keys, and would let a token choose its algorithm.
 _PUBLIC = ("RSA", "EC", "OKP")
 
 
 class Tokens:
-    """Verifies tokens of one issuer.
+    """Verifies the tokens of one issuer.
 
     Args:
-        keys: the JWKS file; read again when it changes, as issuers do with their keys.
-        claim: of the principals, a list or one text.
-        tenant, tenant_claim: the tenant of the callers, unless a claim names it.
+        keys: the JWKS file; read again when it changes, because issuers rotate their keys.
+        claim: name of the claim with the principals, a list or one text.
+        tenant, tenant_claim: the callers' tenant, unless a claim names it.
     Raises:
         BadSetting: the file holds no keys.
     """
@@ -48,7 +48,7 @@ class Tokens:
 
     @classmethod
     def of(cls, settings: "Settings") -> "Tokens | None":
-        """As the settings say; None where no token names anybody."""
+        """Open the verifier configured by the settings; None if tokens are not used."""
         if settings.jwt_issuer is None or settings.jwt_audience is None or settings.jwt_keys is None:
             return None
         return cls(
@@ -61,13 +61,15 @@ class Tokens:
         )
 
     def in_header(self, authorization: str) -> str | None:
-        """The token in an Authorization header, None where there is another thing in it."""
+        """Return the token in an Authorization header; None if the header holds something else."""
         found = _BEARER.fullmatch(authorization.strip()) if len(authorization) <= _MOST_CHARACTERS else None
         return found[1] if found else None
 
     def verify(self, token: str) -> Viewer | None:
-        """Its holder; None where it is of another issuer, for somebody else, over, signed by no key of the file or not
-        at all, or does not say whose it is."""
+        """Return the holder of a token; None if the token is invalid.
+
+        A token is invalid if its issuer, audience or signature is wrong, if it has expired, or if it names no holder.
+        """
         try:
             self._read()
             key = self._keys[jwt.get_unverified_header(token).get("kid")]
@@ -90,7 +92,7 @@ class Tokens:
             return None
 
     def _read(self) -> None:
-        """Read the keys, unless they are as they were."""
+        """Read the keys if the file has changed."""
         written_ns = self._path.stat().st_mtime_ns
         if written_ns == self._written_ns:
             return
@@ -108,7 +110,7 @@ class Tokens:
         if not keys:
             raise ValueError("there is none in it")
         if len(keys) == 1:
-            keys.setdefault(None, next(iter(keys.values())))  # a token need not say which it is signed by
+            keys.setdefault(None, next(iter(keys.values())))  # a token need not name its key if there is only one
         self._keys, self._written_ns = keys, written_ns
 
 

@@ -1,4 +1,4 @@
-"""The tools that a model is offered: what each is for, what it takes and what it answers. No protocol in here."""
+"""The tools offered to models: their purpose, arguments and answers, independent of any protocol."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from retrievers.core.types import Viewer
 
 MOST_DESCRIBED = 20
-"""Collections that are described with their fields at once, the largest first; the others by name and size."""
+"""Number of collections described with their fields, largest first; the others get only name and size."""
 
 Query = Annotated[
     Text,
@@ -61,7 +61,7 @@ TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
 class RankingArguments(Shape):
-    """How hits are ranked, in place of the settings."""
+    """Ranking options that override the settings."""
 
     reranker: Annotated[
         str | None, Field(max_length=200, description="none, hybrid or the one of the settings, which serves otherwise")
@@ -81,7 +81,7 @@ class RankingArguments(Shape):
 
 
 class AskedByArguments(Shape):
-    """What an application says of a call, in place of the model that makes it."""
+    """Arguments for the application that makes the call; models leave them out."""
 
     user: Annotated[
         UserName | None, Field(description="who asks, as the application names them; left out by models")
@@ -99,7 +99,7 @@ class AskedByArguments(Shape):
 
 
 class SearchArguments(RankingArguments, AskedByArguments):
-    """What `search_knowledge` takes."""
+    """Arguments of `search_knowledge`."""
 
     query: Query
     collection: Annotated[CollectionName, Field(description="name of one collection; all when left out")] = None
@@ -126,7 +126,7 @@ class SearchArguments(RankingArguments, AskedByArguments):
 
 
 class AnswerArguments(SearchArguments):
-    """What `answer_with_citations` takes."""
+    """Arguments of `answer_with_citations`."""
 
     top_k: Annotated[TopK, Field(description=f"most passages to answer from, a whole number from 1 to {MAX_TOP_K}")] = (
         10
@@ -142,17 +142,17 @@ class AnswerArguments(SearchArguments):
 
 
 class NoArguments(Shape):
-    """What `describe_collections` takes."""
+    """Arguments of `describe_collections`."""
 
 
 class CitedAnswer(Prompt):
-    """A prompt with numbered citations and, where the service has a model, the answer to it.
+    """A prompt with numbered citations and, if the service has a model, the answer.
 
     Attributes:
-        answer: None where no model is set: then the prompt is for the caller to answer.
-        sentences: of the answer, with the passages each cites and whether they bear it out.
-        faithfulness: share of the claiming sentences that are supported.
-        model: who wrote the answer.
+        answer: None without a model; the caller then answers from the prompt.
+        sentences: of the answer, with the passages each cites and whether they support it.
+        faithfulness: share of the sentences with a claim that are supported.
+        model: the model that wrote the answer.
     """
 
     answer: str | None = None
@@ -162,7 +162,7 @@ class CitedAnswer(Prompt):
 
 
 class CollectionField(Shape):
-    """A metadata field that filters may name, with what it holds."""
+    """A metadata field usable in filters, with statistics of its values."""
 
     name: str
     type: str
@@ -182,7 +182,7 @@ class CollectionField(Shape):
 
 
 class DescribedCollection(Shape):
-    """A collection. Beyond the largest `MOST_DESCRIBED`, its resource alone has what is None."""
+    """A collection. Fields that are None (beyond the largest `MOST_DESCRIBED`) can be read from its resource."""
 
     name: str
     documents: int
@@ -192,7 +192,7 @@ class DescribedCollection(Shape):
 
 
 class DescribedCollections(Shape):
-    """Every collection that the caller may search, the largest first."""
+    """Every collection the caller may search, largest first."""
 
     collections: tuple[DescribedCollection, ...]
 
@@ -202,9 +202,8 @@ class Tool:
     """One tool.
 
     Attributes:
-        answer: of a service and a viewer, for arguments that `arguments` has read and a call that has waited for so
-            many seconds.
-        searches: whether it looks at documents, so that its description should say which there are.
+        answer: called with the service, the viewer, the validated arguments and the seconds the call has waited.
+        searches: whether the tool searches documents, so that its description lists the collections.
     """
 
     title: str
@@ -217,22 +216,22 @@ class Tool:
     async def call(
         self, service: "Service", viewer: "Viewer", given: Mapping[str, Any], *, waited_s: float = 0.0
     ) -> Shape:
-        """The answer.
+        """Validate the arguments and return the answer.
 
         Args:
-            waited_s: how much of the time of the call is gone already.
+            waited_s: seconds already used of the call's time limit.
         Raises:
-            BadRequest: an argument that does not fit, with what would.
+            BadRequest: an argument is invalid; the message says what is valid.
             Unavailable: the database or every source failed.
         """
         return await self.answer(service, viewer, read_arguments(self.arguments, given), waited_s)
 
 
 def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with their defaults. A null is an argument left out: models that must fill in all send it.
+    """Validate arguments and add the defaults. Null counts as left out: some models must send every argument.
 
     Raises:
-        BadRequest: an unknown argument, a missing one or a value that does not fit, with what is wanted.
+        BadRequest: an argument is unknown, missing or invalid; the message says what is valid.
     """
     said = {name: value for name, value in given.items() if value is not None}
     unknown = sorted(set(said) - set(shape.model_fields))
@@ -244,7 +243,7 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
         )
     try:
         read = shape.model_validate(said)
-        # What was left out and has no value here is as the request has it.
+        # Leave out arguments without a value: the request's own default applies.
         return {name: value for name, value in read if value is not None}
     except ValidationError as error:
         problem = readable(error)
@@ -253,9 +252,9 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
 
 
 def for_a_model(answer: Shape) -> dict[str, Any]:
-    """A tool's answer as JSON values, its strings as prompts hold them.
+    """Return a tool's answer as JSON values with the strings cleaned as in prompts.
 
-    `highlights` and the places of `sentences` are places in the shown texts, `start` and `end` of hits and citations in
+    `highlights` and the positions of `sentences` refer to the cleaned texts, `start` and `end` of hits and citations to
     the stored document.
     """
     shown: dict[str, Any] = prompt_value(answer.model_dump(mode="json"))
@@ -273,10 +272,10 @@ def for_a_model(answer: Shape) -> dict[str, Any]:
 
 
 def _shown_places(text: str, places: set[int]) -> dict[int, int]:
-    """The places in the text as a prompt holds it.
+    """Map positions in a text to positions in the text as a prompt shows it.
 
-    The text between two places is cleaned by itself, so that the work is linear: a place inside a control token, or
-    beside hidden characters, can be off by that much.
+    The text between two positions is cleaned separately, which keeps the work linear. A position inside a control token
+    or next to hidden characters can be off by their length.
     """
     ordered = sorted(places | {0})
     lengths = (len(prompt_text(text[start:end])) for start, end in pairwise(ordered))
@@ -298,7 +297,7 @@ async def _answer(service: "Service", viewer: "Viewer", arguments: dict[str, Any
 
 
 async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
-    """Documents of each collection that the viewer may search, the largest first."""
+    """Return the number of documents of each collection the viewer may search, largest first."""
     documents: Counter[str] = Counter()
     for one in await service.collections(tenant=viewer):
         documents[one.name] += one.documents
@@ -312,7 +311,7 @@ async def _describe(
     for name, documents in (await sizes(service, viewer)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
         if len(found) < MOST_DESCRIBED:
-            # One that has been deleted meanwhile has nothing to describe.
+            # A collection deleted meanwhile has nothing to describe.
             with suppress(UnknownCollection):
                 known = await service.describe(name, tenant=viewer)
                 summary |= {key: known[key] for key in ("description", "languages", "fields")}

@@ -1,4 +1,4 @@
-"""One of the processes of `signalbox serve`, run by the supervisor."""
+"""One of several processes of `signalbox serve`, started by the supervisor."""
 
 import asyncio
 import signal
@@ -21,10 +21,10 @@ async def work(listener: socket.socket, end: socket.socket, counts: Counts, numb
     """Serve until SIGTERM, or until the supervisor is gone.
 
     Args:
-        end: of the line to the supervisor. It is told `{"ready": true}`, or `{"failed": why}` where nothing comes of
-            it, and asked for the figures of the other processes; it tells when another process is ready, and asks for
-            the figures of this one.
-        number, processes: which of how many this is, from 1.
+        end: socket to the supervisor. This process sends `{"ready": true}` or `{"failed": reason}` and can request the
+            metrics of the other processes. The supervisor reports when another process is ready and can request the
+            metrics of this one.
+        number, processes: the number of this process, from 1, and the number of processes.
     Returns:
         The exit code.
     """
@@ -56,13 +56,13 @@ async def work(listener: socket.socket, end: socket.socket, counts: Counts, numb
 
 
 def main() -> None:
-    """Arguments: the descriptors of the listening socket, the line and the counts, the number, and of how many."""
+    """Run with sys.argv: descriptors of listening socket, line and counts; own number; number of processes."""
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
     counts = Counts(counted, processes)
     working = work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         sys.exit(asyncio.run(working))
-    sys.exit(uvloop.run(working))  # 6 % more questions a second
+    sys.exit(uvloop.run(working))  # 6 % more questions per second

@@ -1,4 +1,4 @@
-"""The `worker` command: the jobs of `serve`, alone, until it is told to stop."""
+"""The `worker` command: run only the jobs of `serve` until told to stop."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 async def run(at_once: int | None) -> int:
-    """Carry out jobs until SIGTERM or Ctrl-C.
+    """Run jobs until SIGTERM or Ctrl-C.
 
-    Those at work then have GRACE_S to come to their end; what takes longer is handed back, for another worker.
+    Running jobs then have GRACE_S seconds to finish; unfinished jobs are returned to the queue for another worker.
 
     Args:
-        at_once: how many jobs; WORKERS when None, and at least one.
+        at_once: number of concurrent jobs; None means the setting WORKERS, at least one.
     Returns:
         The exit code.
     """

@@ -1,4 +1,4 @@
-// The answer with its citations, the passages it rests on, what was calculated, and the prompt it was made from.
+// Shows an answer: citations, passages, the calculated table and the prompt.
 
 import { h, marked, outward, pieces, section } from "./dom.js";
 import { number, score, t } from "./i18n.js";
@@ -8,7 +8,7 @@ import { metadataList, openDocument } from "./document.js";
 const MOST_BARS = 30;
 const CITED = /\[(\d{1,3})\]/g;
 
-/** Opens the document of a citation with its exact characters marked. */
+/** Opens the document of a citation with the cited characters marked. */
 function openCitation(citation, hits) {
   openDocument({
     chunkId: citation.chunk_id,
@@ -24,13 +24,13 @@ export function openHit(hit) {
   openDocument({ chunkId: hit.id, documentId: hit.document_id, title: hit.title, hit });
 }
 
-/** A number in square brackets that opens what it cites. */
+/** Returns a button "[n]" that opens the cited document. */
 function citationButton(citation, hits) {
   const label = t("citation.open", { n: citation.n, title: citation.title || citation.document_id });
   return h("button", { class: "cite", type: "button", "aria-label": label, title: label, onclick: () => openCitation(citation, hits) }, `[${citation.n}]`);
 }
 
-/** A text with the numbers that cite passages as buttons; a number that no passage has stays text. */
+/** Returns a text with its citation numbers as buttons; a number without a passage stays text. */
 function withCitations(text, answer) {
   const known = new Map(answer.citations.map((one) => [one.n, one]));
   const made = [];
@@ -44,7 +44,7 @@ function withCitations(text, answer) {
   return [...made, text.slice(last)];
 }
 
-/** The answer's text; sentences that the passages do not bear out are underlined and say so. */
+/** Returns the answer's text; sentences that the passages do not support are underlined and labelled. */
 function answerText(answer) {
   const doubtful = answer.sentences.filter((one) => one.supported === false);
   return pieces(answer.answer, doubtful.map((one) => [one.start, one.end])).map((one) => {
@@ -88,7 +88,7 @@ function sourceItem(citation, answer) {
   );
 }
 
-/** The hits without what was calculated, which is shown as a table already. */
+/** Returns the hits without the calculated table, which is shown separately. */
 const passagesOf = (answer) => answer.hits.filter((one) => !(answer.table && one.document_id.startsWith("table:")));
 
 export function passages(answer) {
@@ -157,7 +157,7 @@ export function tableCard(table) {
   );
 }
 
-/** A group or a ranking as bars: rows that end in a number which is not below zero; null of any other table. */
+/** Returns a table as bars if every row ends in a number >= 0; null otherwise. */
 function bars({ columns, rows }) {
   const measure = columns.length - 1;
   const shown = rows.slice(0, MOST_BARS);
@@ -168,13 +168,13 @@ function bars({ columns, rows }) {
   return h("ul", { class: "values chart", "aria-label": t("table.bars", { name: columns[measure] }) }, shown.map((row) => valueBar(label(row), row[measure], most)));
 }
 
-/** The mark that stands before every passage of a prompt; null where it has none. */
+/** Returns the marker before every passage of a prompt; null if there is none. */
 function fenceOf(prompt, citations) {
   const marks = new Set(prompt.match(/-----[0-9a-f]{12}-----/g));
   return [...marks].find((one) => citations.every(({ n }) => prompt.includes(`${one} [${n}] `))) ?? null;
 }
 
-/** The final prompt. Its passages' numbers open what they cite: those behind the fence, not those a passage writes. */
+/** Shows the final prompt. Numbers after a marker open the cited document; numbers inside a passage's text do not. */
 export function promptCard(answer) {
   return section(
     t("prompt"),

@@ -1,10 +1,10 @@
-// The service's HTTP API as this page uses it.
+// Client of the service's HTTP API.
 
 const KEY = "signalbox.key";
-/** Most bytes of one request, as the service takes them. */
+/** Maximum size of a request in bytes, as in the service. */
 export const MOST_BYTES = 8 * 1024 * 1024;
 
-/** What the service said went wrong: an RFC 9457 problem, or a connection that failed. */
+/** An error of a request: an RFC 9457 problem, or a failed connection. */
 export class Problem extends Error {
   constructor({ status = 0, title = "", detail = "", errors = [], retryAfter = null } = {}) {
     super(detail || title);
@@ -18,7 +18,7 @@ export const key = {
 };
 
 let whenRefused = () => {};
-/** Have `handler` called when the service asks for a key. */
+/** Calls `handler` whenever the service requires an API key. */
 export function onRefused(handler) {
   whenRefused = handler;
 }
@@ -33,7 +33,7 @@ function problemOf(status, text, retryAfter) {
   try {
     body = JSON.parse(text);
   } catch {
-    // Something between the page and the service answered, in its own words.
+    // A proxy answered instead of the service, in its own format.
   }
   if (status === 401) whenRefused();
   return new Problem({ ...body, status, retryAfter });
@@ -61,7 +61,7 @@ async function json(path, options) {
   return response.status === 204 ? null : response.json();
 }
 
-/** The events of a stream as they come: {event, data}, data parsed. */
+/** Yields the events of a stream as they arrive: {event, data} with parsed data. */
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -84,7 +84,7 @@ async function* events(response) {
 }
 
 const part = encodeURIComponent;
-/** Document ids and file names may hold slashes, which stay slashes in a path. */
+/** Encodes a document id or file name for a path; its slashes stay slashes. */
 const path = (text) => text.split("/").map(part).join("/");
 
 export const api = {
@@ -104,8 +104,8 @@ export const api = {
 };
 
 /**
- * Ask, and hear the answer as it comes.
- * @param {object} request of POST /v1/ask
+ * Asks a question and streams the answer.
+ * @param {object} request the body of POST /v1/ask
  * @param {(text: string) => void} onText called with every piece of the answer
  * @returns {Promise<object>} the whole answer
  */
@@ -120,8 +120,8 @@ export async function ask(request, onText, signal) {
 }
 
 /**
- * Upload one file.
- * @param {(share: number) => void} onProgress how much has been sent, 0 to 1
+ * Uploads one file.
+ * @param {(share: number) => void} onProgress called with the share sent so far, 0 to 1
  * @returns {Promise<object>} the job that reads it
  */
 export function upload(collection, file, onProgress) {

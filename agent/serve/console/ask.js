@@ -1,4 +1,4 @@
-// The view that asks: the question with its filters and conversation above, everything that became of it below.
+// The Ask view: conversation, question and filters above, the result below.
 
 import { answerCard, openHit, passages, promptCard, tableCard } from "./answer.js";
 import { api, ask } from "./api.js";
@@ -13,20 +13,20 @@ import { understood } from "./understood.js";
 const TURNS_SENT = 40;
 const TOP_K = [5, 10, 20, 50];
 
-/** What is kept while the asker looks at other views; nothing of it outlives the page. */
+/** Kept while the user visits other views; lost when the page is closed. */
 const state = {
   question: "",
   collection: "",
   filters: [],
   topK: 10,
   intent: "",
-  /** The turns before the question that was asked last. */
+  /** The turns before the last question. */
   history: [],
-  /** What was asked last, with its answer; null before the first. */
+  /** The last request with its answer; null before the first one. */
   last: null,
 };
 
-/** What is asked, as the address says it, so that it can be passed on. */
+/** Returns the request as URL parameters, so that the address can be shared. */
 function parametersOf() {
   const said = new URLSearchParams();
   if (state.question) said.set("q", state.question);
@@ -37,7 +37,7 @@ function parametersOf() {
 
 const addressOf = () => (parametersOf().size ? `#/ask?${parametersOf()}` : "#/ask");
 
-/** Take over an address that somebody followed. Nothing is asked before the asker says so: a model may cost money. */
+/** Fills the form from the address. The question is not sent until the user does so: a model may cost money. */
 function readAddress(parameters) {
   if (!parameters.size || parameters.toString() === parametersOf().toString()) return;
   state.question = parameters.get("q") ?? state.question;
@@ -59,7 +59,7 @@ export function askView(root, parameters) {
     id: "question", rows: 2, maxlength: 8000, placeholder: t("ask.placeholder"), "aria-label": t("ask.question"), "aria-describedby": "ask-hint",
     oninput: () => { state.question = question.value; },
     onkeydown: (event) => {
-      // Enter that picks a character of an input method is no Enter.
+      // Ignore the Enter that confirms a character of an input method.
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       begin();
@@ -147,14 +147,14 @@ export function askView(root, parameters) {
     );
   }
 
-  /** A new question: the last one and its answer become part of the conversation. */
+  /** Sends a new question; the last one and its answer become part of the conversation. */
   function begin() {
     const text = question.value.trim();
     if (!text) return question.focus();
     const { last } = state;
     if (last?.answer && last.request.query !== text) {
       state.history.push({ role: "user", content: last.request.query });
-      // Passages that stand in for an answer are no turn of a conversation.
+      // Passages shown in place of an answer are not a turn of the conversation.
       if (last.answer.model) state.history.push({ role: "assistant", content: last.answer.answer });
       state.history = state.history.slice(-TURNS_SENT);
       showTurns();
@@ -162,7 +162,7 @@ export function askView(root, parameters) {
     return put(text, last?.request.query === text ? (last.request.ignore ?? []) : []);
   }
 
-  /** The same question with what was changed about its filters. */
+  /** Repeats the question with changed filters. */
   const again = (ignore = state.last.request.ignore ?? []) => put(state.last.request.query, ignore);
 
   async function put(text, ignore) {
@@ -256,7 +256,7 @@ export function askView(root, parameters) {
     const wanted = state.collection ? [state.collection] : names.slice(0, 10);
     catalogues = await Promise.all(wanted.map(api.collection));
     if (adder.hasChildNodes()) toggleAdder(true);
-    drawFilters(); // who has followed a link meanwhile has another address
+    drawFilters(); // the user may have followed a link meanwhile
   }
 
   showTurns();

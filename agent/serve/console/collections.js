@@ -1,4 +1,4 @@
-// The collections: what their fields hold and how they are declared, files put in, and a collection deleted.
+// The Collections view: show and declare fields, upload files, delete a collection.
 
 import { api } from "./api.js";
 import { dialog, h, notify, replace, section } from "./dom.js";
@@ -93,7 +93,7 @@ export function collectionsView(root, _parameters, name) {
   load();
 }
 
-/** What a document is called: as declared, and as it is taken beside that. */
+/** Returns the names for a document: the declared ones and the derived ones. */
 function recordsLine(found) {
   const said = [];
   if (found.records.length) said.push(t("records.declared", { words: found.records.join(", ") }));

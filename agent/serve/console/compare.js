@@ -1,4 +1,4 @@
-// Two runs of one request side by side: what was set, understood and found otherwise, and where every hit went.
+// Shows two runs of one request side by side: differences in settings, interpretation and hits.
 
 import { openHit } from "./answer.js";
 import { h, section } from "./dom.js";
@@ -7,8 +7,8 @@ import { filterText, sourceName, valueText } from "./phrases.js";
 
 /**
  * @param {object} before the first run's record
- * @param {object} after the second's
- * @param {object} found what differs, as `agent.records.replay.compare` gives it
+ * @param {object} after the second run's record
+ * @param {object} found the differences, from `agent.records.replay.compare`
  */
 export function difference(before, after, found) {
   return section(
@@ -74,7 +74,7 @@ function side(title, trace, rankOf, moves) {
   );
 }
 
-/** Where a hit came from or went, beside the list that it stands in. */
+/** Returns how a hit moved between the two lists. */
 function move(one) {
   if (one.before === null) return h("span", { class: "moved up" }, t("compare.new"));
   if (one.after === null) return h("span", { class: "moved down" }, t("compare.gone"));

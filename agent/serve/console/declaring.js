@@ -1,4 +1,4 @@
-// What a collection is told of its documents: what one of them is called, and of a field its unit and other names.
+// Dialogs that declare a collection's names for a document, and a field's unit and other names.
 
 import { api } from "./api.js";
 import { dialog, h, notify, replace } from "./dom.js";
@@ -7,7 +7,7 @@ import { problemBox } from "./phrases.js";
 
 const words = (text) => text.split(/[,，、\n]/).map((one) => one.trim()).filter(Boolean);
 
-/** A form in a dialog; what `schema` makes of it is declared, and then `done` is called. */
+/** Opens a form in a dialog. On submit, declares the result of `schema()` and calls `done`. */
 function declaring(title, name, inputs, schema, done) {
   const said = h("div", { role: "alert" });
   const form = h(
@@ -61,7 +61,7 @@ export function declareField(found, field, done) {
   declaring(t("declare.field_label", { name: field.name }), found.name, inputs, schema, done);
 }
 
-/** "infrastructure: infra, 基础设施", a line for each value. */
+/** Parses aliases, one line per value: "infrastructure: infra, 基础设施". */
 function aliasesOf(text) {
   const lines = text.split("\n").map((line) => line.match(/^(.+?)[:：](.+)$/)).filter(Boolean);
   return Object.fromEntries(lines.map(([, value, names]) => [value.trim(), words(names)]));

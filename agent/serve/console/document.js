@@ -1,11 +1,11 @@
-// A document in a dialog, with the characters that a citation or a hit stands for marked.
+// Shows a document in a dialog, with the characters of a citation or hit marked.
 
 import { api } from "./api.js";
 import { dialog, h, marked, outward, replace } from "./dom.js";
 import { t } from "./i18n.js";
 import { problemBox, valueText, waiting } from "./phrases.js";
 
-/** The collection in a passage's id ("peps/pep-0008#3" of document "pep-0008"); empty where it is of no collection. */
+/** Returns the collection in a passage id ("peps/pep-0008#3" of document "pep-0008"); "" if there is none. */
 export function collectionOf(chunkId, documentId) {
   const whole = chunkId.slice(0, chunkId.lastIndexOf("#"));
   return whole.endsWith(`/${documentId}`) ? whole.slice(0, -documentId.length - 1) : "";
@@ -18,14 +18,14 @@ export function metadataList(metadata) {
 }
 
 /**
- * Show a document.
+ * Shows a document.
  * @param {object} place
- * @param {string} place.chunkId of a passage of it
+ * @param {string} place.chunkId id of one of its passages
  * @param {string} place.documentId
  * @param {string} place.title
  * @param {[number, number]|null} place.span characters [start, end) of the document's text to mark
- * @param {object|null} place.hit shown where the document itself is not stored here, as one of the web
- * @param {string} place.label what the mark stands for
+ * @param {object|null} place.hit shown if the document is not stored here, such as a web page
+ * @param {string} place.label meaning of the marked characters
  */
 export function openDocument({ chunkId, documentId, title, span = null, hit = null, label = "" }) {
   const body = h("div", { class: "document" }, waiting());

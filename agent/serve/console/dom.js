@@ -1,4 +1,4 @@
-// Elements made without HTML text: whatever a document holds is only ever a text node.
+// Creates elements without parsing HTML: a document's text only becomes text nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -21,12 +21,12 @@ function append(element, children) {
   }
 }
 
-/** An element: h("a", {class: "x", onclick: f}, "text", child). Empty children are left out. */
+/** Creates an element: h("a", {class: "x", onclick: f}, "text", child). Empty children are left out. */
 export function h(tag, properties, ...children) {
   return build(document.createElement(tag), properties, children);
 }
 
-/** The same for SVG. */
+/** As `h`, for SVG. */
 export function s(tag, properties, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(properties ?? {})) element.setAttribute(name, String(value));
@@ -40,7 +40,7 @@ export function replace(element, ...children) {
   return element;
 }
 
-/** A link out, where the address is one that a browser may safely follow; else its text. */
+/** Returns an external link, or only the text if the address is not safe to follow. */
 export function outward(url, text = url) {
   let parsed = null;
   try {
@@ -52,7 +52,7 @@ export function outward(url, text = url) {
   return h("a", { href: parsed.href, target: "_blank", rel: "noopener noreferrer" }, text);
 }
 
-/** The pieces of a text inside and outside of spans. Places count characters, not UTF-16 units, as the service does. */
+/** Splits a text at spans. Positions count characters, as in the service, not UTF-16 units. */
 export function pieces(text, spans) {
   const characters = Array.from(text);
   const made = [];
@@ -69,19 +69,19 @@ export function pieces(text, spans) {
   return made;
 }
 
-/** The text with its spans marked. */
+/** Returns the text with its spans in <mark> elements. */
 export function marked(text, spans) {
   return pieces(text, spans).map((one) => (one.inside ? h("mark", {}, one.text) : one.text));
 }
 
-/** Tell what happened, to the eye and to a screen reader, without moving anything. */
+/** Shows a short message, also to screen readers, without moving the layout. */
 export function notify(text, kind = "info") {
   const toast = h("p", { class: `toast ${kind}` }, text);
   document.getElementById("toasts").append(toast);
   setTimeout(() => toast.remove(), 6000);
 }
 
-/** A modal dialog with a heading and a button that closes it; Esc does too, and focus goes back to where it was. */
+/** Opens a modal dialog with a heading. A button or Esc closes it and returns the focus. */
 export function dialog({ title, closeLabel, wide = false }, ...children) {
   const before = document.activeElement;
   const close = h("button", { class: "quiet icon", type: "button", "aria-label": closeLabel, onclick: () => box.close() }, "✕");
@@ -103,7 +103,7 @@ export function dialog({ title, closeLabel, wide = false }, ...children) {
   return box;
 }
 
-/** A section with a heading that names it for screen readers. */
+/** Returns a section labelled by its heading for screen readers. */
 export function section(title, properties, ...children) {
   const id = `s-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
   return h(

@@ -1,4 +1,4 @@
-// Conditions that the asker sets, built from what the catalogue says the fields hold.
+// Builds filter conditions from the values in the field catalogue.
 
 import { h, replace } from "./dom.js";
 import { t } from "./i18n.js";
@@ -11,7 +11,7 @@ const OPERATORS = {
   boolean: ["eq", "exists"],
 };
 
-/** The fields of several collections by name; a field that is of two types keeps the first. */
+/** Returns the fields of several collections by name; of two types, the first is kept. */
 export function fieldsOf(catalogues) {
   const fields = new Map();
   for (const field of catalogues.flatMap((one) => one.fields)) if (!fields.has(field.name)) fields.set(field.name, field);
@@ -19,8 +19,8 @@ export function fieldsOf(catalogues) {
 }
 
 /**
- * A row to state one condition.
- * @param {object[]} fields as a collection's catalogue describes them
+ * Returns a form row for one condition.
+ * @param {object[]} fields from a collection's catalogue
  * @param {(filter: object) => void} add called with the finished condition
  */
 export function filterForm(fields, add) {
@@ -86,7 +86,7 @@ function parsed(field, operator, text) {
   return given;
 }
 
-/** The conditions set so far, each with a button that takes it away. */
+/** Returns the current conditions, each with a button to remove it. */
 export function filterChips(filters, remove) {
   return filters.map((filter) => {
     const text = filterText(filter);

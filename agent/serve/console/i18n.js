@@ -1,4 +1,4 @@
-// Every word of the page, in English and Chinese.
+// Translates the page's texts and formats numbers and times, in English and Chinese.
 
 import { MESSAGES } from "./messages.js";
 import { REASONS } from "./reasons.js";
@@ -21,32 +21,32 @@ export function setLanguage(wanted) {
   localStorage.setItem(KEPT, wanted);
 }
 
-/** A message with its {places} filled; one that ends in a count has a form for exactly one ("n.one"). */
+/** Returns a message with its {placeholders} filled; "NAME.one" is the form for a count of exactly 1. */
 export function t(name, values = {}) {
   const chosen = values.n === 1 && MESSAGES[`${name}.one`] ? `${name}.one` : name;
   const text = MESSAGES[chosen]?.[LANGUAGES.indexOf(language)] ?? name;
   return text.replace(/\{(\w+)\}/g, (_, place) => String(values[place] ?? ""));
 }
 
-/** Whether there is such a message. */
+/** Returns whether the message exists. */
 export const has = (name) => name in MESSAGES;
 
-/** A reason of the service in the page's language, as far as it is known. */
+/** Returns a reason of the service in the page's language, or unchanged if there is no translation. */
 export const reasonText = (reason) => (language === "zh" && Object.hasOwn(REASONS, reason) ? REASONS[reason] : reason);
 
 const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 
 export const number = (value, digits = 0) => new Intl.NumberFormat(locale(), { maximumFractionDigits: digits }).format(value);
 
-/** A score, always with as many digits: figures below each other line up. */
+/** Formats a score with a fixed number of digits, so that columns line up. */
 export const score = (value) => new Intl.NumberFormat(locale(), { minimumFractionDigits: 3, maximumFractionDigits: 3 }).format(value);
 
-/** A moment as the reader's clock shows it. */
+/** Formats a time in the reader's time zone. */
 export function moment(iso) {
   return new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(iso));
 }
 
-/** A time span in milliseconds, short. */
+/** Formats a duration given in milliseconds. */
 export function span(ms) {
   return ms >= 1000 ? `${number(ms / 1000, 1)} s` : `${number(ms, ms < 10 ? 1 : 0)} ms`;
 }

@@ -1,4 +1,4 @@
-// Ingestion jobs: what came in, what failed and why, and failures tried again.
+// The Jobs view: ingestion jobs, their failures and retries.
 
 import { api } from "./api.js";
 import { h, notify, replace, section } from "./dom.js";
@@ -72,7 +72,7 @@ export function jobsView(root, _parameters, id) {
             t("jobs.failures"),
             {},
             h("ul", { class: "rows" }, job.failed.map((one) => h("li", {}, h("span", { class: "strong" }, one.id ?? t("jobs.item", { n: one.index + 1 })), h("span", {}, one.reason)))),
-            // What a source gives is read again by the next run.
+            // A sync needs no retry: its next run reads the source again.
             job.sync ? null : h("button", { type: "button", onclick: retry }, t("jobs.retry")),
           )
         : null,

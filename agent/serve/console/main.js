@@ -1,4 +1,4 @@
-// The page: its bar, its views by the address, its language, its colours and the API key.
+// The page: navigation bar, routing by the address, language, colours and API key.
 
 import { askView } from "./ask.js";
 import { key, onRefused } from "./api.js";
@@ -14,14 +14,14 @@ const main = document.getElementById("main");
 let leave = null;
 let shown = null;
 
-/** "#/traces/ID?a=b" as view, identity and parameters. */
+/** Parses "#/traces/ID?a=b" into view, id and parameters. */
 function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
   return { name: Object.hasOwn(VIEWS, name) ? name : "ask", id: rest.length ? decoded(rest.join("/")) : null, parameters: new URLSearchParams(query) };
 }
 
-/** An address typed or cut by hand may be no encoded text: then it is the text itself. */
+/** Decodes a part of the address; returns it unchanged if it is not valid percent-encoding. */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -70,7 +70,7 @@ function setTheme(theme) {
   drawBar(place().name);
 }
 
-/** The key is kept by this tab alone and forgotten with it. */
+/** Asks for the API key. Only this tab keeps it, until it is closed. */
 function askKey(refused = false) {
   if (document.querySelector("dialog.key")) return;
   const input = h("input", { id: "key-input", type: "password", autocomplete: "off", spellcheck: "false", value: key.get() ?? "" });
@@ -98,7 +98,7 @@ if (kept === "light" || kept === "dark") document.documentElement.dataset.theme 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawBar(place().name));
 window.addEventListener("hashchange", show);
 document.getElementById("skip").addEventListener("click", (event) => {
-  // A jump by the address would change the view.
+  // Following the link would change the view.
   event.preventDefault();
   main.focus();
 });

@@ -1,4 +1,4 @@
-// name: [English, Chinese]. "{x}" is a place to fill; "name.one" is for exactly one.
+// name: [English, Chinese]. "{x}" is a placeholder; "name.one" is the form for a count of exactly 1.
 
 export const MESSAGES = {
   "nav.ask": ["Ask", "提问"],

@@ -1,9 +1,9 @@
-// What the service's records say, in words.
+// Turns values of the service's records into text.
 
 import { h } from "./dom.js";
 import { has, number, t } from "./i18n.js";
 
-/** A value of a document's metadata as text. */
+/** Returns a metadata value as text. */
 export function valueText(value) {
   if (value === null || value === undefined || value === "") return "–";
   if (Array.isArray(value)) return value.map(valueText).join(", ");
@@ -12,26 +12,26 @@ export function valueText(value) {
   return String(value);
 }
 
-/** A value with how much of the most it has, as a list item. */
+/** Returns a list item with a value, its count and a bar relative to `most`. */
 export function valueBar(value, count, most) {
   const fill = h("span", { class: "fill" });
   fill.style.setProperty("--share", String(count / most));
   return h("li", {}, h("span", { class: "value-name", title: value }, value), h("span", { class: "score-bar", "aria-hidden": "true" }, fill), h("span", { class: "figure" }, number(count)));
 }
 
-/** The conditions that a filter joins by "and". */
+/** Returns the conditions that a filter joins by "and". */
 export function partsOf(filter) {
   if (!filter) return [];
   return filter.type === "and" ? filter.filters : [filter];
 }
 
-/** One filter of several conditions; null of none. */
+/** Joins conditions into one filter; null if there are none. */
 export function joined(parts) {
   if (parts.length < 2) return parts[0] ?? null;
   return { type: "and", filters: parts };
 }
 
-/** The same filter gives the same text, in whatever order its keys came. */
+/** Returns the same text for equal filters, whatever the order of their keys. */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
@@ -42,7 +42,7 @@ export const isSame = (one, other) => canonical(one) === canonical(other);
 
 const isDay = (value) => typeof value === "string" && /^\d{4}-\d{2}-\d{2}/.test(value);
 
-/** A filter as a person reads it. */
+/** Returns a filter in words. */
 export function filterText(filter) {
   const { type, key, value } = filter;
   if (type === "and" || type === "or") {
@@ -65,7 +65,7 @@ function rangeText(filters) {
   return t(name, { key: from.key, from: valueText(from.value), to: valueText(to.value) });
 }
 
-/** What an answer had to do without. */
+/** Returns in words what an answer had to do without. */
 export function degradedText(name) {
   if (has(`degraded.${name}`)) return t(`degraded.${name}`);
   const source = name.match(/^(.+)_unavailable$/);
@@ -75,7 +75,7 @@ export function degradedText(name) {
 export const sourceName = (name) => (has(`source.${name}`) ? t(`source.${name}`) : name);
 export const statusName = (status) => (has(`status.${status}`) ? t(`status.${status}`) : status);
 
-/** What a request was answered with when it failed: what, where, and what would do. */
+/** Shows the problem of a failed request: what is wrong, where, and what is valid. */
 export function problemBox(problem, onRetry = null) {
   const retry = onRetry ? h("button", { type: "button", onclick: onRetry }, t("try_again")) : null;
   return h("div", { class: "notice error", role: "alert" }, h("div", {}, problemLines(problem)), retry);
@@ -93,17 +93,17 @@ function problemLines(problem) {
   return lines;
 }
 
-/** A waiting line that moves nothing when it goes. */
+/** Returns a loading line that does not shift the layout when it disappears. */
 export const waiting = () => h("p", { class: "soft waiting", role: "status" }, t("loading"));
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("p", { class: "strong" }, title), more);
 
-/** What became of a job's documents: "3 added · 1 failed". */
+/** Returns the counts of a job's documents: "3 added · 1 failed". */
 export function outcome(job) {
   const parts = ["inserted", "updated", "unchanged"].filter((one) => job[one]).map((one) => counted(`job.${one}`, job[one]));
   if (job.failed_count) parts.push(counted("job.failed", job.failed_count));
   return parts.join(" · ");
 }
 
-/** A number of things: "3 passages". */
+/** Returns a count with its noun: "3 passages". */
 export const counted = (name, n) => t(name, { n: n === 1 ? 1 : number(n) });

@@ -1,4 +1,4 @@
-// The ranking: every hit with each source's score, the fused and the reranked one, as bars.
+// Shows the ranking: every hit with each source's score, the fused score and the reranked score as bars.
 
 import { h, section } from "./dom.js";
 import { number, score, t } from "./i18n.js";
@@ -6,7 +6,7 @@ import { counted, sourceName } from "./phrases.js";
 
 const FEATURES = ["prior", "recency", "tags", "feedback"];
 
-/** The columns of a ranking: what was known before fusion, then what came of it. */
+/** Returns the columns of a ranking: the sources' scores, then the fused and reranked scores. */
 function columnsOf(trace) {
   const asked = new Set(trace.plan.map((step) => step.source));
   const sources = [...asked].filter((name) => trace.hits.some((hit) => name in hit.ranks));
@@ -60,7 +60,7 @@ function row(hit, columns, fused, open) {
   );
 }
 
-/** How many places reranking moved a hit. */
+/** Returns by how many ranks reranking moved a hit. */
 function moved(fused, rank) {
   if (!fused || fused === rank) return null;
   const up = fused > rank;

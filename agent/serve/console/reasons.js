@@ -1,4 +1,4 @@
-// The service gives reasons in English; these are the ones it gives often, in Chinese. Any other is shown as it came.
+// Chinese translations of the service's frequent reasons. Other reasons are shown in English.
 
 export const REASONS = {
   "its passages hold the question's words": "其段落含有问题中的词",

@@ -1,4 +1,4 @@
-// The route of a question, drawn as a track: stations on the main line, a loop with a signal for every source asked.
+// Draws the route of a question as a track: a station per stage, a loop with a signal per searched source.
 
 import { h, s, section } from "./dom.js";
 import { number, reasonText, span, t } from "./i18n.js";
@@ -10,10 +10,10 @@ const TEXT_X = 60;
 const STATION = 44;
 const STAGES = ["scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer"];
 const LANE = 56;
-// Pixels that a letter of a name takes.
+// Width of a letter of a name, in pixels.
 const BOLD = 8.5;
 
-/** The diagram with its caption; drawn anew when its width changes. */
+/** Returns the diagram with its caption; redrawn when its width changes. */
 export function route(trace) {
   const frame = h("div", { class: "route" });
   const rows = rowsOf(trace);
@@ -36,7 +36,7 @@ export function route(trace) {
   );
 }
 
-/** The stages that took a noticeable part of the time. */
+/** Returns the stages that took a noticeable part of the time. */
 function stages(trace) {
   const noticed = STAGES.map((name) => [name, trace.elapsed_ms[name] ?? 0]).filter(([, ms]) => ms >= 1 && ms >= 0.02 * trace.took_ms);
   return noticed.length ? `: ${noticed.map(([name, ms]) => `${t(`stage.${name}`)} ${span(ms)}`).join(", ")}` : "";
@@ -110,13 +110,13 @@ function diagram(rows, width) {
   );
 }
 
-/** A track that leaves the main line above y, passes the signal and comes back below. */
+/** Draws a track that leaves the main line above y, passes the signal and returns below. */
 function loop(y, half) {
   const bend = 0.5 * half;
   return `M${LINE_X} ${y - half}C${LINE_X} ${y - bend} ${LOOP_X} ${y - bend} ${LOOP_X} ${y}S${LINE_X} ${y + bend} ${LINE_X} ${y + half}`;
 }
 
-/** A text that fits so many pixels, of which a letter takes so many; wide characters count double. */
+/** Cuts a text to a width in pixels, at `letter` pixels per character; wide characters count double. */
 function cut(text, pixels, letter = 7) {
   let left = pixels / letter;
   let kept = "";

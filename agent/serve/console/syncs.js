@@ -1,4 +1,4 @@
-// Collections that follow a source: when each ran last, what it did, and a run now.
+// Lists the collections that follow a source, with their last runs and a button to run them now.
 
 import { api } from "./api.js";
 import { h, notify, section } from "./dom.js";
@@ -6,8 +6,8 @@ import { moment, number, t } from "./i18n.js";
 import { outcome } from "./phrases.js";
 
 /**
- * @param {object[]} syncs of GET /v1/syncs
- * @param {() => void} whenRun called when a run was asked for
+ * @param {object[]} syncs from GET /v1/syncs
+ * @param {() => void} whenRun called after a run was requested
  */
 export function syncsPart(syncs, whenRun) {
   if (!syncs.length) return null;

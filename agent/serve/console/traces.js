@@ -1,4 +1,4 @@
-// Decision records: opened again, and replayed with other settings, the two runs side by side.
+// The Traces view: show decision records, and replay them with other settings.
 
 import { openHit, tableCard } from "./answer.js";
 import { api } from "./api.js";
@@ -11,7 +11,7 @@ import { route } from "./route.js";
 import { understood } from "./understood.js";
 
 const LISTED = 50;
-/** What a replay may change, with the values where they are few; see `agent.records.trace.REPLAYABLE`. */
+/** Settings a replay may change, with their values if few; see `agent.records.trace.REPLAYABLE`. */
 const CHANGES = {
   fusion: ["convex", "rrf", "weighted_sum"],
   reranker: ["none", "hybrid"],
@@ -92,7 +92,7 @@ function showTrace(place, trace) {
 
 const changed = (changes) => Object.entries(changes).map(([name, value]) => `${name} = ${valueText(value)}`).join(", ");
 
-/** Choose settings that differ, run the request again, show both runs. */
+/** Returns a form that changes settings, repeats the request and shows both runs. */
 function replayForm(trace, second) {
   const rows = h("div", { class: "changes" });
   const addRow = (name) => {

@@ -1,11 +1,11 @@
-// What was understood: filters and boosts as chips with who stated them, the searches, the sources, and what was given up.
+// Shows the interpretation: filters and boosts with their origin, searches, sources, and dropped conditions.
 
 import { h, section } from "./dom.js";
 import { number, reasonText, t } from "./i18n.js";
 import { canonical, degradedText, filterText, isSame, partsOf, sourceName } from "./phrases.js";
 
 /**
- * Every condition of a question, who stated it and whether it was kept.
+ * Returns every condition of a question, its origin and whether it was kept.
  * @returns {{filter: object, from: "caller"|"rules"|"model", confidence: number|null, firm: boolean, dropped: boolean, why?: string}[]}
  */
 export function conditions(trace) {
@@ -29,7 +29,7 @@ export function conditions(trace) {
 
 /**
  * @param {object} trace the decision record
- * @param {{remove: Function, restore: Function}|null} actions what a chip's buttons do; null shows chips without them
+ * @param {{remove: Function, restore: Function}|null} actions of a chip's buttons; null for no buttons
  */
 export function understood(trace, actions) {
   const { intent } = trace;
@@ -98,7 +98,7 @@ function ignoredChip(filter, actions) {
   );
 }
 
-/** A line for a source or a collection that was chosen. */
+/** Returns a line for a chosen source or collection. */
 function choiceLine(shown) {
   return ({ name, confidence, reason }) =>
     h("li", {}, h("span", { class: "strong" }, shown(name)), ` ${number(confidence * 100)} %`, h("span", { class: "soft" }, ` · ${reasonText(reason)}`));
@@ -112,7 +112,7 @@ function aggregateText(aggregate) {
     .join(" · ");
 }
 
-/** What was given up, refused or done without, in plain words. */
+/** Returns in words what was dropped, rejected or missing. */
 function notices(trace) {
   const lines = [];
   for (const { dropped, reason } of trace.relaxed) lines.push(["warning", t("notice.relaxed", { filter: filterText(dropped), reason: reasonText(reason) })]);
@@ -120,7 +120,7 @@ function notices(trace) {
     const more = valid.length ? ` ${t("valid", { values: valid.slice(0, 8).join(", ") })}` : "";
     lines.push(["warning", t("notice.rejected", { what, reason: reasonText(reason) }) + more]);
   }
-  // That no model is set is said where its answer would stand.
+  // A missing model is reported in place of the answer.
   for (const name of trace.degraded.filter((one) => one !== "no_model")) lines.push(["warning", degradedText(name)]);
   return lines.map(([kind, text]) => h("p", { class: `notice ${kind}` }, text));
 }

@@ -1,4 +1,4 @@
-// Files put into a collection, by picker or by drag and drop, each with the progress that it really makes.
+// Uploads files into a collection, by file picker or drag and drop, with the real progress of each.
 
 import { api, MOST_BYTES, upload } from "./api.js";
 import { h, replace, section } from "./dom.js";
@@ -6,13 +6,13 @@ import { number, t } from "./i18n.js";
 import { outcome, problemBox } from "./phrases.js";
 
 const POLL_MS = 400;
-/** Of failed documents that a row names; the job's page has all. */
+/** Maximum number of failed documents listed in a row; the job's page lists all. */
 const MOST_REASONS = 3;
 const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.json,.tsv";
 
 /**
- * @param {string} collection the one to put files into; empty where the user names it
- * @param {() => void} whenStored called after every file that was stored
+ * @param {string} collection the target; "" if the user enters it
+ * @param {() => void} whenStored called after every stored file
  */
 export function uploader(collection, whenStored) {
   const name = h("input", { id: "upload-collection", type: "text", value: collection, required: true, maxlength: 128, autocomplete: "off", placeholder: t("upload.name") });
@@ -36,7 +36,7 @@ export function uploader(collection, whenStored) {
       name.setCustomValidity("");
       return;
     }
-    // One after the other: the service reads them in this order, and the progress of each is its own.
+    // Upload one file at a time: the service reads them in this order, and each shows its own progress.
     files.reduce((before, file) => before.then(() => one(target, file)), Promise.resolve());
   }
 
@@ -55,7 +55,7 @@ export function uploader(collection, whenStored) {
       const id = job.job_id;
       job = await api.job(id);
       while (job.status === "queued" || job.status === "running") {
-        // Half of the bar is the way here, the other half is what was read and stored of it.
+        // The first half of the bar is the upload, the second half reading and storing.
         bar.value = 0.5 + 0.5 * (job.documents ? job.done / job.documents : 0);
         replace(said, job.documents ? t("upload.storing", { done: number(job.done), all: number(job.documents) }) : t("upload.reading"));
         await new Promise((resolve) => setTimeout(resolve, POLL_MS));

@@ -1,1 +1,1 @@
-"""The HTTP door: the contract's endpoints on FastAPI, one module per family of routes."""
+"""The HTTP API: the contract's endpoints on FastAPI, one module per family of routes."""

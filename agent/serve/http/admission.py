@@ -1,4 +1,4 @@
-"""Load shedding: so many requests at work, a short queue that is fair between tenants, and a 503 for the rest."""
+"""Load shedding: a limited number of concurrent requests, a short queue that is fair between tenants, else a 503."""
 
 import asyncio
 import math
@@ -18,15 +18,16 @@ _WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
 class Gate:
-    """Lets so many in at once and has so many wait, each tenant in its own line.
+    """Limits the requests at work and the requests waiting; each tenant has its own queue.
 
-    Whose turn it is: of the tenants that wait, the one with the fewest at work; among equals, in turn. When the
-    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two.
+    The next request comes from the waiting tenant with the fewest requests at work; tenants with equally many take
+    turns. If the queue is full, a new request replaces the last request of the longest tenant queue, provided its own
+    tenant's queue is shorter by at least two.
 
     Args:
-        at_work: most requests inside.
-        waiting: most requests in the queue.
-        pressure: shortens the lines of those who press.
+        at_work: maximum number of requests at work.
+        waiting: maximum number of waiting requests.
+        pressure: shortens the queues of tenants that send too much.
     """
 
     def __init__(self, at_work: int, waiting: int, pressure: Pressure | None = None) -> None:
@@ -38,26 +39,26 @@ class Gate:
 
     @property
     def at_work(self) -> int:
-        """Requests inside."""
+        """Number of requests at work."""
         return self._busy.total()
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Number of waiting requests."""
         return sum(map(len, self._lines.values()))
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody can be let in or wait, but in the place of another."""
+        """True if a new request could only wait in the place of another."""
         return not self._closed and not self._free and self.waiting >= self._most_waiting
 
     @property
     def may_refuse(self) -> bool:
-        """Whether there may be somebody for whom there is no room."""
+        """True if a request of some tenant might be rejected now."""
         return self.is_full or (self._pressure is not None and self._pressure.is_on)
 
     def has_room(self, tenant: str) -> bool:
-        """Whether a request of the tenant would be let in or wait now."""
+        """Return whether a request of the tenant would be admitted or queued now."""
         if self._closed or self._free:
             return True
         own = len(self._lines.get(tenant, ()))
@@ -66,16 +67,16 @@ class Gate:
         return not self.is_full or len(self._lines.get(self._longest, ())) >= own + 2
 
     def refused(self, tenant: str) -> None:
-        """A request of the tenant was told that there is no room for it."""
+        """Record that a request of the tenant was rejected for lack of room."""
         if self._pressure is not None:
             self._pressure.refused(tenant)
 
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
-        """Inside the block the request is at work.
+        """Wait for admission; the request is at work inside the block.
 
         Raises:
-            Problem: 503, at once when the queue is full, or when the turn did not come in time.
+            Problem: 503, at once if there is no room, or after `patience_s` seconds in the queue.
         """
         await self._enter(tenant, patience_s)
         try:
@@ -84,7 +85,7 @@ class Gate:
             self._leave(tenant)
 
     def close(self) -> None:
-        """Turn away who waits, and who comes from now on."""
+        """Reject all waiting and all future requests."""
         self._closed = True
         for line in self._lines.values():
             for turn in line:
@@ -107,7 +108,7 @@ class Gate:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._leave(tenant)  # the turn came, and nobody is there any more to take it
+                self._leave(tenant)  # admitted, but the request has ended meanwhile
             else:
                 self._forget(tenant, turn)
             if isinstance(error, TimeoutError):
@@ -129,7 +130,7 @@ class Gate:
             line = self._lines.pop(following)
             turn = line.popleft()
             if line:
-                self._lines[following] = line  # at the end: the others come before its next
+                self._lines[following] = line  # append at the end, so that the other tenants come first
             if not turn.done():
                 self._let_in(following)
                 turn.set_result(None)
@@ -149,7 +150,7 @@ class Gate:
 
     @property
     def _longest(self) -> str:
-        """The tenant with the longest line; empty where nobody waits."""
+        """The tenant with the longest queue; "" if nobody waits."""
         return max(self._lines, key=lambda tenant: len(self._lines[tenant]), default="")
 
     def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
@@ -162,16 +163,15 @@ class Gate:
 
 
 class Gates:
-    """A gate for each kind of work, so that none waits for another.
+    """One gate per kind of work, so that no kind waits for another.
 
-    Searches take processor time: two for each core keep it busy, and the fewer there are the sooner each is done and
-    the next one's turn comes. An answer mostly waits for a model, as a search may do, and who writes for the writing
-    of others.
+    Searches use processor time: two per core keep it busy, and fewer at a time finish sooner. An answer mostly waits
+    for a model, and so may a search with external sources. A write waits for other writes.
 
     Args:
-        has_model: whether there is one; without, who asks for an answer is given passages, by a search.
-        searches_wait: whether searches wait for services elsewhere, too.
-        processes: how many serve side by side; each lets in its share.
+        has_model: False if there is no model; a request for an answer then returns passages and counts as a search.
+        searches_wait: whether searches also wait for external services.
+        processes: number of server processes; each gets its share of the limits.
     """
 
     def __init__(self, *, has_model: bool, searches_wait: bool = False, processes: int = 1) -> None:
@@ -188,33 +188,33 @@ class Gates:
         self.writes = Gate(share(16), share(32))
 
     def of(self, method: str, path: str) -> Gate:
-        """The gate of a request."""
+        """Return the gate of a request."""
         if self._has_model and path in _ANSWERED_BY_A_MODEL:
             return self.answers
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 
     @property
     def may_refuse(self) -> bool:
-        """Whether some gate may have no room for somebody."""
+        """True if some gate might reject a request now."""
         return self.searches.may_refuse or self.answers.may_refuse or self.writes.may_refuse
 
     def close(self) -> None:
-        """Turn everybody away: the service is stopping."""
+        """Reject all requests because the service is stopping."""
         for gate in self.named().values():
             gate.close()
 
     def named(self) -> dict[str, Gate]:
-        """The gates by what passes them."""
+        """Return the gates by name."""
         return {"searches": self.searches, "answers": self.answers, "writes": self.writes}
 
 
 class Admission:
-    """Has a request wait for its turn, and ends its work when who asked has gone away.
+    """Queue each request at its gate, and cancel its work if the client disconnects.
 
-    Paths without a caller are answered at once: they are cheap, and some say how the service is.
+    Requests without a caller skip the queue: they are cheap, and some report the health of the service.
 
     Args:
-        patience_s: how long a request may wait; its deadline counts from its arrival.
+        patience_s: maximum seconds in the queue; a request's deadline counts from its arrival.
     """
 
     def __init__(self, app: ASGIApp, *, gates: Gates, patience_s: float) -> None:
@@ -238,7 +238,7 @@ class Admission:
 
 
 async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: Receive) -> None:
-    """Work on a request whose body has been read, until it is done or who sent it has gone away."""
+    """Process a request whose body has been read, until it is done or the client disconnects."""
     body = await receive()
     gone = asyncio.Event()
 
@@ -271,5 +271,5 @@ async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: 
 
 
 def overloaded() -> Problem:
-    """The 503 of who comes when there is no room."""
+    """Return the 503 for a request that finds no room."""
     return unavailable("more requests came than can be worked on; try again", kind="overloaded")

@@ -1,4 +1,4 @@
-"""The HTTP application: what it is made of and in which order a request passes through it."""
+"""Build the HTTP application: its routes, its middleware and their order."""
 
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
 
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz", "/metrics", "/openapi.json"})
-"""Paths that are answered to everybody and at any load: nothing of a tenant is behind them."""
+"""Paths answered for everyone and at any load: they expose no tenant's data."""
 OPEN_BELOW = "/console/"
-"""As are the console's own files; its data comes by the doors that all others use."""
+"""Prefix of the console's own files, open as well; its data comes through the API like any client's."""
 
 
 def create_app(
@@ -50,14 +50,14 @@ def create_app(
     processes: int = 1,
     everyone: Figures | None = None,
 ) -> FastAPI:
-    """The application over an open service.
+    """Build the application over an open service.
 
     Args:
-        identify: who is calling. None is AUTH=off: whoever calls is the tenant of the settings, and only requests
-            to this machine's own names are answered.
-        tracing: where spans go; none are made when None.
-        processes: how many serve side by side; this one takes in its share of what the machine can work on.
-        everyone: the figures of all of them.
+        identify: maps a request to its caller. None means AUTH=off: every caller is the tenant of the settings, and
+            only requests to local host names are answered.
+        tracing: destination of the spans; None for no spans.
+        processes: number of server processes; this process admits its share of the load.
+        everyone: the metrics of all processes.
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
@@ -73,7 +73,7 @@ def create_app(
         version=version("signalbox-retrieval"),
         summary="One question in, one cited prompt out: retrieval over documents with metadata.",
         openapi_url="/openapi.json",
-        # Their pages load scripts from elsewhere.
+        # FastAPI's documentation pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -85,7 +85,7 @@ def create_app(
             Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
-            # Once more: a key may have been revoked while its request was sent slowly or waited for its turn.
+            # Check the key again: it may have been revoked while the request was uploaded or waited in the queue.
             Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
             Middleware(tenant.Quotas),
         ],
@@ -97,8 +97,8 @@ def create_app(
     app.state.gates = gates
     app.state.shedding = Shedding(app, gates, observation, seen=seen, is_open=is_open)
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
-    """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
-    # Further doors are included here: modules of this package with a function `router`.
+    """Functions that turn a Problem into a response, by path prefix: some clients expect another form of errors."""
+    # A new family of routes is added here: a module of this package with a function `router`.
     doors = (
         native,
         documents,
@@ -120,12 +120,12 @@ def create_app(
         openapi.describe_bodies(router)
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    """Of all doors, for those who are asked about a request that did not come to its route."""
+    """All routes, for middleware that handles a request before it is routed."""
     problems.install(app)
     openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
 
 
 def is_open(path: str) -> bool:
-    """Whether a path is answered to everybody."""
+    """Return whether a path is answered for everyone."""
     return path in OPEN or path.startswith(OPEN_BELOW)

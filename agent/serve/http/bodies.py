@@ -1,4 +1,4 @@
-"""Reading a JSON body into a pydantic shape: what is no JSON, or no text, is a problem that names the field."""
+"""Read a JSON body into a pydantic model; invalid JSON or text becomes a problem that names the field."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
 _MOST_DIGITS = 310
 _LARGE_BODY_BYTES = 64 << 10
-"""From here on a body is parsed beside the event loop."""
+"""Bodies larger than this are parsed in a thread."""
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
@@ -28,15 +28,13 @@ Shaped = TypeVar("Shaped", bound=BaseModel)
 class JsonBody(Generic[Shaped]):
     """A dependency that reads the body: `body: Annotated[Shape, Depends(JsonBody(Shape))]`.
 
-    The OpenAPI document shows the shape as the operation's request body. JSON's types are taken as they are: "5" is
-    no number, and 1 is not true.
+    The OpenAPI document shows the shape as the request body. JSON types are strict: "5" is not a number, 1 is not true.
 
     Args:
-        shape: what the body must be.
-        items: a key that holds a list whose items are not looked into, because what they are given to judges each
-            by itself; they reach the shape as they were sent.
-        optional: no body at all is the shape without any key.
-        example: a body that works, for the OpenAPI document.
+        shape: model of the body.
+        items: key of a list whose items are not validated here but passed on as sent; their receiver judges each item.
+        optional: whether an empty body counts as an empty object.
+        example: a valid body for the OpenAPI document.
     """
 
     def __init__(
@@ -60,10 +58,10 @@ class JsonBody(Generic[Shaped]):
         return self.read(raw)
 
     def read(self, raw: bytes) -> Shaped:
-        """The shape in the bytes of a body.
+        """Parse and validate the bytes of a body.
 
         Raises:
-            Problem: 400 where it is no JSON, 422 where it is not this shape.
+            Problem: 400 if it is not JSON, 422 if it does not match the shape.
         """
         value = parse(raw)
         key, items = self._items, None
@@ -80,12 +78,12 @@ class JsonBody(Generic[Shaped]):
 
 
 def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
-    """A page of another origin may send other types without asking; and nothing else is read anywhere.
+    """Check that a body is declared as uncompressed JSON in UTF-8: a foreign page may send other types freely.
 
     Args:
-        suffixed: whether types that end in "+json" are JSON as well.
+        suffixed: whether types that end in "+json" count as JSON.
     Raises:
-        Problem: 415, the body is not said to be plain JSON in UTF-8.
+        Problem: 415 for any other type.
     """
     given = Message()
     given["content-type"] = headers.get("content-type", "")
@@ -98,10 +96,10 @@ def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
 
 
 def parse(raw: bytes) -> Any:
-    """The value of a JSON text in UTF-8, in which numbers out of range are infinite.
+    """Parse JSON in UTF-8; numbers out of range become infinite.
 
     Raises:
-        Problem: it is no JSON, or an object says the same key twice.
+        Problem: it is not valid JSON, or an object has a key twice.
     """
     try:
         return _JSON.decode(raw.decode())
@@ -115,10 +113,10 @@ def parse(raw: bytes) -> Any:
 
 
 def check(value: Any, where: tuple[str, ...] = ()) -> None:
-    """Refuse numbers and texts that nothing behind could store or compare, and what is nested too deeply.
+    """Reject numbers and texts that cannot be stored or compared, and values nested too deeply.
 
     Raises:
-        Problem: naming the field.
+        Problem: names the field.
     """
     if isinstance(value, str):
         if found := _NO_TEXT.search(value):
@@ -138,7 +136,7 @@ def check(value: Any, where: tuple[str, ...] = ()) -> None:
 
 
 def _whole(digits: str) -> float:
-    """A whole number; infinite where it has more digits than any number anybody computes with."""
+    """Parse a whole number; infinite if it has more than `_MOST_DIGITS` digits."""
     return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
 
 

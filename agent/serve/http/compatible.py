@@ -1,4 +1,4 @@
-"""What the doors of other services' shapes share: bodies, error answers, and what they say of a hit."""
+"""Shared code of the endpoints that imitate other services: bodies, errors and hit attributes."""
 
 import json
 import math
@@ -15,20 +15,20 @@ from retrievers.core.fields import flatten
 
 MOST_ATTRIBUTES = 16
 LONGEST_KEY, LONGEST_VALUE = 64, 512
-"""In characters; what OpenAI's attributes can hold."""
+"""Limits in characters of OpenAI's attributes."""
 
 Attribute = str | int | float | bool
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 
 
 class Tolerant(BaseModel):
-    """Base of bodies whose clients may send keys that are not known here: those are passed over."""
+    """Base of request bodies in which unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: the answers of a door whose errors have a form of their own."""
+    """Return the responses for the OpenAPI document of an endpoint with its own error form."""
     said = "the request is at fault", "not the request's fault; a 503 says when to try again"
     errors: dict[int | str, dict[str, Any]] = {
         code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
@@ -37,17 +37,17 @@ def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, di
 
 
 def refusal(problem: Problem, error: BaseModel) -> Response:
-    """The problem in another form, where what is wrong with a request is a 400."""
+    """Return the problem as a response in another error form; a 422 becomes a 400."""
     status = 400 if problem.status == 422 else problem.status
-    # What a request named may hold what is no text; as escapes it is none the less JSON.
+    # A quoted name may hold half of a surrogate pair; JSON escapes can still encode it.
     return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
 
 
 def hits_of(result: Result) -> Sequence[RankedHit]:
-    """The hits of a result, for answers that have no place for anything else.
+    """Return the hits of a result, for responses that have no place for a refusal.
 
     Raises:
-        Problem: an advisor refused to have the question answered; with what it says.
+        Problem: 403 with the advisor's text if an advisor refused the question.
     """
     if result.refusal is not None:
         raise Problem(403, "refused", result.refusal)
@@ -55,11 +55,11 @@ def hits_of(result: Result) -> Sequence[RankedHit]:
 
 
 def above(hits: Sequence[RankedHit], threshold: float | None = None) -> Iterator[tuple[RankedHit, float]]:
-    """The hits of a first page with one score from 0 to 1 each, those below the threshold left out.
+    """Yield the hits of a first page with a score from 0 to 1 each; skip those below the threshold.
 
-    The score is the hit's relevance; the reranker's score where one judged the hits; and for a hit from outside, of
-    which there is neither, its score as a share of the best hit's. It is never higher than that of the hit before:
-    clients sort by it.
+    The score is the reranker's score if a reranker judged the hit, otherwise its relevance; an external hit with
+    neither gets its score divided by the best hit's. A score is never higher than the previous one, because clients
+    sort by it.
     """
     best = hits[0].score if hits and hits[0].score > 0 else 1.0
     lowest = 1.0
@@ -77,21 +77,21 @@ def _own_score(hit: RankedHit, best: float) -> float:
 
 
 def name_of(hit: RankedHit) -> str:
-    """What a person knows the document by."""
+    """Return the name of the hit's document for people: its title, or else its id."""
     return hit.title or hit.document_id
 
 
 def attributes(hit: RankedHit, first: Iterable[str] = ()) -> dict[str, Attribute]:
-    """At most 16 texts, numbers and booleans of a hit's metadata, with its URL: what OpenAI's attributes can hold.
+    """Return at most 16 metadata values of a hit, with its URL, within the limits of OpenAI's attributes.
 
-    Nested objects have dotted keys, the members of a list stand in one text, and a text is cut to 512 characters.
+    Nested objects get dotted keys, lists are joined into one text, and a text is cut to 512 characters.
 
     Args:
-        first: keys that must not be missing where there are more.
+        first: keys to keep if there are more than 16.
     """
     try:
         flat = flatten(dict(hit.metadata))
-    except BadDocument:  # it came from elsewhere and is nested as no document of ours
+    except BadDocument:  # an external document may be nested deeper than ours
         flat = dict(hit.metadata)
     if hit.url and "url" not in flat:
         flat = {"url": hit.url, **flat}

@@ -1,4 +1,4 @@
-"""The console: the page at `/` and its files, under a policy that lets nothing in from elsewhere."""
+"""Serve the web console: the page at `/` and its files, under a policy that blocks content from other hosts."""
 
 from functools import cache
 from importlib.resources import files
@@ -23,14 +23,14 @@ _POLICY = "; ".join(
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
-    # An upgrade of the service is seen with the next look at the page.
+    # The browser revalidates each time, so an upgrade of the service shows at the next visit.
     "Cache-Control": "no-cache",
 }
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def router() -> APIRouter:
-    """The page and its files; no part of the API, so not in the OpenAPI document."""
+    """Return the routes of the page and its files. They are not part of the API, so not in the OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
     routes.get("/")(page)
     routes.get("/console/{name}")(asset)
@@ -38,12 +38,12 @@ def router() -> APIRouter:
 
 
 async def page() -> Response:
-    """The page."""
+    """Return the page."""
     return _answer("index.html")
 
 
 async def asset(name: str) -> Response:
-    """One of the page's files."""
+    """Return one of the page's files."""
     return _answer(name)
 
 
@@ -57,6 +57,6 @@ def _answer(name: str) -> Response:
 
 @cache
 def _contents() -> dict[str, bytes]:
-    """Every file by its name: a path in a request is only ever a key here."""
+    """Return all files by name. A request path is only used as a key here, never as a file path."""
     folder = files("agent.serve").joinpath("console")
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(_TYPES))}

@@ -1,6 +1,6 @@
-"""What handlers are given: the service, who is calling, and how long they waited.
+"""Dependencies of the handlers: the service, the caller and the time a request waited.
 
-Dependencies are coroutines, though none waits: FastAPI would call others in a thread each.
+All are coroutines although none awaits: FastAPI would call plain functions in a thread each.
 """
 
 import time
@@ -22,7 +22,7 @@ async def _service(request: Request) -> Service:
 async def _caller(request: Request) -> Caller:
     caller: Caller | None = request.scope["state"].get("caller")
     if caller is None:
-        raise Unauthenticated  # the path is open to everybody: no data of a tenant may be behind it
+        raise Unauthenticated  # the path is open to everyone, so it must not expose a tenant's data
     return caller
 
 
@@ -38,7 +38,7 @@ async def _waited_s(request: Request) -> float:
 
 
 def waited_s(request: Request) -> float:
-    """Seconds since the request arrived, which count against its deadline; 0 while they are too few to tell."""
+    """Return the seconds since the request arrived, which count against its deadline; 0 if negligible (< 0.05 s)."""
     passed_s: float = time.monotonic() - request.scope["state"]["arrived"]
     return passed_s if passed_s >= _NOTABLE_WAIT_S else 0.0
 

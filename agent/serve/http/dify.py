@@ -24,7 +24,7 @@ Value = str | int | float | bool
 
 
 class Condition(Tolerant):
-    """A condition on metadata; older versions send `name` as a list."""
+    """A condition on metadata. Older versions of Dify send `name` as a list."""
 
     name: Name | Annotated[list[Name], Field(min_length=1, max_length=16)]
     comparison_operator: dify_filters.Operator
@@ -37,7 +37,7 @@ class MetadataCondition(Tolerant):
 
 
 class RetrievalSetting(Tolerant):
-    """`score_threshold` is one of `Record.score`; 0 and null leave nothing out."""
+    """`score_threshold` applies to `Record.score`; 0 and null drop nothing."""
 
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -53,7 +53,7 @@ class Retrieval(Tolerant):
 
 
 class Record(BaseModel):
-    """A passage; its score is as `compatible.above` says."""
+    """A passage; its score is that of `compatible.above`."""
 
     content: str
     score: float
@@ -66,8 +66,9 @@ class Records(BaseModel):
 
 
 class DifyError(BaseModel):
-    """Dify's codes where it has one: 1001 for an Authorization header without a key, 1002 for a key that is refused,
-    2001 for an unknown knowledge base; else the HTTP status.
+    """An error with Dify's code, or the HTTP status if Dify has no code.
+
+    Codes: 1001 for an Authorization header without a key, 1002 for a rejected key, 2001 for an unknown knowledge base.
     """
 
     error_code: int
@@ -82,14 +83,14 @@ _EXAMPLE = {
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(tags=["compatible"])
     routes.post("/retrieval", responses=gives(Records, DifyError))(retrieval)
     return routes
 
 
 def dify_error(problem: Problem) -> Response:
-    """The problem as a `DifyError`; what is wrong with a request is a 400 there."""
+    """Return the problem as a `DifyError` response; a 422 becomes a 400."""
     code = {401: 1001 if problem.errors else 1002, 404: 2001, 422: 400}.get(problem.status, problem.status)
     return refusal(problem, DifyError(error_code=code, error_msg=problem.detail))
 
@@ -103,7 +104,7 @@ async def retrieval(
     waited_s: WaitedS,
     body: Annotated[Retrieval, Depends(JsonBody(Retrieval, example=_EXAMPLE))],
 ) -> Response:
-    """Passages of a collection in the shape of Dify's external knowledge API."""
+    """Return passages of a collection in the form of Dify's external knowledge API."""
     setting = body.retrieval_setting
     wanted = await _filter(service, caller.viewer, body)
     asks = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
@@ -132,7 +133,7 @@ async def _filter(service: Service, viewer: Viewer, body: Retrieval) -> dict[str
     except UnknownCollection:
         if body.knowledge_id not in service.pipeline.sources:
             raise
-        fields, held = {}, {}  # of a source that holds documents itself
+        fields, held = {}, {}  # an external source with documents of its own
     parts = [
         dify_filters.condition(
             [one.name] if isinstance(one.name, str) else one.name,

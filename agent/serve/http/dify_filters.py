@@ -1,4 +1,4 @@
-"""Dify's metadata conditions in the filter grammar of signalbox: all 18 operators."""
+"""Translate Dify's metadata conditions (all 18 operators) into signalbox's filter grammar."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -31,15 +31,15 @@ def condition(
     held: Mapping[str, FieldValues],
     where: str,
 ) -> dict[str, Any]:
-    """One condition as a filter expression.
+    """Return one condition as a filter expression.
 
     Args:
-        names: the metadata keys; with several, one of them must satisfy it, and none where the operator denies.
-        fields: of the collection; they tell what a value that Dify sends as text or as a number means.
-        held: what they hold, which is where "end with" finds the values that end so.
-        where: for errors.
+        names: the metadata keys; if there are several, one must match (for a negative operator: none may match).
+        fields: the collection's fields; they give the type of a value that Dify sends as text or number.
+        held: the fields' values, used to resolve "end with".
+        where: the condition's path, for errors.
     Raises:
-        BadFilter: "end with" on a field with more values than are known one by one.
+        BadFilter: "end with" on a field that is not text or has too many values to list.
     """
     positive = _OPPOSITES.get(operator, operator)
     parts = [_one(name, positive, value, fields.get(name), held.get(name), where) for name in names]
@@ -64,14 +64,14 @@ def _ending(key: str, value: object, field: Field | None, held: FieldValues | No
     if field is None or field.item != "string" or not isinstance(value, str):
         raise BadFilter(f'{where}: "end with" needs a text, and "{shown(key)}" to be a field of texts', where=where)
     if held is None and key not in RESERVED:
-        return []  # no document has it
+        return []  # no document has the field
     if held is None or held.distinct > len(held.values):
         raise BadFilter(f'{where}: "{key}" has too many values to tell which "end with" that', where=where)
     return [one for one in held.values if one.endswith(value)]
 
 
 def _typed(value: object, field: Field | None) -> object:
-    """The value as its field has it: Dify's variables are texts, and its times are seconds."""
+    """Convert a value to its field's type: Dify sends variables as text and times as seconds since 1970."""
     match field.item if field else None, value:
         case "number", str() as text:
             for kind in (int, float):

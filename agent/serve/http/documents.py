@@ -1,4 +1,4 @@
-"""Documents over HTTP: stored, read and deleted, and the jobs that store them."""
+"""Documents over HTTP: store, read and delete them, and follow the jobs that store them."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ JobId = Annotated[str, Path(description="the job_id of an answer", min_length=1,
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1")
     one_document, one_job = "/documents/{collection}/{id:path}", "/jobs/{id}"
     stored = gives(shapes.Ingested) | gives(shapes.Accepted, 202)
@@ -46,9 +46,9 @@ async def add_documents(
     caller: TheWriter,
     body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
 ) -> Response:
-    """Store documents; those that are stored already, unchanged, cost nothing.
+    """Store documents. Stored documents that are unchanged cost nothing.
 
-    A bad document loses no other. Where each of them is bad, the answer is a 422 with the same list `failed`.
+    A bad document does not affect the others. If all are bad, the answer is a 422 with the same list `failed`.
     """
     job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer)
     return _answer(job, wait=body.wait)
@@ -62,9 +62,9 @@ async def upload_file(
     name: FileName,
     wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
 ) -> Response:
-    """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
+    """Store the documents of a file sent as the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
 
-    One that is not stored within the service's TIMEOUT_S is answered with 202, and its job goes on.
+    A file that takes longer than the service's TIMEOUT_S is answered with 202, and its job continues.
     """
     data, within_s = await request.body(), service.settings.timeout_s
     job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.viewer, within_s=within_s)
@@ -72,13 +72,13 @@ async def upload_file(
 
 
 async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
-    """One document as it is stored."""
+    """Return one stored document."""
     found = await service.document(collection, id, tenant=caller.viewer)
     return answer(shapes.DocumentBody(**asdict(found)))
 
 
 async def delete_document(service: TheService, caller: TheWriter, collection: Name, id: Id) -> Response:
-    """Delete one document with everything derived from it."""
+    """Delete one document and everything derived from it."""
     count = await service.delete(collection, id, tenant=caller.viewer)
     if not count:
         raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
@@ -90,25 +90,25 @@ async def list_jobs(
     caller: TheWriter,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="how many")] = 50,
 ) -> Response:
-    """The latest jobs, newest first."""
+    """Return the latest jobs, newest first."""
     found = await service.jobs(limit=limit, tenant=caller.viewer)
     return answer(shapes.Jobs(jobs=[shapes.JobSummary(**summary(job)) for job in found]))
 
 
 async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
-    """How far a job is, and which of its documents failed."""
+    """Return the progress of a job and its failed documents."""
     return answer(job_body(await service.job(id, tenant=caller.viewer)))
 
 
 async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
-    """Have the documents of a job that failed stored after all; what came later is not replaced."""
+    """Retry the failed documents of a job. Newer versions of them are not replaced."""
     return answer(job_body(await service.retry_job(id, tenant=caller.viewer)), 202)
 
 
 async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
-    """End a job that makes a collection anew, which stays as it is, or a sync, of which stays what it has stored.
+    """Cancel a rebuild, which leaves the collection unchanged, or a sync, which keeps the documents stored so far.
 
-    Documents that were sent are not cancelled.
+    Jobs of uploaded documents cannot be cancelled.
     """
     return answer(job_body(await service.cancel_job(id, tenant=caller.viewer)))
 
@@ -118,7 +118,7 @@ def _answer(job: Job, *, wait: bool) -> Response:
         return answer(shapes.Accepted(job_id=job.id, status=job.status), 202)
     failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in job.failures]
     if job.status == "failed":
-        # A client that reads the status alone must not take this for a success.
+        # A client that reads only the status must not take this for a success.
         detail = f"{job.error}; the first reason: {failed[0].reason}" if failed else str(job.error)
         raise Problem(422, "nothing-stored", detail, job_id=job.id, failed=failed)
     counts = {"inserted": job.inserted, "updated": job.updated, "unchanged": job.unchanged}
@@ -126,12 +126,12 @@ def _answer(job: Job, *, wait: bool) -> Response:
 
 
 def job_body(job: Job) -> shapes.JobBody:
-    """A job with the documents that failed."""
+    """Return a job with its failed documents."""
     return shapes.JobBody(**summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """A job as `shapes.JobSummary` takes it."""
+    """Return a job as keyword arguments of `shapes.JobSummary`."""
     shown = asdict(job)
     del shown["failures"]
     return {"job_id": shown.pop("id"), "failed_count": shown.pop("failed"), **shown}

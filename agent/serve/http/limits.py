@@ -1,6 +1,6 @@
-"""What every request passes before it is worked on: its id, where it comes from, who sends it, how large it is.
+"""Checks every request passes before its handler: id, origin, caller and body size.
 
-Plain ASGI, each class one concern; `app.create_app` gives their order.
+Each class is plain ASGI middleware with one task; `app.create_app` sets their order.
 """
 
 import asyncio
@@ -21,10 +21,12 @@ from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
 PRINCIPALS = "X-Signalbox-Principals"
-"""The header in which a trusted caller says on whose behalf it reads, with commas between them."""
+"""Header with the principals on whose behalf a trusted caller reads, separated by commas."""
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
-"""Of all bodies together, from their first byte to the end of their requests; and how much of it is for small ones
-alone. What is made of a body takes several times as much again."""
+"""Maximum bytes of all bodies held at once, and the part of it reserved for small bodies.
+
+A body counts from its first byte to the end of its request. Parsing it takes several times its size in addition.
+"""
 _SMALL_BODY_BYTES = 64 << 10
 
 _BODY_WITHIN_S, _PIECE_WITHIN_S = 60.0, 5.0
@@ -38,15 +40,15 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""Sent with every answer that says nothing else: what is no page has nothing to load."""
+"""Default headers of every response; a response that is not a page needs to load nothing."""
 
 _log = logging.getLogger(__name__)
 
 
 class Envelope:
-    """Gives every request its id and its time of arrival, every answer its headers, an unforeseen error its problem.
+    """Set each request's id and arrival time and each response's headers, and turn unexpected errors into problems.
 
-    HEAD is answered as GET without the content: those who watch over services ask so.
+    HEAD is handled as GET without content, because monitoring tools use it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -60,7 +62,7 @@ class Envelope:
         id = given if is_sane_id(given) else uuid.uuid4().hex
         scope.setdefault("state", {}).update(request_id=id, arrived=time.monotonic())
         if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # a copy: the server looks at its own to leave the content out
+            scope = {**scope, "method": "GET"}  # a copy: the server reads the original method to omit the content
         begun = False
 
         async def send_enveloped(message: Message) -> None:
@@ -86,21 +88,21 @@ class Envelope:
 
 
 def is_sane_id(id: str) -> bool:
-    """Whether a request's id may be the one that its sender gave it."""
+    """Return whether a client's request id may be used as is."""
     return _SANE_ID.fullmatch(id) is not None
 
 
 def add_headers(headers: MutableHeaders) -> None:
-    """Add what every answer says, where it does not say it otherwise."""
+    """Add the default headers that a response does not set itself."""
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
 
 
 class Origins:
-    """Refuses pages of other sites: by their Origin, and by a name of theirs that leads to this address.
+    """Reject requests from other sites' pages, by the Origin header and, against DNS rebinding, by the Host header.
 
     Args:
-        loopback_only: answer to this machine's own names alone; without keys nothing else tells a stranger apart.
+        loopback_only: accept only local host names. Without API keys, nothing else identifies a foreign page.
     """
 
     def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
@@ -128,14 +130,14 @@ class Origins:
 
 
 class Callers:
-    """Finds out who is calling, for every path that is not open to everybody.
+    """Identify the caller of every path that is not open to everyone.
 
-    The caller is left in the scope's state, where `dependencies.TheCaller` takes it from: a handler behind an open
-    path has none.
+    The caller is stored in the scope's state, from which `dependencies.TheCaller` takes it. A handler of an open path
+    has no caller.
 
     Args:
-        is_open: whether a path is answered to everybody.
-        seen: remembers them.
+        is_open: returns whether a path is open to everyone.
+        seen: remembers the tenants of recent keys.
     """
 
     def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: Seen) -> None:
@@ -143,7 +145,7 @@ class Callers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
-            sent = Headers(scope=scope).getlist("authorization")  # of several, none is the one that counts
+            sent = Headers(scope=scope).getlist("authorization")  # joined below: of several, none counts
             header = ", ".join(sent)
             try:
                 caller = (await self._identify(header or None)).on_behalf_of(_principals(scope))
@@ -157,16 +159,16 @@ class Callers:
 
 
 def _principals(scope: Scope) -> list[str] | None:
-    """What the header of the principals says; None where there is none."""
+    """Return the principals in the request header; None without the header."""
     said = Headers(scope=scope).getlist(PRINCIPALS)
     return [one.strip() for line in said for one in line.split(",") if one.strip()] if said else None
 
 
 class Bodies:
-    """Reads bodies whole, up to their limit, so that nobody who sends slowly holds what others wait for.
+    """Read each body completely, up to a size limit, so that a slow sender does not occupy a place at work.
 
-    Those of all requests under way are limited together; where large ones fill what there is, small ones still pass.
-    A path without a caller reads none.
+    The bodies of all current requests share one limit. When large bodies fill it, small ones still pass. The body of a
+    path without a caller is not read here.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -198,7 +200,7 @@ class Bodies:
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], None]]:
-        """Gives what holds room for the so many bytes of one body, until the end of the block."""
+        """Yield a function that reserves room for a body of the given number of bytes, until the end of the block."""
         held = 0
 
         def hold(size: int) -> None:
@@ -216,11 +218,11 @@ class Bodies:
             self._held_bytes -= held
 
     async def _complete(self, scope: Scope, receive: Receive, hold: Callable[[int], None]) -> bytes | None:
-        """The body; None when the sender went away before its end."""
+        """Return the body; None if the client disconnected before its end."""
         headers = Headers(scope=scope)
         announced = headers.get("content-length", "0")
         if "transfer-encoding" in headers and "content-length" in headers:
-            # Two lengths of one body: what stands between client and service may believe the other one.
+            # With both headers, a proxy and this server may disagree about the body's length (request smuggling).
             raise Problem(400, "malformed-http", "send Content-Length or Transfer-Encoding, not both")
         if not announced.isdecimal() or len(announced) > 20 or int(announced) > MAX_BODY_BYTES:
             raise _too_large()

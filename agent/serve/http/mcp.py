@@ -1,4 +1,4 @@
-"""MCP over HTTP at /mcp. The protocol's package is loaded by the first request: who never uses it never pays for it."""
+"""MCP over HTTP at /mcp. The first request imports the protocol's package, so others do not pay for it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def router() -> APIRouter:
-    """The endpoint, which is no operation of the OpenAPI document."""
+    """Return the endpoint's routes. They are not part of the OpenAPI document."""
     endpoint = Endpoint()
 
     @asynccontextmanager
@@ -43,14 +43,14 @@ def router() -> APIRouter:
 
 
 class Endpoint:
-    """Streamable HTTP without sessions: every request stands for itself and is answered by one JSON document.
+    """Streamable HTTP without sessions: every request is independent and gets one JSON document as its answer.
 
-    So each is judged by the key that it carries, any process can answer it, a restart loses nothing, and a client
-    that goes away leaves nothing behind: hanging up is how it cancels a call.
+    So each request is authorised by its own key, any process can answer it, and a restart loses nothing. A client
+    cancels a call by disconnecting.
     """
 
     path = "/mcp"
-    """What its requests are logged and counted under, as those of other routes are under their paths."""
+    """The route under which its requests are logged and counted."""
 
     def __init__(self) -> None:
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
@@ -59,7 +59,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
         request = Request(scope, receive)
-        check_content_type(request.headers, suffixed=False)  # the protocol names the one type
+        check_content_type(request.headers, suffixed=False)  # the protocol allows only this type
         body = await request.body()
         manager = await self._started(request.app.state.service)
         _check(request, body)
@@ -70,7 +70,7 @@ class Endpoint:
         await manager.handle_request(scope, replay, send)
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel the requests in progress."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -82,16 +82,16 @@ class Endpoint:
         return await asyncio.shield(self._manager)
 
     async def _run(self, service: Service, ready: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
-        """Keep the manager's tasks: the group they are in must be left by the task that entered it."""
+        """Hold the manager's task group open: it must be left by the task that entered it."""
         try:
-            # It takes a second, in which others are answered.
+            # The import takes a second, during which other requests are served.
             await asyncio.to_thread(import_module, "agent.serve.mcp")
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
             from agent.serve.mcp import build_server
 
             server = build_server(service, _viewer_of, _waited_s)
-            # Whoever calls here has passed the checks of Host and Origin that hold for every path.
+            # The middleware has checked Host and Origin before this point, as for every path.
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
             )
@@ -101,11 +101,11 @@ class Endpoint:
         except Exception as error:
             if ready.done():
                 raise
-            ready.set_exception(error)  # for who waits; the next request tries again
+            ready.set_exception(error)  # for the waiting requests; the next request tries again
 
 
 def _viewer_of(context: "ServerRequestContext[Any]") -> Viewer:
-    """On whose behalf the request reads, by the key that it came with."""
+    """Return the viewer of the request's API key."""
     caller: Caller = _request_of(context).state.caller
     return caller.viewer
 
@@ -116,12 +116,12 @@ def _waited_s(context: "ServerRequestContext[Any]") -> float:
 
 def _request_of(context: "ServerRequestContext[Any]") -> Request:
     request: Request | None = context.request
-    assert request is not None  # the transport gives it with every message
+    assert request is not None  # the transport attaches it to every message
     return request
 
 
 def _check(request: Request, body: bytes) -> None:
-    """Refuse here, as everywhere, what is no request of the protocol."""
+    """Reject a body that is not a message of the protocol with a problem, as other endpoints do."""
     from mcp.server.streamable_http import check_accept_headers
     from mcp_types import jsonrpc_message_adapter
 

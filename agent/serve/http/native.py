@@ -1,4 +1,4 @@
-"""The service's own endpoints under /v1: the same shapes as in Python."""
+"""The service's own endpoints under /v1, with the same request and response types as in Python."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ AnswerTo = dict[int | str, dict[str, Any]]
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1")
     one_trace = "/traces/{id}"
     routes.post("/retrieve", tags=["questions"], responses=gives(Result))(retrieve)
@@ -53,7 +53,7 @@ def router() -> APIRouter:
 
 
 def answer(shape: BaseModel, status: int = 200) -> Response:
-    """A shape as JSON, written once and not validated again."""
+    """Return a model as a JSON response, without validating it again."""
     return Response(shape.model_dump_json(), status, media_type="application/json")
 
 
@@ -63,7 +63,7 @@ async def retrieve(
     waited_s: WaitedS,
     body: Annotated[Request, Depends(JsonBody(Request, example=_QUESTION))],
 ) -> Response:
-    """Ranked hits for a question, with how they were found."""
+    """Return ranked hits for a question, with how they were found."""
     return answer(await service.retrieve(**asked(caller, body, service.settings, waited_s)))
 
 
@@ -73,7 +73,7 @@ async def augment(
     waited_s: WaitedS,
     body: Annotated[AugmentRequest, Depends(JsonBody(AugmentRequest, example=_QUESTION))],
 ) -> Response:
-    """The single prompt for a question, with numbered citations."""
+    """Return the single prompt for a question, with numbered citations."""
     return answer(await service.augment(**asked(caller, body, service.settings, waited_s)))
 
 
@@ -84,14 +84,14 @@ async def ask(
     waited_s: WaitedS,
     body: Annotated[AskRequest, Depends(JsonBody(AskRequest, example=_QUESTION))],
 ) -> Response:
-    """The answer as it is written, as server-sent events.
+    """Stream the answer to a question as server-sent events.
 
-    `text`: a piece of the answer as a JSON string. `answer`: the last one, the whole answer with its citations.
-    `error`: in its place when something failed on the way, a problem.
+    `text`: a piece of the answer as a JSON string. `answer`: the last event, the whole answer with its citations.
+    `error`: a problem in place of the last event, if the answer failed.
     """
     pieces = service.ask_stream(**asked(caller, body, service.settings, waited_s))
     try:
-        first = await anext(pieces)  # what fails before anything is said has a status of its own
+        first = await anext(pieces)  # an error before the first piece gets its own status
     except BaseException:
         await pieces.aclose()
         raise
@@ -101,12 +101,12 @@ async def ask(
 
 
 async def list_sources(service: TheService, caller: TheCaller) -> Response:
-    """The sources that the caller's questions may be put to."""
+    """Return the sources the caller may search."""
     return answer(shapes.Sources(sources=list(await service.sources(tenant=caller.viewer))))
 
 
 async def list_collections(service: TheService, caller: TheCaller) -> Response:
-    """The collections that the caller sees."""
+    """Return the collections the caller may see."""
     found = await service.collections(tenant=caller.viewer)
     names = shapes.CollectionSummary.model_fields
     summaries = [shapes.CollectionSummary(**{name: getattr(one, name) for name in names}) for one in found]
@@ -114,7 +114,7 @@ async def list_collections(service: TheService, caller: TheCaller) -> Response:
 
 
 async def get_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
-    """One collection with its field catalogue."""
+    """Return one collection with its field catalogue."""
     return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.viewer)))
 
 
@@ -124,14 +124,14 @@ async def declare_collection(
     name: Name,
     body: Annotated[shapes.Declaration, Depends(JsonBody(shapes.Declaration, example=_DECLARATION))],
 ) -> Response:
-    """Declare the fields of a collection, what a document is called, and what the collection holds."""
+    """Declare a collection's fields, the name of its records and its description."""
     said = {name: getattr(body, name) for name in body.model_fields_set}
     schema = {name: value for name, value in said.items() if value is not None}
     return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.viewer)))
 
 
 async def delete_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
-    """Delete a collection with all of its documents."""
+    """Delete a collection with all its documents."""
     return answer(shapes.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.viewer)))
 
 
@@ -140,13 +140,13 @@ async def list_traces(
     caller: TheCaller,
     limit: Annotated[int, Query(ge=1, le=_MOST_TRACES, description="how many")] = 50,
 ) -> Response:
-    """The latest traces, newest first."""
+    """Return the latest traces, newest first."""
     found = await service.recent_traces(limit, tenant=caller.viewer)
     return answer(shapes.Traces(traces=[shapes.TraceSummary(**one) for one in found]))
 
 
 async def get_trace(service: TheService, caller: TheCaller, id: TraceId) -> Response:
-    """How an answer came about."""
+    """Return how an answer was produced."""
     return _json(await service.explain(id, tenant=caller.viewer))
 
 
@@ -156,7 +156,7 @@ async def replay_trace(
     id: TraceId,
     body: Annotated[shapes.Replay, Depends(JsonBody(shapes.Replay, optional=True, example={"changes": {"depth": 50}}))],
 ) -> Response:
-    """The request of a trace again, with other settings and without calling a model."""
+    """Repeat the request of a trace with changed settings, without calling a model."""
     result, difference = await service.replay_compared(id, tenant=caller.viewer, changes=body.changes)
     more = {"replay_of": id, "changes": body.changes, "difference": difference}
     return _json({**result.model_dump(mode="json"), **more})
@@ -167,16 +167,16 @@ async def give_feedback(
     caller: TheCaller,
     body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
 ) -> Response:
-    """Say how good an answer was."""
+    """Rate an answer."""
     await service.feedback(body.trace_id, body.score, body.comment, tenant=caller.viewer)
     return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
 
 
 def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
-    """Who asks, and what was said of the question, as arguments of the service.
+    """Return the request as keyword arguments of the service, with the caller as tenant.
 
     Args:
-        waited_s: how much of its time is gone already.
+        waited_s: seconds already used of the request's time limit.
     """
     given = {name: getattr(body, name) for name in body.model_fields_set - {"principals"}}
     given["tenant"] = caller.on_behalf_of(body.principals).viewer
@@ -185,7 +185,7 @@ def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0
 
 
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:
-    """The pieces of an answer as server-sent events."""
+    """Yield the pieces of an answer as server-sent events."""
     async with aclosing(rest):
         yield _event(first)
         try:
@@ -204,12 +204,12 @@ def _event(piece: str | Answer) -> bytes:
 
 
 def _json(value: Any) -> Response:
-    """Plain JSON values as an answer, in which a number without end is null."""
+    """Return JSON values as a response; infinite numbers and NaN become null."""
     return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
 def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
-    """What an operation answers, for the OpenAPI document."""
+    """Return the success response of an operation for the OpenAPI document."""
     return {status: {"model": shape}}
 
 

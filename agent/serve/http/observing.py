@@ -1,4 +1,4 @@
-"""What every HTTP request leaves behind: a log line, figures and, where they are wanted, a span."""
+"""Observe every HTTP request: write a log line, update metrics and, if enabled, create a span."""
 
 import logging
 import time
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from agent.service.service import Service
 
 UNMATCHED = "unmatched"
-"""The route of requests for which there is none."""
+"""Route label of requests that match no route."""
 GONE = 499
-"""The status, as proxies say it, of requests whose sender went away before there was an answer."""
+"""Status recorded for requests whose client disconnected before the response (as nginx does)."""
 _LONGEST_PATH = 200
-# Asked every few seconds by those who watch: a line of each would bury the others.
+# Monitoring requests these every few seconds: their log lines would bury the others.
 _WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 _log = logging.getLogger("signalbox.http")
 
 
 Figures = Callable[[bytes], Awaitable[Mapping[int, bytes]]]
-"""Given the figures of this process, those of every process that serves beside it and its own, by their numbers."""
+"""Takes the metrics of this process; returns those of all server processes, by process number."""
 
 
 class Observation:
-    """What watches one service: the health of its parts, its metrics, its log lines and its spans.
+    """The observers of one service: health, metrics, log lines and spans.
 
     Args:
-        everyone: where several processes serve: the figures of all.
+        everyone: collects the metrics of all processes, if there are several.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Observation:
             service.observers.add(observer)
 
     async def figures(self) -> bytes:
-        """The metrics of all processes that serve, in Prometheus' text form."""
+        """Return the metrics of all server processes in Prometheus' text format."""
         own = self.metrics.render()
         return own if self._everyone is None else merged(await self._everyone(own))
 
 
 class Observing:
-    """ASGI middleware inside the one that gives request ids (`scope["state"]["request_id"]`), outside all others."""
+    """ASGI middleware: inside `limits.Envelope`, which sets `scope["state"]["request_id"]`, and outside all others."""
 
     def __init__(self, app: ASGIApp, observation: Observation) -> None:
         self._app = app
@@ -97,7 +97,7 @@ class Observing:
                 await self._app(scope, receive, responding)
             except BaseException as error:
                 if status == GONE:
-                    # As `limits.Envelope` answers: it has failed, or the server stops.
+                    # Use the status that `limits.Envelope` sends: the request failed, or the server is stopping.
                     status = problem_of(error).status if isinstance(error, Exception) else 503
                 raise
             finally:
@@ -110,17 +110,17 @@ class Observing:
 
 
 def _route(scope: Scope) -> str:
-    """The template of the path, which holds nothing that a caller has made up."""
+    """Return the template of the path, which contains no text of the caller."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
-    # It was answered, or its sender went away, before it came to its route; or it is of what is mounted, such as /mcp.
+    # The request ended before routing, or the path is mounted, such as /mcp.
     return route_of(scope["path"], scope["app"]) or str(scope.get("root_path") or UNMATCHED)
 
 
 def route_of(path: str, app: FastAPI) -> str | None:
-    """The template that a path belongs to, whoever asks for it."""
+    """Return the template that matches a path, whatever the method; None if there is none."""
     if path == app.openapi_url:
-        return path  # FastAPI's own, which it does not name
+        return path  # FastAPI does not name its own route
     return next((str(one.path) for one in app.state.routes if one.path_regex.match(path)), None)
 
 

@@ -1,4 +1,4 @@
-"""The body of a chat completion, as OpenAI's clients send it, and what the service is asked by it."""
+"""The request body of a chat completion, and its translation into a request of the service."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ PROMPTS = "signalbox-prompt"
 MODELS = (ANSWERS, PROMPTS)
 
 _OF_OPENAI = ("query", "messages", "model_options", "following", "user", "metadata")
-"""What of a request has a place of its own in OpenAI's body."""
+"""Keys of a request that OpenAI's body expresses in its own way."""
 
 ChatOptions: type[BaseModel] = create_model(
     "ChatOptions",
@@ -23,7 +23,7 @@ ChatOptions.__doc__ = "What a request says to signalbox beside OpenAI's keys, as
 
 
 class Part(BaseModel):
-    """A part of a turn."""
+    """A part of a turn's content."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class Part(BaseModel):
 
 
 class Turn(BaseModel):
-    """A turn of a conversation; keys that are not here are passed over."""
+    """A turn of a conversation. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -46,13 +46,13 @@ class Turn(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream holds beside the text."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
 
 class ChatBody(ModelOptions):
-    """A chat completion's request. Keys of OpenAI's API that are not here are accepted and change nothing."""
+    """The request body of a chat completion. Other keys of OpenAI's API are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -72,28 +72,28 @@ class ChatBody(ModelOptions):
 
     @property
     def asked_by(self) -> dict[str, Any]:
-        """Who asks, and what is said of the request."""
+        """The user and the metadata of the request."""
         return {"user": self.user, "metadata": self.metadata or {}}
 
     @property
     def for_model(self) -> dict[str, Any]:
-        """What is for the model behind."""
+        """The options passed on to the language model."""
         return self.model_dump(include=set(ModelOptions.model_fields), exclude_none=True)
 
     @property
     def counts_usage(self) -> bool:
-        """Whether a stream is to say what it used."""
+        """True if the stream should report its token usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
 def question_of(body: ChatBody) -> dict[str, Any]:
-    """`messages` and `following` of `agent.types.AskRequest`.
+    """Return `messages` and `following` of `agent.types.AskRequest`.
 
-    The last turn of the user is the question. Turns after it go to the model as they are: its tool calls and what they
-    gave. Of the turns before it only texts count: what became of earlier tool calls stands in the answers after them.
+    The user's last turn is the question. Later turns (tool calls and their results) go to the model unchanged. Of the
+    earlier turns only the texts are kept: the results of earlier tool calls are in the answers that followed.
 
     Raises:
-        Problem: no turn is the user's, or one holds more than text.
+        Problem: there is no user turn, or a turn holds more than text.
     """
     texts = [_text(turn, place) for place, turn in enumerate(body.messages)]
     last = max((place for place, turn in enumerate(body.messages) if turn.role == "user"), default=-1)
@@ -118,10 +118,10 @@ def question_of(body: ChatBody) -> dict[str, Any]:
 
 
 def known_model(name: str) -> str:
-    """The name, which is one of ours.
+    """Return the model name unchanged.
 
     Raises:
-        Problem: it is none.
+        Problem: 404 if this service has no such model.
     """
     if name not in MODELS:
         detail = f"there is no such model here; there are: {', '.join(MODELS)}"

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and models: what its clients send and expect, streamed and not."""
+"""OpenAI's chat completions and models endpoints, with and without streaming."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ from retrievers.core.errors import BadRequest
 
 _STARTED = int(time.time())
 _EXAMPLE = {"model": ANSWERS, "messages": [{"role": "user", "content": "Why did the payment service fail?"}]}
-# No proxy may hold back what is streamed.
+# Proxies must not buffer the stream.
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ ModelId = Annotated[str, Path(description="the model's id", min_length=1, max_le
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["openai"])
     routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
     routes.get("/models", responses=_gives(Models))(list_models)
@@ -55,7 +55,7 @@ def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, 
 
 _STREAM = {
     "description": "the answer; with `stream`, its chunks as server-sent events",
-    # Of an event each: `data` is a chunk as JSON, or "[DONE]".
+    # The schema of one event: `data` is a chunk as JSON, or "[DONE]".
     "content": {
         "text/event-stream": {
             "schema": {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
@@ -66,12 +66,12 @@ ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
 
 
 async def list_models(caller: TheCaller) -> Response:
-    """The models of this service."""
+    """List the models of this service."""
     return answer(Models(data=[_model(name) for name in MODELS]))
 
 
 async def get_model(caller: TheCaller, id: ModelId) -> Response:
-    """One model of this service."""
+    """Return one model of this service."""
     return answer(_model(known_model(id)))
 
 
@@ -81,10 +81,10 @@ async def create_chat_completion(
     waited_s: WaitedS,
     body: Annotated[ChatBody, Depends(JsonBody(ChatBody, example=_EXAMPLE))],
 ) -> Response:
-    """An answer with citations to a conversation's last question, in OpenAI's shape.
+    """Answer a conversation's last question with citations, in OpenAI's form.
 
-    The model `signalbox` retrieves and asks the configured model; `signalbox-prompt` answers with the prompt itself
-    and asks none.
+    The model `signalbox` retrieves passages and calls the configured language model. The model `signalbox-prompt`
+    returns the prompt itself and calls no language model.
     """
     known_model(body.model)
     if body.model == ANSWERS and service.answerer.model is None:
@@ -92,7 +92,7 @@ async def create_chat_completion(
             503,
             "no-model",
             f"no model is configured: set LLM on the server, or ask {PROMPTS} for the prompt alone",
-            # Asking again does not help; OpenAI's clients read this.
+            # Retrying does not help; OpenAI's clients read this header.
             headers={"Retry-After": "60", "X-Should-Retry": "false"},
         )
     by_model, options = body.model == ANSWERS, body.options
@@ -103,7 +103,7 @@ async def create_chat_completion(
     pieces = ask(service, caller.on_behalf_of(options.pop("principals", None)), body, options)
     try:
         if body.stream:
-            # Until the first piece is there, an error still has a status of its own.
+            # Before the first piece is sent, an error still gets its own status.
             first = await anext(pieces)
             return EventSourceResponse(_events(first, pieces, body), headers=_STREAM_HEADERS)
         async with aclosing(pieces):
@@ -117,7 +117,7 @@ async def create_chat_completion(
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What follows the text. `broken` says that the model did not get to the end of it."""
+    """The end of an answer, after its text. `broken` means the model did not finish it."""
 
     text: str
     extra: Extra
@@ -128,7 +128,7 @@ class _End:
 
     @property
     def used(self) -> Used:
-        """The tokens as OpenAI's API counts them."""
+        """The token counts in OpenAI's form."""
         prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
         return Used(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
@@ -179,7 +179,7 @@ def _whole(end: _End, body: ChatBody) -> Response:
 
 
 async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
-    """The role, the text, the calls of tools, the reason to stop; and the end, which has what `_whole` has."""
+    """Yield the chunks: role, text, tool calls, finish reason; the last one holds the data that `_whole` returns."""
     created = {"created": int(time.time()), "model": body.model}
     envelope: Json = {"id": _new_id(), "object": "chat.completion.chunk", **created}
     unused = {"usage": None} if body.counts_usage else {}
@@ -196,7 +196,7 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
                 yield chunk({"content": piece})
                 piece = await anext(pieces)
     except (Exception, CancelledError) as error:
-        # The status is sent by now, so that nobody else can answer for it.
+        # The status is already sent, so the error goes into the stream.
         problem = logged_problem(error, _log, "a stream of a chat failed")
         yield _event({"error": error_of(problem)})
     else:
@@ -223,7 +223,7 @@ def _event(data: Json) -> bytes:
 
 
 def _placed(error: BadRequest) -> Problem:
-    """The problem, which names the field where OpenAI's clients have it."""
+    """Return the problem with the field named as in OpenAI's body."""
     first = error.where.partition(".")[0]
     where = "messages" if first == "query" else error.where
     where = f"signalbox.{where}" if first in ChatOptions.model_fields else where

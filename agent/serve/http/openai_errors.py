@@ -1,4 +1,4 @@
-"""Errors in the form that OpenAI's clients read, with the status that makes them raise the right exception."""
+"""Errors in OpenAI's form, with the status for which its clients raise the matching exception."""
 
 import json
 
@@ -10,13 +10,13 @@ _CODES = {"unauthenticated": "invalid_api_key"}
 
 
 def as_openai(problem: Problem) -> Response:
-    """The problem as OpenAI's API answers it: what it calls invalid is a 400 there."""
+    """Return the problem as a response in OpenAI's form; a 422 becomes a 400."""
     status = 400 if problem.status == 422 else problem.status
     return Response(json.dumps({"error": error_of(problem)}), status, problem.headers, media_type="application/json")
 
 
 def error_of(problem: Problem) -> dict[str, str | None]:
-    """`message`, `type`, `param` and `code` of a problem."""
+    """Return `message`, `type`, `param` and `code` of a problem."""
     kind = "server_error" if problem.status >= 500 else "invalid_request_error"
     return {
         "message": problem.detail,

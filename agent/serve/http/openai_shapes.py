@@ -1,4 +1,4 @@
-"""What the chat door answers, in OpenAI's shapes."""
+"""Response models of the chat endpoints, in OpenAI's form."""
 
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ class Models(_Answered):
 
 
 class Said(_Answered):
-    """The answer as a turn; `content` is null where only tools are asked."""
+    """The answer as a turn; `content` is null if it consists of tool calls only."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -41,7 +41,7 @@ class Said(_Answered):
 
 
 class Choice(_Answered):
-    """The one choice of an answer."""
+    """The only choice of an answer."""
 
     index: Literal[0] = 0
     message: Said
@@ -50,7 +50,7 @@ class Choice(_Answered):
 
 
 class Used(_Answered):
-    """Tokens of all model calls of the request, those that read the question and check the answer included."""
+    """Tokens of all model calls of the request, including those that read the question and check the answer."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -58,7 +58,7 @@ class Used(_Answered):
 
 
 class Extra(_Answered):
-    """What signalbox says beside: where the answer is from, and how it came about."""
+    """What signalbox adds to OpenAI's form: citations, status and how the answer was produced."""
 
     trace_id: str | None = Field(description="for /v1/traces and /v1/feedback; null where nothing was looked up")
     citations: list[Citation]
@@ -76,7 +76,7 @@ class Extra(_Answered):
 
 
 class Completion(_Answered):
-    """A whole answer."""
+    """A complete answer."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -88,7 +88,7 @@ class Completion(_Answered):
 
 
 class ErrorDetails(_Answered):
-    """What was wrong; `param` is the field at fault."""
+    """Details of an error; `param` is the invalid field."""
 
     message: str
     type: str
@@ -97,6 +97,6 @@ class ErrorDetails(_Answered):
 
 
 class ErrorBody(_Answered):
-    """An error as OpenAI's clients read it."""
+    """An error in OpenAI's form."""
 
     error: ErrorDetails

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI cannot see of the operations, which read and answer for themselves, is added."""
+"""Complete the OpenAPI document with the bodies, errors and keys that FastAPI does not know of."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ _KEY = {"type": "http", "scheme": "bearer", "description": "an API key; it fixes
 
 
 def describe_bodies(router: APIRouter) -> None:
-    """Give the operations whose body a `JsonBody` reads that body's description."""
+    """Add the request body to every operation that reads it with a `JsonBody`."""
     for route in router.routes:
         if isinstance(route, APIRoute):
             for body in _bodies(route):
@@ -30,7 +30,7 @@ def describe_bodies(router: APIRouter) -> None:
 
 
 def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str], bool], keys: bool) -> None:
-    """Have the application's document say what bodies there are, which errors, and where a key is needed."""
+    """Make the application's document list the body models, the error responses and the paths that need a key."""
     generated = app.openapi
     shapes = [
         body.shape for router in routers for route in router.routes if isinstance(route, APIRoute)
@@ -61,7 +61,7 @@ def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str],
 
 
 def _add_errors(operation: Json, *, own: bool) -> None:
-    """Every operation may answer a problem; FastAPI's own form of a 422 is none that is ever sent."""
+    """Add the problem responses to an operation and remove FastAPI's 422, which is never sent."""
     responses = operation["responses"]
     responses.pop("422", None)
     if own:

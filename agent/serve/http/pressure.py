@@ -1,4 +1,4 @@
-"""Which tenants press: ask for so much that more of it is refused than let in."""
+"""Find the tenants that send so much that more of their requests are rejected than admitted."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _FIRST_TRIAL_S, _LAST_TRIAL_S = 4.0, 32.0
 
 @dataclass(slots=True)
 class _Held:
-    """A tenant that presses: when it was last refused, from when its line is long again, and how long that took."""
+    """State of a tenant under pressure: time of the last rejection, time of the next trial, seconds between trials."""
 
     last_refused: float
     trial_at: float
@@ -20,19 +20,20 @@ class _Held:
 
 
 class Pressure:
-    """How long the line of each tenant may be, where requests take much less than a second.
+    """Limit the queue of each tenant, where requests take much less than a second.
 
-    A long line has a burst wait instead of coming again. Of a tenant that presses there is always somebody to let in,
-    and a long line would only have everybody wait for the whole of it: it has a short one. It presses from when, within
-    a second, more was refused than let in, by more than there are places, until nothing was refused for half a second.
+    A long queue lets a burst wait instead of retrying. A tenant over its share gets a short queue: a long one would
+    only add waiting time, because every request would queue behind the rest of that tenant's. The short queue starts
+    when, within one second, the rejections exceed the admissions by more than `at_work + waiting`. It ends when nothing
+    was rejected for half a second.
 
-    A few callers that come again as soon as they are refused press, too, although a long line would hold them all. So
-    that is tried after a second in which no more was refused than let in, or else after some seconds, and after twice
-    as many each time that it does not do.
+    A few callers that retry immediately after a rejection also keep the queue short, although a long queue would hold
+    them all. So the long queue is tried again: after a second without more rejections than admissions, otherwise after
+    4 s, then after twice as long each time the trial fails (at most 32 s).
 
     Args:
-        at_work: most requests that are worked on; as many may wait of a tenant that presses.
-        waiting: most that may wait.
+        at_work: maximum number of requests at work; also the short queue's length.
+        waiting: maximum number of waiting requests; the long queue's length.
         clock: the time in seconds.
     """
 
@@ -44,22 +45,22 @@ class Pressure:
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody pressed of late."""
+        """True if some tenant was under pressure recently."""
         return bool(self._held)
 
     def line(self, tenant: str) -> int:
-        """How many requests of the tenant may wait."""
+        """Return how many requests of the tenant may wait."""
         held, now = self._held.get(tenant), self._clock()
         is_long = held is None or _is_over(held, now) or now >= held.trial_at
         return self._waiting if is_long else min(self._at_work, self._waiting)
 
     def let_in(self, tenant: str) -> None:
-        """A request is worked on."""
+        """Record an admitted request."""
         self._turn()
         self._excess[tenant] -= 1
 
     def refused(self, tenant: str) -> None:
-        """A request was told that there is no room for it."""
+        """Record a rejected request."""
         now = self._turn()
         self._excess[tenant] += 1
         held, excess = self._held.get(tenant), self._excess[tenant]

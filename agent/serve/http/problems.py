@@ -1,4 +1,4 @@
-"""Every error of the HTTP door as RFC 9457 `application/problem+json`."""
+"""Turn every error of the HTTP API into RFC 9457 `application/problem+json`."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ _log.addFilter(Sparing())
 
 
 class ProblemError(BaseModel):
-    """One thing wrong with a request."""
+    """One error in a request."""
 
     where: str = Field(description="the part at fault, as a dotted path", examples=["filter.filters.0.key"])
     detail: str = Field(description="what is wrong with it")
@@ -42,7 +42,7 @@ class ProblemError(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """An error as of RFC 9457."""
+    """An error in the form of RFC 9457."""
 
     type: str = Field(description="which problem it is", examples=[f"{_TYPE}invalid-request"])
     title: str
@@ -55,15 +55,15 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):
-    """An answer that is an error.
+    """An error response.
 
     Args:
-        kind: the last part of its type, a name that stays the same ("malformed-json").
-        detail: what was wrong and what to do, in one line.
-        errors: what is wrong with single fields.
+        kind: last part of the problem's type; a stable name ("malformed-json").
+        detail: what is wrong and what to do, in one line.
+        errors: the invalid fields.
         job_id, failed: of an ingestion that stored nothing.
 
-    Names out of a request stand in its texts, so that these are cleaned here, for every form of an error.
+    The texts may quote names from the request, so they are cleaned here, for every error form.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class Problem(Exception):
 
 
 Form = Callable[[Problem], Response]
-"""An answer that says a problem as some other API would."""
+"""Turns a problem into a response in the error form of another API."""
 
 
 def field_problem(where: str, detail: str, valid: Iterable[str] = ()) -> Problem:
-    """The 422 of one field."""
+    """Return a 422 for one field."""
     error = ProblemError(where=where, detail=detail, valid=list(valid) or None)
     return Problem(422, "invalid-request", f"{where}: {detail}" if where else detail, errors=[error])
 
 
 def problem_of(error: Exception | CancelledError) -> Problem:
-    """The problem that an error raised on purpose stands for; any other is an internal one, which says nothing."""
+    """Return the problem for an error. An unexpected error becomes a 500 without details."""
     match error:
         case Problem():
             return error
@@ -106,7 +106,7 @@ def problem_of(error: Exception | CancelledError) -> Problem:
         case BadRequest():
             return Problem(422, "invalid-request", str(error), errors=_errors_of(error))
         case QuotaUsedUp():
-            # Asking again before then does not help; OpenAI's clients read the second.
+            # Retrying earlier does not help; OpenAI's clients read the second header.
             headers = {"Retry-After": str(math.ceil(error.retry_after_s) or 1), "X-Should-Retry": "false"}
             return Problem(429, "quota-used-up", str(error), headers=headers)
         case Unavailable():
@@ -126,7 +126,7 @@ def problem_of(error: Exception | CancelledError) -> Problem:
             kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
             return Problem(error.status_code, kind, str(error.detail), headers=error.headers)
         case CancelledError():
-            # What ends a request whose sender is still there: the server stops, and has waited as long as it waits.
+            # The client is still connected: the server stops and its grace period is over.
             return stopping()
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return unavailable("the service has no file descriptor left; try again", 2)
@@ -135,7 +135,7 @@ def problem_of(error: Exception | CancelledError) -> Problem:
 
 
 def logged_problem(error: Exception | CancelledError, log: logging.Logger, message: str, *values: object) -> Problem:
-    """The problem of an error; an internal one is logged with its traceback, a want of file descriptors sparingly.
+    """Return the problem of an error. Log internal errors with a traceback, missing file descriptors sparingly.
 
     Args:
         log, message, values: the log line of an internal error.
@@ -149,22 +149,22 @@ def logged_problem(error: Exception | CancelledError, log: logging.Logger, messa
 
 
 def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
-    """A 503 that says when to come back, in whole seconds."""
+    """Return a 503 with Retry-After in whole seconds, at least 1."""
     return Problem(503, kind, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 1)))})
 
 
 def stopping() -> Problem:
-    """The 503 of a server that is about to end."""
+    """Return the 503 of a stopping server."""
     return unavailable("the service is stopping", 5, kind="stopping")
 
 
 def validation_problem(
     error: ValidationError | RequestValidationError, shape: type[BaseModel] | None = None
 ) -> Problem:
-    """What pydantic found wrong, field by field; the input is never echoed.
+    """Return a 422 with pydantic's errors by field; the input is never quoted.
 
     Args:
-        shape: what the body should have been, whose keys are told to who sent an unknown one.
+        shape: the body's model; its keys are listed if the body has an unknown key.
     """
     found = [_readable(one, shape) for one in error.errors()[:_MOST_ERRORS]]
     more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
@@ -172,7 +172,7 @@ def validation_problem(
 
 
 def problem_body(problem: Problem, request_id: str) -> ProblemBody:
-    """The problem as its document."""
+    """Return the problem as its JSON document."""
     return ProblemBody(
         type=_TYPE + problem.kind,
         title=HTTPStatus(problem.status).phrase,
@@ -186,25 +186,25 @@ def problem_body(problem: Problem, request_id: str) -> ProblemBody:
 
 
 def respond(scope: Scope, problem: Problem) -> Response:
-    """The problem as an answer, in the form that the path speaks: some doors have their clients' own."""
+    """Return the problem as a response, in the error form of the path."""
     form = form_at(scope["path"], scope["app"].state.error_forms)
     if form is not None:
         return form(problem)
     body = problem_body(problem, scope.get("state", {}).get("request_id", ""))
-    # Of a document without an id the null stays, as in the answer of a success.
+    # Keep a null id of a failed document, as in a successful answer.
     failed = {"failed": [one.model_dump() for one in problem.failed]} if problem.failed else {}
-    # What a request named may hold what is no text; as escapes it is none the less JSON.
+    # A quoted name may hold half of a surrogate pair; JSON escapes can still encode it.
     text = json.dumps(body.model_dump(exclude_none=True) | failed)
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
 def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
-    """The form of errors under a path, where it is another than ours."""
+    """Return the error form of a path; None for our own."""
     return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`."""
+    """Answer every expected error with its problem. `limits.Envelope` handles unexpected ones."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return respond(request.scope, problem_of(error))
@@ -228,7 +228,7 @@ def install(app: FastAPI) -> None:
 
 
 def printable(name: object) -> str:
-    """A name out of a request as it may stand in an answer: short, and nothing but what can be seen."""
+    """Return a name from a request for use in a response: at most 80 characters, unprintable ones replaced."""
     text = str(name)
     shown = "".join(one if one.isprintable() else "\ufffd" for one in text[:_LONGEST_NAME])
     return shown + "…" * (len(text) > _LONGEST_NAME)

@@ -1,4 +1,4 @@
-"""Collections made anew, and compared with what their documents make of them, over HTTP."""
+"""Rebuild collections over HTTP, and check stored data against the documents."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,7 +16,7 @@ from retrievers.embed.factory import parse_pairs
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"])
     accepted = gives(shapes.JobBody, 202)
     routes.post("/reembed", status_code=202, responses=accepted)(reembed_collection)
@@ -32,10 +32,10 @@ async def reembed_collection(
     name: Name,
     body: Annotated[shapes.Reembedding, Depends(JsonBody(shapes.Reembedding, example={"embedder": "openai/bge-m3"}))],
 ) -> Response:
-    """Make the collection anew with another embedder, in the background.
+    """Re-embed the collection with another embedder, in the background.
 
-    Questions are answered from the old vectors until all of the new ones are there. The embedder is one that the
-    server's settings name: no request has it load a model or send documents elsewhere.
+    Questions use the old vectors until all new ones are stored. The embedder must be named in the server's settings, so
+    that no request makes the server load a model or send documents elsewhere.
     """
     settings = service.settings
     valid = tuple(dict.fromkeys((settings.embedder, "minilm", *parse_pairs(settings.embedders))))
@@ -46,20 +46,20 @@ async def reembed_collection(
 
 
 async def rebuild_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
-    """Split, analyse and index what is stored anew, in the background, as `reembed` does."""
+    """Split, analyse and index the stored documents again, in the background as with `reembed`."""
     return answer(job_body(await service.rebuild(name, tenant=caller.viewer)), 202)
 
 
 async def check_collection(service: TheService, caller: TheWriter, name: Name, waited_s: WaitedS) -> Response:
-    """Compare all that is stored of the collection with what its documents make of it.
+    """Compare everything stored of the collection with what its documents produce.
 
-    A collection that takes longer than TIMEOUT_S is answered with 503: the command `signalbox check` takes its time.
+    A check that takes longer than TIMEOUT_S is answered with 503; the command `signalbox check` has no such limit.
     """
     return await _checked(service, caller, name, waited_s, mend=False)
 
 
 async def mend_collection(service: TheService, caller: TheWriter, name: Name, waited_s: WaitedS) -> Response:
-    """As GET, and put right what is wrong; `ok` is false where that could not be. After a 503 what was mended stays."""
+    """Check as GET does and repair what is wrong; `ok` is false if that failed. Repairs made before a 503 remain."""
     return await _checked(service, caller, name, waited_s, mend=True)
 
 

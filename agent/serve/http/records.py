@@ -1,4 +1,4 @@
-"""What was asked, over HTTP: listed, and erased by person or by conversation."""
+"""Past questions over HTTP: list them, and erase those of a user or a conversation."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -17,12 +17,12 @@ User = Annotated[UserName, Query(description="who asked, as the caller named the
 
 
 class RecordBody(Shape):
-    """A question with what became of it.
+    """A past question and its outcome.
 
     Attributes:
-        kind: what was asked for: hits, a prompt or an answer.
+        kind: what the request returned: hits, a prompt or an answer.
         answer: null for hits and prompts.
-        score: of the feedback, 0 to 10.
+        score: the feedback, 0 to 10.
     """
 
     id: str
@@ -41,13 +41,13 @@ class RecordBody(Shape):
 
 
 class RecordList(Shape):
-    """Questions, the newest first."""
+    """Past questions, newest first."""
 
     records: list[RecordBody]
 
 
 class ErasedCounts(Shape):
-    """How many of each were erased; `conversations` are those of which no turn is left."""
+    """Number of erased items of each kind; `conversations` counts those left without turns."""
 
     records: int
     traces: int
@@ -57,7 +57,7 @@ class ErasedCounts(Shape):
 
 
 class ErasedBody(Shape):
-    """What was erased, and whose."""
+    """What was erased, and the user or conversation it belonged to."""
 
     user: str | None = None
     conversation: str | None = None
@@ -65,7 +65,7 @@ class ErasedBody(Shape):
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["records"])
     routes.get("/records", responses=gives(RecordList))(list_records)
     routes.delete("/records", responses=gives(ErasedBody))(erase_records)
@@ -80,15 +80,15 @@ async def list_records(
     conversation: Annotated[Conversation | None, Query(description="of this conversation alone")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_RECORDS, description="how many")] = 50,
 ) -> Response:
-    """What was asked, the newest first, as far as the caller may see it."""
+    """Return the past questions the caller may see, newest first."""
     found = await service.asked(user=user, conversation=conversation, limit=limit, tenant=caller.viewer)
     return answer(RecordList(records=[RecordBody(**asdict(one)) for one in found]))
 
 
 async def erase_records(service: TheService, caller: TheWriter, user: User) -> Response:
-    """Erase what one user asked, with everything derived from it: records, traces, turns of conversations, feedback.
+    """Erase a user's questions and everything derived from them: records, traces, conversation turns, feedback.
 
-    A second time there is nothing to erase, and every count is 0.
+    Repeating the request erases nothing and returns zeros.
     """
     erased = await service.erase(user=user, tenant=whole(caller.tenant))
     return answer(ErasedBody(user=user, erased=ErasedCounts(**asdict(erased))))
@@ -99,7 +99,7 @@ async def erase_conversation(
     caller: TheCaller,
     id: Annotated[Conversation, Path(description="the conversation's id, slashes and all")],
 ) -> Response:
-    """Erase a conversation with everything derived from it; who reads as certain principals alone, one of their own."""
+    """Erase a conversation and everything derived from it. A key limited to certain principals erases only its own."""
     viewer = whole(caller.tenant) if caller.writes else caller.viewer
     erased = await service.erase(conversation=id, tenant=viewer)
     return answer(ErasedBody(conversation=id, erased=ErasedCounts(**asdict(erased))))

@@ -1,4 +1,4 @@
-"""Cohere's rerank API, versions 1 and 2: a caller's documents by the reranker of the settings."""
+"""Cohere's rerank API, versions 1 and 2: rank a caller's documents with the configured reranker."""
 
 import asyncio
 import uuid
@@ -29,12 +29,12 @@ class TextDocument(Tolerant):
 
 
 class RerankV2(Tolerant):
-    """Documents to be ranked for a query.
+    """Documents to rank for a query.
 
     Attributes:
-        model: taken from whoever must send one; the settings say which reranker it is.
-        top_n: most results; all when null.
-        max_tokens_per_doc: what is longer is cut; tokens are estimated.
+        model: accepted and ignored; the settings choose the reranker.
+        top_n: maximum number of results; null for all.
+        max_tokens_per_doc: longer documents are cut; the token count is estimated.
     """
 
     model: Annotated[str, Field(max_length=200)] | None = None
@@ -52,7 +52,7 @@ class RerankV2(Tolerant):
 
 
 class RerankV1(RerankV2):
-    """As version 2, where the answer can repeat the documents."""
+    """As version 2, with the option to return the documents."""
 
     return_documents: bool | None = None
 
@@ -68,7 +68,7 @@ class ApiVersion(BaseModel):
 
 
 class By(BaseModel):
-    """Which reranker it was: `hybrid` where none is configured."""
+    """The reranker used: `hybrid` if none is configured."""
 
     reranker: str
 
@@ -79,7 +79,7 @@ class Meta(BaseModel):
 
 
 class RerankAnswer(BaseModel):
-    """The documents' places in the request, best first, with scores from 0 to 1."""
+    """Indexes of the documents in the request, best first, with scores from 0 to 1."""
 
     id: str
     results: list[Ranked]
@@ -99,7 +99,7 @@ _EXAMPLE = {
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(tags=["compatible"])
     routes.post("/v1/rerank", responses=gives(RerankAnswer, CohereError))(rerank)
     routes.post("/v2/rerank", responses=gives(RerankAnswer, CohereError))(rerank_v2)
@@ -107,7 +107,7 @@ def router() -> APIRouter:
 
 
 def cohere_error(problem: Problem) -> Response:
-    """The problem as a `CohereError`; what is wrong with a request is a 400 there."""
+    """Return the problem as a `CohereError` response; a 422 becomes a 400."""
     return refusal(problem, CohereError(message=problem.detail))
 
 
@@ -120,7 +120,7 @@ async def rerank(
     waited_s: WaitedS,
     body: Annotated[RerankV1, Depends(JsonBody(RerankV1, example=_EXAMPLE))],
 ) -> Response:
-    """Documents ranked for a query, in Cohere's shape."""
+    """Rank documents for a query, in Cohere's form."""
     return await _ranked(service, caller, body, waited_s, "1", bool(body.return_documents))
 
 
@@ -130,7 +130,7 @@ async def rerank_v2(
     waited_s: WaitedS,
     body: Annotated[RerankV2, Depends(JsonBody(RerankV2, example=_EXAMPLE))],
 ) -> Response:
-    """Documents ranked for a query, in the shape of Cohere's second version."""
+    """Rank documents for a query, in the form of Cohere's second version."""
     return await _ranked(service, caller, body, waited_s, "2", False)
 
 

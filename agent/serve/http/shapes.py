@@ -1,4 +1,4 @@
-"""What goes in and out of the native endpoints beyond the shapes of `agent.types`."""
+"""Request and response models of the native endpoints, beyond those of `agent.types`."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ _NAME = r"^[^/\x00-\x1f\x7f-\x9f]+$"
 
 
 class NewDocuments(Shape):
-    """Documents to store. One that cannot be stored is reported and loses nobody else."""
+    """Documents to store. A document that cannot be stored is reported and does not affect the others."""
 
     collection: Annotated[
         str, Field(min_length=1, max_length=128, pattern=_NAME, description="where they go; made when missing")
@@ -37,7 +37,7 @@ class FailedDocument(Shape):
 
 
 class Ingested(Shape):
-    """What became of documents; counts are documents."""
+    """The result of an ingestion; counts are documents."""
 
     job_id: str
     inserted: int
@@ -47,7 +47,7 @@ class Ingested(Shape):
 
 
 class Accepted(Shape):
-    """Documents that are on disk and will be stored; the job says when they are."""
+    """Documents that are on disk and will be stored; the job tells when they are."""
 
     job_id: str
     status: str
@@ -85,7 +85,7 @@ class FailedLetter(FailedDocument):
 
 
 class JobBody(JobSummary):
-    """A job with the documents that were not stored."""
+    """A job with its failed documents."""
 
     failed: list[FailedLetter]
 
@@ -113,7 +113,7 @@ class SyncSummary(Shape):
 
 
 class SyncBody(SyncSummary):
-    """A collection that follows a source, with what its last run could not store."""
+    """A collection that follows a source, with the failed documents of its last run."""
 
     failed: list[FailedLetter]
 
@@ -125,7 +125,7 @@ class Syncs(Shape):
 
 
 class DocumentBody(Shape):
-    """A document as it is stored."""
+    """A stored document."""
 
     id: str
     collection: str
@@ -143,7 +143,7 @@ class DocumentBody(Shape):
 
 
 class Deleted(Shape):
-    """How many documents went."""
+    """The number of deleted documents."""
 
     collection: str
     deleted: int
@@ -159,19 +159,19 @@ class CollectionSummary(Shape):
 
 
 class Collections(Shape):
-    """The collections that the caller sees: its own, and those of the platform with public documents."""
+    """The collections the caller may see: its own, and the platform's with public documents."""
 
     collections: list[CollectionSummary]
 
 
 class Sources(Shape):
-    """The sources that the caller's questions may be put to."""
+    """The sources the caller may search."""
 
     sources: list[SourceSummary]
 
 
 class Wrong(Shape):
-    """Something that is not as the documents make it."""
+    """A difference between the stored data and the documents."""
 
     kind: str
     text: Annotated[str, Field(description="what it is")]
@@ -184,7 +184,7 @@ class Wrong(Shape):
 
 
 class Checked(Shape):
-    """What was compared, and what was wrong."""
+    """The result of a check: what was compared and what was wrong."""
 
     collection: str
     documents: Annotated[int, Field(description="how many of those that the caller reads were compared")]
@@ -193,7 +193,7 @@ class Checked(Shape):
 
 
 class UnderWay(Shape):
-    """A job that makes a collection anew; `GET /v1/jobs/{job_id}` says how far it is."""
+    """A job that rebuilds a collection; `GET /v1/jobs/{job_id}` tells its progress."""
 
     job_id: str
     kind: Literal["reembed", "rebuild"]
@@ -202,13 +202,13 @@ class UnderWay(Shape):
 
 
 class Reembedding(Shape):
-    """Which embedder a collection is to have."""
+    """The embedder a collection should get."""
 
     embedder: Annotated[str, Field(min_length=1, max_length=200, description="one that the server's settings name")]
 
 
 class CollectionBody(CollectionSummary):
-    """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
+    """A collection with its field catalogue: each field's type, range and most common values with counts."""
 
     description: Annotated[str, Field(description="what it holds: questions that name no collection find it by this")]
     draft: Annotated[bool, Field(description="whether the description was made of the documents, for want of another")]
@@ -219,7 +219,7 @@ class CollectionBody(CollectionSummary):
 
 
 class Declaration(Shape):
-    """A collection's schema. Fields that it does not name stay as they are; so does what else it does not say."""
+    """A collection's schema. Fields and keys that are not given stay unchanged."""
 
     fields: Annotated[
         dict[str, Any] | None,
@@ -252,7 +252,7 @@ class Traces(Shape):
 
 
 class TraceBody(BaseModel):
-    """How an answer came about: what was asked, understood, searched, ranked and answered."""
+    """How an answer was produced: question, interpretation, searches, ranking and answer."""
 
     trace_id: str
     created_at: datetime
@@ -261,7 +261,7 @@ class TraceBody(BaseModel):
 
 
 class Replay(Shape):
-    """Settings that differ from those of the first run, by name."""
+    """Settings to change for the second run, by name."""
 
     changes: Annotated[dict[str, Any], Field(default_factory=dict)]
 
@@ -273,19 +273,19 @@ class _SecondRun(Shape):
 
 
 class Replayed(_SecondRun, Result):
-    """The hits of a second run, with what came out differently."""
+    """The hits of a second run, and the differences from the first."""
 
 
 class ReplayedPrompt(_SecondRun, Prompt):
-    """The prompt of a second run, with what came out differently."""
+    """The prompt of a second run, and the differences from the first."""
 
 
 class ReplayedAnswer(_SecondRun, Answer):
-    """The answer of a second run, with what came out differently."""
+    """The answer of a second run, and the differences from the first."""
 
 
 class Judgement(Shape):
-    """What somebody thought of an answer."""
+    """A user's rating of an answer."""
 
     trace_id: Annotated[str, Field(min_length=1, max_length=64)]
     score: Annotated[int, Field(ge=0, le=10, description="0 useless, 10 just right")]
@@ -293,7 +293,7 @@ class Judgement(Shape):
 
 
 class Judged(Shape):
-    """The judgement that is kept; a second one of the same answer replaces it."""
+    """The stored rating; a later rating of the same answer replaces it."""
 
     trace_id: str
     score: int

@@ -1,4 +1,4 @@
-"""Whether the service runs, whether it can answer, and its figures. No key is asked for, and nothing secret said."""
+"""Liveness, readiness and metrics endpoints. They need no key and reveal no secret."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ TheObservation = Annotated[Observation, Depends(_observation)]
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(tags=["status"])
     routes.get("/healthz")(healthz)
     routes.get("/readyz", responses={503: {"description": "no question can be answered now"}})(readyz)
@@ -32,16 +32,15 @@ def router() -> APIRouter:
 
 
 async def healthz() -> dict[str, str]:
-    """Whether the process runs."""
+    """Return 200 while the process runs."""
     return {"status": "ok"}
 
 
 async def readyz(observation: TheObservation) -> Response:
-    """Whether questions can be answered, and how each part does: `status` is ready, degraded or unavailable.
+    """Return the state of the service and of each part; `status` is ready, degraded or unavailable.
 
-    A part that fails says since when; one elsewhere that nothing has asked yet is `untried`. The answer is 503 only
-    where no question can be answered without the part. Where several processes serve, this is how the one that
-    answers sees them.
+    A failing part reports since when it fails; an external part not used yet is `untried`. The response is a 503 only
+    if no question can be answered. With several processes, the response is the view of the process that answers.
     """
     health = observation.health
     await health.look()
@@ -50,8 +49,8 @@ async def readyz(observation: TheObservation) -> Response:
 
 
 async def metrics(observation: TheObservation) -> Response:
-    """The figures of the service since it started, in Prometheus' text form.
+    """Return the metrics of the service since it started, in Prometheus' text format.
 
-    Where several processes serve, all are told of: each figure says by its label `process` whose it is.
+    With several processes, all are included; the label `process` tells them apart.
     """
     return Response(await observation.figures(), headers={"Content-Type": CONTENT_TYPE})

@@ -1,6 +1,6 @@
-"""Collections that follow a source, over HTTP: which there are, how their last runs went, and a run now.
+"""Collections that follow a source, over HTTP: list them with their last runs, and start a run.
 
-What follows which is said on the command line and in the settings of workers alone: a source may be a file of theirs.
+Syncs are defined only on the command line and in the workers' settings, because a source may be a local file.
 """
 
 from dataclasses import asdict
@@ -28,18 +28,18 @@ def router() -> APIRouter:
 
 
 async def list_syncs(service: TheService, caller: TheWriter) -> Response:
-    """The collections that follow a source, each with its last run."""
+    """Return the collections that follow a source, each with its last run."""
     found = await service.syncs(tenant=caller.viewer)
     return answer(shapes.Syncs(syncs=[shapes.SyncSummary(**_shown(one)) for one in found]))
 
 
 async def get_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
-    """One of them, with what its last run could not store."""
+    """Return one sync with the failed documents of its last run."""
     return answer(_body(find(await service.syncs(tenant=caller.viewer), name)))
 
 
 async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
-    """Have a worker that knows the source run it now; one that is under way already is left to it."""
+    """Request a run by a worker that knows the source. A run already in progress continues."""
     return answer(_body(await service.run_sync(name, tenant=caller.viewer)), 202)
 
 
@@ -48,7 +48,7 @@ async def forget_sync(
     caller: TheWriter,
     name: Annotated[str, Path(description="as of the other routes, or a collection", min_length=1, max_length=128)],
 ) -> Response:
-    """Follow a source no more that was moved or named otherwise; its documents stay. Answers with what it was."""
+    """Stop following a source that was moved or renamed; its documents stay. Returns the sync as it was."""
     return answer(_body(await service.forget_sync(name, tenant=caller.viewer)))
 
 

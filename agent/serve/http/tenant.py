@@ -1,4 +1,4 @@
-"""The tenant's own settings and use; and the headers that tell every answer's quota."""
+"""The tenant's settings and usage, and the quota headers of every answer."""
 
 from datetime import date, datetime
 from typing import Annotated
@@ -18,7 +18,7 @@ from retrievers.postgres.tenants import OWN, State
 
 
 class TenantValues(BaseModel):
-    """Settings of a tenant; the sources in the order of the service."""
+    """Settings of a tenant; the sources are in the service's order."""
 
     sources: list[str] | None
     time_zone: str | None
@@ -31,7 +31,7 @@ class TenantValues(BaseModel):
 
 
 class TenantUse(BaseModel):
-    """What a tenant has used of its day, which ends at `ends_at`."""
+    """The tenant's usage in the current day, which ends at `ends_at`."""
 
     day: date
     questions: int
@@ -40,7 +40,7 @@ class TenantUse(BaseModel):
 
 
 class TenantBody(BaseModel):
-    """A tenant: `settings` as set, null where the service's hold; `in_force` what holds, null where nothing does."""
+    """A tenant: `settings` as set (null: the service's), `in_force` the effective values (null: no value)."""
 
     tenant: str
     settings: TenantValues
@@ -52,7 +52,7 @@ _EXAMPLE = {"time_zone": "Asia/Shanghai", "week_start": 6, "fiscal_year_start": 
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["tenant"])
     routes.get("/tenant", responses=gives(TenantBody))(get_tenant)
     routes.put("/tenant", responses=gives(TenantBody))(set_tenant)
@@ -60,7 +60,7 @@ def router() -> APIRouter:
 
 
 async def get_tenant(service: TheService, caller: TheCaller) -> Response:
-    """The settings of the caller's tenant, its quotas and its use of today."""
+    """Return the settings of the caller's tenant, its quotas and today's usage."""
     return answer(TenantBody.model_validate(await service.tenant(tenant=caller.viewer)))
 
 
@@ -69,9 +69,9 @@ async def set_tenant(
     caller: TheWriter,
     body: Annotated[TenantChanges, Depends(JsonBody(TenantChanges, example=_EXAMPLE))],
 ) -> Response:
-    """Set settings of the caller's tenant. What is left out stays, null is as the service says again.
+    """Change settings of the caller's tenant. Missing keys stay unchanged; null resets a key to the service's setting.
 
-    Sources and quotas are set by the operator alone, on the command line: 403.
+    Sources and quotas can be set only by the operator, on the command line; here they give a 403.
     """
     if foreign := sorted(body.model_fields_set - set(OWN)):
         raise Forbidden(
@@ -82,9 +82,9 @@ async def set_tenant(
 
 
 class Quotas:
-    """Says in the headers of every answer to a question what the tenant may still ask today, where there is a quota.
+    """Add the tenant's remaining quota to the headers of every answer to a question, if the tenant has a quota.
 
-    The names are those that OpenAI's clients know: a request is a question.
+    The header names are those OpenAI's clients know; one request is one question.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -109,7 +109,7 @@ class Quotas:
 
 
 def quota_headers(state: State) -> dict[str, str]:
-    """The quotas of a tenant, what is left of each, and in how many seconds its day ends."""
+    """Return headers with a tenant's quotas, the remainder of each and the seconds until its day ends."""
     rules, use = state.rules, state.use
     if use is None:
         return {}

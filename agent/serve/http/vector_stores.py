@@ -1,4 +1,4 @@
-"""OpenAI's vector-store search: a collection is a vector store, and its filters are ours."""
+"""OpenAI's vector-store search: a vector store is a collection, and filters use our grammar."""
 
 import time
 from typing import Annotated, Any, Literal
@@ -29,11 +29,11 @@ Queries = Annotated[
 
 
 class RankingOptions(Shape):
-    """How hits are ranked.
+    """Options of the ranking.
 
     Attributes:
-        ranker: "none" keeps the fused order; the others are the reranker of the settings, if there is one.
-        score_threshold: hits with a lower score are left out, see `compatible.above`.
+        ranker: "none" keeps the fused order; the other values mean the configured reranker, if any.
+        score_threshold: hits with a lower score are dropped, see `compatible.above`.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
@@ -41,13 +41,13 @@ class RankingOptions(Shape):
 
 
 class VectorStoreSearch(Shape):
-    """A search of a vector store. Null is the same as not given.
+    """A search of a vector store. Null means not given.
 
     Attributes:
-        query: a search text, or several: each is searched for, and a passage has the best of its scores.
+        query: one or more search texts. Each is searched for; a passage gets the best of its scores.
         filters: OpenAI's grammar with the extensions of `filter` in /v1/retrieve.
-        rewrite_query: read the question as /v1/retrieve does: dates, names and numbers in it become filters. Otherwise
-            the text is searched as it is.
+        rewrite_query: interpret the question as /v1/retrieve does: its dates, names and numbers become filters.
+            Otherwise the text is searched unchanged.
     """
 
     query: Question | Queries
@@ -73,7 +73,7 @@ class VectorStoreResult(BaseModel):
 
 
 class SearchPage(BaseModel):
-    """What was found, best first; there is no second page."""
+    """The hits, best first; there is no second page."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
@@ -104,7 +104,7 @@ ERROR_FORMS = {"/v1/vector_stores/": as_openai}
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["compatible"])
     path = "/vector_stores/{collection:path}/search"
     routes.post(path, responses=gives(SearchPage, OpenAIErrorBody))(search_vector_store)
@@ -118,7 +118,7 @@ async def search_vector_store(
     waited_s: WaitedS,
     body: Annotated[VectorStoreSearch, Depends(JsonBody(VectorStoreSearch, example=_EXAMPLE))],
 ) -> Response:
-    """Passages of a collection in OpenAI's vector-store shape."""
+    """Return passages of a collection in the form of OpenAI's vector-store search."""
     queries = [body.query] if isinstance(body.query, str) else body.query
     if sum(map(len, queries)) > MAX_QUERY_CHARACTERS:
         raise field_problem("query", f"the queries have more than {MAX_QUERY_CHARACTERS:,} characters together")
@@ -140,7 +140,7 @@ async def search_vector_store(
         try:
             result = await service.retrieve(**asked(caller, asks, service.settings, gone_s))
         except BadFilter as error:
-            where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
+            where = error.where.replace("filter", "filters", 1)  # OpenAI's name of the key
             raise BadFilter(str(error), where=where, valid=error.valid) from None
         searched.append(result.query)
         found.append(list(above(hits_of(result), ranking.score_threshold)))
@@ -159,7 +159,7 @@ async def search_vector_store(
 
 
 def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit, float]]:
-    """The hits of several searches, each once, by the best of its scores, then by rank, then by id."""
+    """Merge the hits of several searches; each hit once, sorted by its best score, then rank, then id."""
     best: dict[str, tuple[RankedHit, float]] = {}
     for hits in found:
         for hit, score in hits:
@@ -169,7 +169,7 @@ def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit,
 
 
 def _keys(filters: Any) -> set[str]:
-    """The metadata keys that an expression names."""
+    """Return the metadata keys used in a filter expression."""
     if isinstance(filters, dict):
         own = {filters["key"]} if isinstance(filters.get("key"), str) else set()
         return own.union(*(_keys(part) for part in filters.values() if isinstance(part, dict | list)))

@@ -1,4 +1,4 @@
-"""Open WebUI's external web search: POST /search, over the documents instead of the web."""
+"""Open WebUI's external web search: POST /search, which searches the documents instead of the web."""
 
 import json
 from typing import Annotated
@@ -16,14 +16,14 @@ from agent.types import MAX_TOP_K, RankedHit, Request
 
 
 class WebSearch(Tolerant):
-    """A search of the web, as far as Open WebUI knows."""
+    """A search request of Open WebUI."""
 
     query: Question
     count: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
 
 
 class WebSearchResult(BaseModel):
-    """A passage; `link` is the document's URL or, where it has none, its place in this API."""
+    """A passage; `link` is the document's URL or, without one, its address in this API."""
 
     link: str
     title: str
@@ -31,7 +31,7 @@ class WebSearchResult(BaseModel):
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(tags=["compatible"])
     routes.post("/search", responses={200: {"model": list[WebSearchResult]}})(web_search)
     return routes
@@ -47,7 +47,7 @@ async def web_search(
     ],
     collection: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
 ) -> Response:
-    """Passages in the shape of Open WebUI's external web search; `?collection=NAME` searches one collection."""
+    """Return passages in the form of Open WebUI's external web search; `?collection=NAME` searches one collection."""
     asks = Request(query=body.query, collection=collection, top_k=body.count)
     result = await service.retrieve(**asked(caller, asks, service.settings, waited_s))
     found = [
@@ -58,6 +58,9 @@ async def web_search(
 
 
 def _place(http: HttpRequest, hit: RankedHit) -> str:
-    """Where this service has the document: a hit's id is COLLECTION/DOCUMENT#NUMBER, "0:" before it the platform's."""
+    """Return the document's address in this API.
+
+    A hit id is COLLECTION/DOCUMENT#NUMBER, with "0:" before platform ids.
+    """
     collection = hit.id[: hit.id.rindex("#") - len(hit.document_id) - 1].removeprefix("0:")
     return f"{http.base_url}v1/documents/{quote(collection, safe='')}/{quote(hit.document_id, safe='')}"
