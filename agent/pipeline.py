@@ -161,8 +161,8 @@ class Pipeline:
 
         Raises:
             BadRequest: the request names a source, collection, field or reranker that does not exist.
-            Unavailable: the database cannot give the tenant's collections or the texts of the hits, or the time is over.
-                A source that fails raises nothing: the result says so.
+            Unavailable: the database cannot give the tenant's collections or the texts of the hits, or the time is
+                over. A source that fails raises nothing: the result says so.
         """
         return (await self.decide(who, request))[0]
 
@@ -810,7 +810,7 @@ def _rank(result: Result) -> int:
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
-    """Return a hit's metadata normalised for filters; empty if it does not fit the fields, e.g. if it is from outside."""
+    """Return a hit's metadata normalised for filters; empty if it does not fit the fields, e.g. from outside."""
     try:
         flat = flatten(hit.chunk.metadata) if hit.chunk else {}
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)
