@@ -88,7 +88,8 @@ def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float]
 
 
 def _terms(text: str, language: str) -> tuple[str, ...]:
-    """Return the words of a text and its identifiers as wholes: `__set_name__` is more specific than "set" and "name"."""
+    """Return the words of a text, and its identifiers as wholes: `__set_name__` says more than "set" and "name"."""
+
     written = text.casefold()
     terms = analyse(text, language)
     identifiers = (term.text for term in terms if term.extra and "-" in term.text and term.text not in written)
