@@ -115,8 +115,9 @@ class Answerer:
     async def _said(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
     ) -> AsyncGenerator["str | _ModelAnswer"]:
-        """Yield the model's text with links made safe, over several turns if it searches itself; then the
-        `_ModelAnswer`.
+        """Yield the model's text with links made safe, then the `_ModelAnswer`.
+
+        There are several turns if the model searches itself.
 
         Raises:
             ModelFailed, BadRequest: as for `stream`.

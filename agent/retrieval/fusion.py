@@ -76,12 +76,11 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 
 
 def by_measure(rankings: Rankings) -> Rankings:
-    """Merge rankings whose scores are on the same scale, so that BM25 scores from two sources are compared with each
-    other.
+    """Merge rankings whose scores are on the same scale.
 
-    `Hit.parts` says on which scales a hit was scored. A merged ranking has about the length of one source's, as if one
-    source held all documents. If other sources have scored on some of the scales only, the remaining scales are
-    dropped: no other hit has a score to compare with there.
+    So BM25 scores from two sources are compared with each other. `Hit.parts` says on which scales a hit was scored. A
+    merged ranking has about the length of one source's, as if one source held all documents. If other sources have
+    scored on some of the scales only, the remaining scales are dropped: no other hit has a score to compare with there.
     """
     if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings

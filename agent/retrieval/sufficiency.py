@@ -53,7 +53,7 @@ class QuestionPart:
 
 @dataclass(frozen=True, slots=True)
 class SufficiencyQuestion:
-    """The question put to the model: are these passages sufficient?
+    """The input of a judgement: whether these passages are sufficient.
 
     Attributes:
         text: the user's question.
