@@ -1,4 +1,4 @@
-"""Errors of the service itself; those of sources and storage are in `retrievers.core.errors`."""
+"""Errors of the service itself; errors of sources and storage are in `retrievers.core.errors`."""
 
 from pydantic import ValidationError
 

@@ -30,7 +30,7 @@ collection does not cover (PEPs, SciFact's claims).
 _ENOUGH_HITS = 20
 """Minimum number of hits for a meaningful median."""
 _RARE = 0.5
-"""Share of the highest possible term weight, which a word that occurs nowhere has."""
+"""Minimum weight of a specific term, as a share of the weight of a term that occurs nowhere."""
 
 
 async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, catalogue: Catalogue) -> list[float]:

@@ -56,7 +56,8 @@ class SearchLimits:
     Attributes:
         searches: maximum queries per source.
         metered_searches: the same for sources that are paid per search.
-        outside: whether the ladder may end with sources outside, which then see the question.
+        outside: whether the ladder may end with sources outside (web, cloud), which then see the question.
+
     """
 
     source_timeout_s: float

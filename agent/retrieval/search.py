@@ -159,7 +159,7 @@ class Search:
         before = [*used, *(answer for answer in answers if answer.unavailable)]
         more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
         if last is not None and last.dropped and any(one.gave for one in more):
-            # An empty table must not stand for the hits found after a constraint was dropped.
+            # Hits were found after a constraint was dropped, so an empty table calculated under it is not shown.
             used = [one for one in used if one.gave or not one.hits]
         if not any(one.gave for one in (*used, *more)):
             again, kept = self._answered_outside(course.plan.rungs[1:], answers)
@@ -366,7 +366,7 @@ class Search:
     def _answered_outside(
         self, rungs: Sequence[Rung], answers: Sequence[StepResult]
     ) -> tuple[Rung | None, list[StepResult]]:
-        """Return earlier results of sources outside for the first rung whose filter they satisfy, and that rung."""
+        """Return the first rung whose filter earlier results of sources outside satisfy, and those results."""
         for rung in rungs:
             needed = router.conjuncts(rung.filter)
             names = {step.source for step in rung.steps if self.sources[step.source].card.kind == "outside"}
@@ -429,8 +429,7 @@ class Search:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
         elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
-            # How documents are searched (words, vectors) does not exclude sources with documents of their own; a place
-            # does.
+            # Choosing full text or vectors does not exclude sources with documents of their own; choosing a place does.
             others = [name for name, one in self.sources.items() if isinstance(one, Holder)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
@@ -488,8 +487,7 @@ class Search:
     def _guarded(self, scope: Scope) -> GuardedSources:
         """Return the sources with their breakers.
 
-        `vector` is not guarded if no embedder of the scope's collections can be opened: other collections may still
-        work.
+        `vector` is not guarded if no embedder of this scope can be opened, since it may work for other scopes.
         """
         embedders = Embedders.of(self.embedder)
         served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks} != {False}

@@ -536,7 +536,7 @@ class Service:
 
     @_in_time
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Let a worker store the failed documents of a job again; documents that were replaced since then stay.
+        """Let a worker store the failed documents of a job again; newer versions are not overwritten.
 
         Raises:
             NotFound: the tenant has no such job.

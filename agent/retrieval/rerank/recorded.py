@@ -43,4 +43,4 @@ class RecordedReranker:
         return f"the reranker {self.name}"
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources to release."""
