@@ -72,10 +72,7 @@ from retrievers.text.visible import prompt_text
 RERANK_POOL = 64
 """Number of top hits that are reranked, whatever page is asked for."""
 SUPERSEDED_WEIGHT = 0.5
-"""Weight of a search that only the first reading made, once the model's reading has replaced that reading.
-
-The model's own searches have weight 1.
-"""
+"""Weight of a search of the first reading that the model's reading does not repeat; the model's have weight 1."""
 GLOSSED_WEIGHT = 0.8
 """Weight of a search in dictionary English, next to weight 1 of the Chinese question itself."""
 
@@ -194,7 +191,7 @@ class Pipeline:
             paid = self._outside
             kept = {name: one for name, one in self.sources.items() if name not in paid}
             cards = {name: source.card for name, source in kept.items()}
-            # Withhold the web too: no question is sent outside now, since earlier searches already did that.
+            # Withhold the web too, so that the reader routes no query there: earlier searches have asked it already.
             reader = self.reader.over(cards, withheld=paid | {sources.WEB}) if self.reader else None
             pipeline = replace(self, sources=kept, reader=reader)
             left = tuple(name for name in request.sources or () if name not in paid)
@@ -656,7 +653,7 @@ class Pipeline:
         return fusion.lexical_weight(language, found, languages=known)
 
     def _partial(self, found: SearchResults, scope: Scope) -> tuple[str, ...]:
-        """Return a degraded note for sources that searched only a part, e.g. because an embedder cannot be opened."""
+        """Return a note such as "vector_partial" for each source that could search only a part of its documents."""
         if partial := [answer for answer in found.answers if answer.is_partial]:
             return _distinct(*(f"{answer.step.source}_partial" for answer in partial))
         asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)

@@ -504,7 +504,8 @@ async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
 
 
 def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:
-    """Return degraded notes for transformed queries meant for vectors only that were not searched."""
+    """Return `degraded` notes for transformers whose queries, meant only for vectors, were not searched."""
+
     searched = {step.search for step in course.plan.steps}
     made = reading.transforms.vector_only
     # If no query was searched at all, none is missing.
