@@ -153,8 +153,8 @@ class Lookups:
         """Return the options of the model's next turn: the caller's, plus the search tool while it is open."""
         given = self.request.model_options.model_dump(exclude_none=True) if self.request.model_options else {}
         choice = given.pop("tool_choice", None)
-        # With tool_choice "none" the caller's tools are not offered. The search tool is not the caller's, so it still
-        # is.
+        # With tool_choice "none" the caller's tools are not offered. The search tool is ours and is still offered.
+
         own = list(given.pop("tools", ())) if choice != "none" else []
         is_forced = isinstance(choice, dict) and choice.get("function") == {"name": NAME}
         if choice == "none" or ((is_forced or (choice == "required" and not own)) and self._rounds):

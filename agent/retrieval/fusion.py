@@ -1,7 +1,7 @@
 """Fusion: merge several rankings of one question into one.
 
-Every method keeps each source's raw score and rank, and breaks ties by chunk id. Scores can be compared only within
-one fused ranking.
+Every method keeps each source's raw score and rank, and breaks ties by chunk id. Scores can be compared only within one
+fused ranking.
 """
 
 import math
@@ -199,8 +199,7 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
 
     Args:
         apart: number of top places in which no document appears twice while the ranking whose turn it is has another
-            document. With one of 10 places per document, recall at 10 of multi-part questions was 0.86 instead of
-            0.80.
+            document. With one of 10 places per document, recall at 10 of multi-part questions was 0.86 instead of 0.80.
     Returns:
         Every chunk once, with the best raw scores and ranks of all rankings. Scores of different rankings cannot be
         compared, so `score` is lowered to at most that of the hit before; `fused` is the score in its own ranking.
@@ -325,10 +324,9 @@ def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[st
     """Return the weight of full text for one question.
 
     Vectors say little if the embedder does not know the question's language. Otherwise each side is weighted by the
-    spread
-    between its best and last score: a ranking of nearly equal scores separates little, and min-max would hide that.
-    BM25's spread is taken relative to its best score, the cosine's as it is. Full text gets more weight if BM25's best
-    score is far above its tenth, as for an exact name or number.
+    spread between its best and last score: a ranking of nearly equal scores separates little, and min-max would hide
+    that. BM25's spread is taken relative to its best score, the cosine's as it is. Full text gets more weight if BM25's
+    best score is far above its tenth, as for an exact name or number.
 
     nDCG@10, in brackets with the best fixed weight for that collection out of 0, 0.05, ... 1: SciFact 0.741 (0.738),
     its training claims 0.741 (0.740), both without the abstract of every second document 0.656 (0.649) and 0.661

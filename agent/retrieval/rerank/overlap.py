@@ -22,9 +22,8 @@ Unit = str | tuple[str, str]
 def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
     """Return the share of the question that each passage holds, in [0, 1).
 
-    A word is weighted by its rarity within the pool, a pair by its rarer word. A unit found c times contributes
-    c / (1 + c) of its weight, where each occurrence counts by the weight of its field: a title counts more than the
-    text.
+    A word is weighted by its rarity within the pool, a pair by its rarer word. A unit found c times contributes c / (1
+    + c) of its weight, where each occurrence counts by the weight of its field: a title counts more than the text.
 
     Args:
         language: ISO 639-1 code of the question.
