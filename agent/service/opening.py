@@ -221,8 +221,7 @@ def _settle_heap() -> None:
     question fell from 60 to 30 ms. The objects are kept until the process ends.
 
     A question allocates some 1,400 tracked objects, so by default there is a collection about every half question,
-    which
-    scans the objects of all other running questions: 14 % of the CPU time under load.
+    which scans the objects of all other running questions: 14 % of the CPU time under load.
     """
     gc.collect()
     gc.freeze()

@@ -23,8 +23,7 @@ class Remember:
 
     A question is stored with its answer, or with the part of it that the caller saw if it broke off; a question for
     hits or a prompt is stored alone. Questions that were refused or failed without any text are not stored. Nothing is
-    stored while
-    the model waits for tools: the question will be sent again with their results.
+    stored while the model waits for tools: the question will be sent again with their results.
     """
 
     name: ClassVar[str] = "memory"
