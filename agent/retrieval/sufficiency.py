@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 
 class Sufficiency(BaseModel):
-    """The JSON reply that the model must give."""
+    """The parts of the question, and which passages answer each."""
 
     parts: Annotated[list[_Part], Field(min_length=1)]
 

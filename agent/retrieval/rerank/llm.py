@@ -19,7 +19,7 @@ _LONGEST_QUESTION = 2_000
 
 
 class Order(BaseModel):
-    """The model's reply: numbers of passages, from 1, best first. Items that are not numbers are dropped."""
+    """Numbers of the passages, from 1, best first."""
 
     order: list[int]
 
