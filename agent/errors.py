@@ -1,4 +1,4 @@
-"""Errors of the service itself; those of sources and storage are in `retrievers.core.errors`."""
+"""Errors of the service itself; errors of sources and storage are in `retrievers.core.errors`."""
 
 from pydantic import ValidationError
 
@@ -6,11 +6,11 @@ from retrievers.core.errors import BadRequest
 
 
 class BadSetting(BadRequest):
-    """A setting that cannot be used, with where it came from."""
+    """A setting has an unusable value; the error says where the value came from."""
 
 
 def plain(message: str) -> str:
-    """What pydantic says of a value, in words of JSON."""
+    """Rewrite a pydantic message in terms of JSON: "Tuple should ..." becomes "list should ..."."""
     message = message.removeprefix("Value error, ").replace("Tuple should", "List should")
     message = message.replace(" after validation", "").replace("Extra inputs are not permitted", "There is no such key")
     message = message.replace(" for <class 'pathlib.Path'>", "")
@@ -18,7 +18,7 @@ def plain(message: str) -> str:
 
 
 def readable(error: ValidationError) -> BadRequest:
-    """A pydantic error as one line that names the field and never echoes the input."""
+    """Turn a pydantic error into a one-line `BadRequest` that names the field and never echoes the input."""
     first = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "request"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

@@ -1,7 +1,8 @@
-"""The line of stages: intent, router, retrieve, fusion, rerank, assemble.
+"""The pipeline of one request: intent, router, retrieve, fusion, rerank, assemble.
 
-Every stage is a pure step over frozen values, except the searches themselves. While a model still thinks,
-the searches of the first reading run; its reading joins them when it arrives.
+It takes a request and returns a result or a prompt, with the decision record. Every stage is a pure step over frozen
+values, except the searches. The searches of the first reading run while a model still reads the question; the model's
+reading joins them when it arrives.
 """
 
 import asyncio
@@ -69,26 +70,26 @@ from retrievers.text import glosses
 from retrievers.text.visible import prompt_text
 
 RERANK_POOL = 64
-"""Hits that are reranked, whatever the page."""
+"""Number of top hits that are reranked, whatever page is asked for."""
 SUPERSEDED_WEIGHT = 0.5
-"""Of a search that the first reading made and the model's did not, beside 1 for the model's own."""
+"""Weight of a search of the first reading that the model's reading does not repeat; the model's have weight 1."""
 GLOSSED_WEIGHT = 0.8
-"""Of the same search in the English of a dictionary."""
+"""Weight of a search in dictionary English, next to weight 1 of the Chinese question itself."""
 
-# Of what is left of the request's time, and of a request's time by the settings: see
+# Shares of the request's remaining time and of the `timeout_s` setting, see
 # `agent.retrieval.rerank.stage.Patience`.
 _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
-"""Share of the request's time at which the first reading must have ended."""
+"""Share of the request's time by which the first reading must have ended."""
 
 _AGAIN_SHARE = 0.5
-"""Share of the request's time that must be left to search more collections than were chosen."""
+"""Minimum share of the request's time that must be left to search beyond the chosen collections."""
 
 _FEATURED_BY = 0.95
-"""Share of the request's time at which feedback must have been read: the page is still to be loaded."""
+"""Share of the request's time by which relevance and feedback must be known, so that the page can still be loaded."""
 
-# Sources that are there when they are configured.
+# Sources that exist only with a setting, and the name of that setting.
 _SETTINGS = {"web": "WEB_PROVIDER", "cloud": "CLOUD", "local": "LOCAL"}
 
 _WAITS_FOR = {
@@ -102,7 +103,7 @@ _WAITS_FOR = {
 
 
 class _Clock:
-    """How long each stage took, one after the other."""
+    """Measures how many milliseconds each of several consecutive stages took."""
 
     def __init__(self, elapsed_ms: dict[str, float] | None = None) -> None:
         self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
@@ -114,27 +115,27 @@ class _Clock:
         self._last = now
 
     def unfinished(self) -> str:
-        """What was waited for when the time was over."""
+        """Describe the stage that was running when the time ran out."""
         stage = next((stage for stage in _WAITS_FOR if stage not in self.elapsed_ms), "page")
         return f"the {stage} step was still waiting for {_WAITS_FOR[stage]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The stages over one set of sources.
+    """The stages, applied to one set of sources.
 
     Args:
-        sources: retrievers by name, in the order of preference.
-        embedder: of the questions; its languages tell how far vectors can be trusted.
-        reader: of questions; without one, and for requests with intent "off", nothing is read into them.
-        chooser: of collections, for questions that name none; without one all are searched.
-        reranker: the one of the settings; "none" and "hybrid" are at hand without.
-        model: judges what was found; None leaves that to rules.
-        model_breaker: the model's, shared with whoever else asks it.
-        templates: of prompts, for all tenants.
-        withheld: names of sources that the tenant may not ask; they are not among `sources`.
-        changed: of the tenant, see `Catalogue.scope`; asked of the database when None.
-        default_collection: of the tenant, which its request did not name.
+        sources: retrievers by name, in order of preference.
+        embedder: embeds questions; its languages decide how much vectors count.
+        reader: reads questions. Without a reader, and for requests with intent "off", nothing is inferred.
+        chooser: chooses collections for questions that name none; without a chooser all collections are searched.
+        reranker: the reranker of the settings; "none" and "hybrid" are always available.
+        model: judges whether the hits are sufficient; with None, rules do.
+        model_breaker: the model's circuit breaker, shared with all other callers of the model.
+        templates: prompt templates of all tenants.
+        withheld: names of sources that the tenant may not use; they are not in `sources`.
+        changed: the tenant's change number, see `Catalogue.scope`; None reads it from the database.
+        default_collection: the tenant's default, for requests that name no collection.
     """
 
     settings: Settings
@@ -153,21 +154,21 @@ class Pipeline:
     default_collection: str | None = None
 
     async def retrieve(self, who: str | Viewer, request: Request) -> Result:
-        """Hits for a question.
+        """Return the hits for a question.
 
         Raises:
-            BadRequest: the request names what does not exist.
-            Unavailable: the database cannot even say what the tenant may read, or give the texts of hits. When
-                sources fail, the result says which.
+            BadRequest: the request names a source, collection, field or reranker that does not exist.
+            Unavailable: the database cannot give the tenant's collections or the texts of the hits, or the time is
+                over. A source that fails raises nothing: the result says so.
         """
         return (await self.decide(who, request))[0]
 
     async def augment(self, who: str | Viewer, request: AugmentRequest) -> Prompt:
-        """The single prompt made of the hits; raises as `retrieve` does."""
+        """Return the prompt made from the hits; raises as `retrieve` does."""
         return (await self.decide_prompt(who, request))[0]
 
     async def decide_prompt(self, who: str | Viewer, request: AugmentRequest) -> tuple[Prompt, Decision]:
-        """The prompt with how it came about; raises as `retrieve` does."""
+        """Return the prompt and the decision record; raises as `retrieve` does."""
         started = time.monotonic()
         self._check_template(who, request)
         result, decision = await self.decide(who, request)
@@ -178,11 +179,11 @@ class Pipeline:
     async def look_up(
         self, who: Viewer, request: AugmentRequest, *, shown: Sequence[Citation], outside: bool
     ) -> tuple[Prompt, Decision]:
-        """What a search of the model finds: the prompt's text is the answer of the tool. Raises as `retrieve` does.
+        """Run one search that the model asked for; the prompt's text is the tool's answer. Raises as `retrieve` does.
 
         Args:
-            shown: what earlier searches have found; their numbers go on here.
-            outside: whether sources outside may be asked, which are paid by the search.
+            shown: passages that earlier searches returned; new passages continue their numbers.
+            outside: whether sources outside, which cost money per search, may be asked.
         """
         started = time.monotonic()
         pipeline = self
@@ -190,7 +191,7 @@ class Pipeline:
             paid = self._outside
             kept = {name: one for name, one in self.sources.items() if name not in paid}
             cards = {name: source.card for name, source in kept.items()}
-            # No question is found to need the world any more: what there is of it was found before.
+            # Withhold the web too, so that the reader routes no query there: earlier searches have asked it already.
             reader = self.reader.over(cards, withheld=paid | {sources.WEB}) if self.reader else None
             pipeline = replace(self, sources=kept, reader=reader)
             left = tuple(name for name in request.sources or () if name not in paid)
@@ -201,7 +202,7 @@ class Pipeline:
 
     @property
     def _outside(self) -> frozenset[str]:
-        """The sources that are paid by the search."""
+        """Names of the sources outside, which are paid per search."""
         return frozenset(name for name, source in self.sources.items() if source.card.kind == "outside")
 
     async def _assembled(
@@ -213,7 +214,7 @@ class Pipeline:
         *,
         shown: Sequence[Citation] | None = None,
     ) -> tuple[Prompt, Decision]:
-        """The prompt made of a result; what a tool answers where `shown` is given."""
+        """Make the prompt from a result; with `shown`, make the answer of the search tool."""
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         answering_tool = None
@@ -224,10 +225,10 @@ class Pipeline:
             chunks = [chunk for chunk in chunks if known[chunk.id] is None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
         around, degraded = await self._surroundings(request, decision, chunks, left_s)
-        # Of collections that were chosen for it a question says nothing.
+        # The collections were chosen by the service, not stated in the question, so the prompt does not mention them.
         relaxed = _distinct(*(in_words(one.dropped) for one in result.relaxed if one.reason != scoping.LET_GO))
         rung = decision.found.rung if decision.found is not None else None
-        # What later rounds left out, the first may well have found something with.
+        # Constraints that only later rounds left out may still hold for the first round's hits.
         left_out = _distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
         fields = prompt_fields.parse(self.settings.prompt_fields)
         made = assemble.assemble(
@@ -266,7 +267,7 @@ class Pipeline:
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
     ) -> tuple[Around, tuple[str, ...]]:
-        """What stands around the passages, where it is asked for; without it the passages alone are an answer."""
+        """Load the text around each passage if the request asks for it. On failure the passages are returned alone."""
         kind = request.context or self.settings.context
         if kind == "passage":
             return {}, ()
@@ -281,10 +282,10 @@ class Pipeline:
             return {}, ("context_unavailable",)
 
     async def _chunks(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None) -> Mapping[ChunkId, Chunk]:
-        """Chunks of the database and of the sources that hold their own; what comes from elsewhere has no others."""
+        """Load chunks from the database and from sources that hold their own documents; other ids are left out."""
         known = list(ids)
         stored = {(one.tenant, one.name) for one in scope.collections}
-        # A folder of the same name as a stored collection is not searched: its passages have the same ids.
+        # A folder with the name of a stored collection is not searched: its passages would have the same ids.
         held = {(one.tenant, one.name) for one in scope.beside} - stored
         chunks = await self.catalogue.load(scope, [id for id in known if id[:2] in stored], wanted)
         for source in self.sources.values():
@@ -293,7 +294,7 @@ class Pipeline:
         return chunks
 
     async def decide(self, who: str | Viewer, request: Request) -> tuple[Result, Decision]:
-        """The result with how it came about; raises as `retrieve` does."""
+        """Return the result and the decision record; raises as `retrieve` does."""
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         names_none = request.collection is None and self.default_collection is not None
@@ -329,7 +330,7 @@ class Pipeline:
         partial = sources.partial(everywhere.sources, scope)
         inside = everywhere
         if choice.collections:
-            # What the other collections hold is looked for before anybody outside is asked.
+            # Search the other collections before any source outside.
             inside = replace(everywhere, settings=self.settings.model_copy(update={"outside_fallback": False}))
         asked = Asked(request, choice.scope, wanted, started, timeout_s, partial=partial)
         result, decision = await inside._within(who, asked, choice, clock)
@@ -349,13 +350,13 @@ class Pipeline:
     def _unsearched(
         self, who: Viewer, request: AskRequest, scope: Scope, wanted: Filter | None, clock: _Clock
     ) -> tuple[Result, Decision]:
-        """The result of a request for which the model searches: nothing yet."""
+        """Return an empty result for a request whose model does the searching; nothing is searched yet."""
         intent = stated_alone(request, scope, wanted, ()).model_copy(update={"kind": "none", "searches": ()})
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex, query=request.question, intent=intent, plan=(), hits=(), outcomes=(),
             status="no_retrieval_needed", took_ms=0.0, degraded=transform.skipped(self.settings.transforms),
         )  # fmt: skip
-        # Searches of later rounds ask anew what the caller may read by then.
+        # Searches in later rounds ask the database again what the caller may read.
         look = partial(replace(self, changed=None).look_up, who)
         searches = lookups.opened(look, request, self.settings, scope, self._outside)
         decision = Decision(
@@ -365,7 +366,7 @@ class Pipeline:
         return result, decision
 
     def _over(self, scope: Scope, request: Request) -> "Pipeline":
-        """The stages over what the request may be put to."""
+        """Return a pipeline with only the sources that this request can use."""
         offered = sources.offered(self.sources, scope, request.sources or ())
         if offered.keys() == self.sources.keys():
             return self
@@ -373,11 +374,11 @@ class Pipeline:
         return replace(self, sources=offered, reader=self.reader.over(cards) if self.reader else None)
 
     async def summaries(self, who: Viewer) -> tuple[SourceSummary, ...]:
-        """The sources that questions may be put to; raises as `retrieve` does."""
+        """Return the sources that the viewer's questions can be sent to; raises as `retrieve` does."""
         try:
             scope = await self._visible(who, None)
         except UnknownCollection:
-            scope = Scope(who.tenant, (), principals=who.principals)  # there is none yet
+            scope = Scope(who.tenant, (), principals=who.principals)  # the tenant has no collection yet
         offered, timeout_s = sources.offered(self.sources, scope), self.settings.source_timeout_s
         rests = resting(offered, self.breakers, scope)
         return tuple(
@@ -390,11 +391,11 @@ class Pipeline:
         return await self.chooser.choose(request, scope, deadline)
 
     async def _within(self, who: Viewer, asked: Asked, choice: Choice, clock: _Clock) -> tuple[Result, Decision]:
-        """The result over the scope of `asked`, which `choice` explains."""
+        """Run all stages over the scope of `asked`; `choice` says why its collections were chosen."""
         request, scope, wanted = asked.request, asked.scope, asked.wanted
         reading = await self._read(asked)
         if request.complete and reading.first.kind == "none":
-            reading = await unread(asked, self.sources)  # the caller asks for documents, whatever the words are
+            reading = await unread(asked, self.sources)  # the caller asks for documents, even in small talk
         clock.ended("intent")
         if asks_for_all(request, reading.first):
             asked = replace(asked, depth=COMPLETE_DEPTH)
@@ -405,7 +406,7 @@ class Pipeline:
         intent = intent.model_copy(update={"scope": intent.scope or choice.collections})
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
-            raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
+            raise refused[0]  # nothing was inferred from the question, so the caller's own request is at fault
         ranking, weights = self.fuse(found)
         clock.ended("fusion")
         looped = await self._looped(asked, reading, search, found, ranking)
@@ -415,7 +416,7 @@ class Pipeline:
         table = _table(found) if intent.kind != "none" else None
         judged, unjudged = await self._judged(asked, reading, found, ranking)
         minimum = self.settings.min_relevance if request.min_relevance is None else request.min_relevance
-        # Where nothing is asked beside conditions, who satisfies them is relevant.
+        # A question that is nothing but conditions: every document that satisfies them is relevant.
         is_bounded = minimum is not None and not reading.is_listing
         if minimum is not None:
             ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
@@ -423,7 +424,7 @@ class Pipeline:
         final: list[Fused] = ranking
         reranking: Reranking | None = None
         unfeatured: tuple[str, ...] = ()
-        # What was calculated has an order of its own: the earliest first, say.
+        # Calculated hits have their own order, for example earliest first.
         if table is None and (reranker := self._reranker(request, reading.calls)) is not None and ranking:
             final, reranking = await self._reranked(reranker, asked, intent, held, ranking)
             clock.ended("rerank")
@@ -433,7 +434,7 @@ class Pipeline:
             final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
         is_bounded |= reranking is not None and reranking.minimum is not None
         window = self._window(request, found, held, bounded=is_bounded)
-        if window.complete:  # a table is no document of the list
+        if window.complete:  # the row of a table is not a document of the list
             calculated = _calculated(found)
             final = [hit for hit in final if hit.id not in calculated]
         shown = await self._page(asked, intent, held, final, window)
@@ -476,7 +477,7 @@ class Pipeline:
         if self.reader is None or (asked.request.intent or self.settings.intent) == "off":
             return replace(await unread(asked, self.sources), degraded=transform.skipped(self.settings.transforms))
         try:
-            # In this task: of a reading that nobody takes, what is still to come would be left lying.
+            # Within this task, so that an abandoned reading leaves no background work behind.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
                 return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
         except (Unavailable, OSError):
@@ -511,18 +512,18 @@ class Pipeline:
                 raise
             scope = Scope(
                 who.tenant, (), principals=who.principals
-            )  # what lies outside can be asked before there is any collection
+            )  # sources outside can be asked without any collection
         if request.filter is None:
             return scope, None
         try:
             return scope, parse(request.filter, filterable(scope))
         except BadRequest:
-            # The field may have come since the catalogue was read.
+            # The field may be newer than the cached catalogue.
             scope = await self._visible(who, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
     async def _visible(self, who: Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
-        """What the request may read: collections of the database, and what sources hold beside it."""
+        """Return what the request may read: collections of the database and of sources with documents of their own."""
         holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])
@@ -541,11 +542,11 @@ class Pipeline:
     async def _looped(
         self, asked: Asked, reading: Reading, search: Search, found: SearchResults, ranking: list[Fused]
     ) -> Looped:
-        """Further rounds of searching, as far as the request lets its question be read."""
+        """Run further rounds of searching, unless intent is "off" or a complete list is asked for."""
         mode = asked.request.intent or self.settings.intent
         if mode == "off" or asks_for_all(asked.request, found.course.intent):
-            return Looped(found, ranking)  # a complete list lacks nothing, and must not leave its filter
-        # Who gave no reading in its time would use up what is left for a judgement.
+            return Looped(found, ranking)  # a complete list has no gaps, and its filter must not be relaxed
+        # A model too slow to read the question would also use up the time for a judgement.
         asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
         model = self.model if asks else None
         loop = Loop(
@@ -557,7 +558,7 @@ class Pipeline:
     async def _judged(
         self, asked: Asked, reading: Reading, found: SearchResults, ranking: Sequence[Fused]
     ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
-        """The relevance of the hits; nothing of it where it cannot be told in time, which is said."""
+        """Return the relevance of each hit, 0 to 1; empty and marked degraded if it cannot be computed in time."""
         if not ranking:
             return {}, ()
         judging = relevance.judge(
@@ -575,7 +576,7 @@ class Pipeline:
             return {}, (relevance.UNAVAILABLE,)
 
     def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
-        """The hits that are relevant enough for one of the sources that found them."""
+        """Drop hits below the `min_relevance` of every source that found them."""
         bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
         if not any(bounds.values()):
             return ranking
@@ -583,7 +584,10 @@ class Pipeline:
         return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
 
     def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
-        """The ranking of the first searches; those for separate parts of the question take turns."""
+        """Fuse the answers of the first searches into one ranking.
+
+        The rankings for separate parts of the question take turns. Also returns the full-text weight per search.
+        """
         groups = searches_by_part(found.course.intent)
         if len(groups) < 2:
             return self._fused(found, found.used)
@@ -592,7 +596,10 @@ class Pipeline:
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def _fused(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """The searches' ranking with what is likely meant raised; and full text's share in each search."""
+        """Fuse the answers and boost hits that also satisfy the likely constraints.
+
+        Also returns the full-text weight per search.
+        """
         ranking, weights = self._merged(found, answers)
         searches = {one.step.search for one in answers}
         likely = [one for one in found.likely if one.step.search in searches and one.hits]
@@ -601,18 +608,21 @@ class Pipeline:
         return ranking, weights
 
     def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
+        """Fuse the sources of each search, then the searches with each other.
+
+        Also returns the full-text weight per search.
+        """
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
         for answer in answers:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
-                # A glossed question is English to the vectors.
+                # The embedder gets the English gloss of the question.
                 languages[search] = "en" if answer.query.gloss else answer.query.language
-            # What was calculated, and what others have ranked, has an order of its own: its scores say nothing
-            # beside those of the documents' texts.
+            # Calculated hits, and hits from outside, have an order of their own. Their scores cannot be compared with
+            # those of document texts, so each kind is fused separately.
             ranking = rankings.setdefault((search, self.sources[source].card.kind), {})
-            # A source that failed has said nothing, not even that there is nothing.
+            # A failed source is left out; an empty one takes part with no hits.
             if answer.hits or (source not in ranking and not answer.failed):
                 ranking[source] = answer.hits
         default = found.course.intent.language
@@ -643,7 +653,7 @@ class Pipeline:
         return fusion.lexical_weight(language, found, languages=known)
 
     def _partial(self, found: SearchResults, scope: Scope) -> tuple[str, ...]:
-        """Vectors of an embedder that cannot be opened or that fails are not searched: said where others are."""
+        """Return a note such as "vector_partial" for each source that could search only a part of its documents."""
         if partial := [answer for answer in found.answers if answer.is_partial]:
             return _distinct(*(f"{answer.step.source}_partial" for answer in partial))
         asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)
@@ -652,10 +662,10 @@ class Pipeline:
         return ("vector_partial",) if asked and served == {True, False} else ()
 
     def _reranker(self, request: Request, calls: Calls) -> Reranker | None:
-        """The reranker of a request: the configured one or one that needs nothing, never an address or a folder.
+        """Return the request's reranker: the configured one or one that needs no setup, never an address or a folder.
 
         Raises:
-            BadRequest: the request names another.
+            BadRequest: the request names any other reranker.
         """
         configured = self.reranker.name if self.reranker is not None else shown(self.settings.reranker)
         name = request.reranker or configured
@@ -675,14 +685,14 @@ class Pipeline:
     async def _reranked(
         self, reranker: Reranker, asked: Asked, intent: Intent, wanted: Filter | None, ranking: list[Fused]
     ) -> tuple[list[Fused], Reranking | None]:
-        """The final ranking that every page is cut from: the pool does not depend on the page."""
+        """Rerank a fixed pool of top hits, so that every page is cut from the same final ranking."""
         pool = await self._loaded(asked.scope, wanted, ranking[:RERANK_POOL])
         if not pool:
-            return ranking, None  # all of it was deleted meanwhile
+            return ranking, None  # all of these documents were deleted meanwhile
         blend = 0.0 if isinstance(reranker, Hybrid) else self.settings.rerank_blend
         given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
         if blend or isinstance(reranker, Hybrid):
-            with suppress(Unavailable, OSError):  # they add to the score of a hit, and are not needed for it
+            with suppress(Unavailable, OSError):  # phrases improve the score, but reranking works without them
                 pool = await within(self._with_phrases(asked.scope, pool), given_s / 2)
         breaker = self.breakers.of(f"the reranker {reranker.name}")
         patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
@@ -695,7 +705,10 @@ class Pipeline:
     async def _featured(
         self, asked: Asked, intent: Intent, pool: Sequence[Fused]
     ) -> tuple[list[Fused], tuple[str, ...]]:
-        """The pool with the rank features of the settings; where feedback cannot be read, without it, which is said."""
+        """Add the rank features of the settings to the scores.
+
+        If feedback cannot be read in time, it counts as 0 and the result is marked degraded.
+        """
         features, scope = parse_rank_features(self.settings.rank_features), asked.scope
         fields = filterable(scope)
         documents = [hit.id[:3] for hit in pool]
@@ -719,12 +732,12 @@ class Pipeline:
         return fusion.in_turns(pool, rank_features.apply(features, pool, known)), degraded
 
     async def _with_phrases(self, scope: Scope, pool: Sequence[Fused]) -> list[Fused]:
-        """The hits with the key terms and questions of their documents."""
+        """Return the hits with the key terms and questions of their documents."""
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
     def _window(self, request: Request, found: SearchResults, held: Filter | None, *, bounded: bool) -> Window:
-        """The part of the final ranking that the request asks for; arguments as of `Window`."""
+        """Return the window of the final ranking that the request asks for; arguments as for `window_of`."""
         relaxed = bool(found.rung and found.rung.dropped)
         filtered = held is not None
         intent = found.course.intent
@@ -733,7 +746,7 @@ class Pipeline:
     async def _page(
         self, asked: Asked, intent: Intent, held: Filter | None, ranking: Sequence[Fused], window: Window
     ) -> Page:
-        """What of the final ranking is shown."""
+        """Cut the page out of the final ranking and load its passages."""
 
         async def load(hits: Sequence[Fused]) -> list[Fused]:
             return await self._loaded(asked.scope, held, hits)
@@ -746,7 +759,7 @@ class Pipeline:
     async def _listed(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], skip: int, most: int
     ) -> Listed:
-        """The documents under a filter, of the database and of the sources that hold their own."""
+        """List the documents that satisfy a filter, from the database and from sources with documents of their own."""
         found = await self.catalogue.documents(scope, wanted, known, skip=skip, most=most)
         stored = {(one.tenant, one.name) for one in scope.collections}
         ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside} - stored
@@ -759,24 +772,24 @@ class Pipeline:
         return found
 
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
-        """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
+        """Return the hits with their chunks loaded; hits whose document was deleted meanwhile are left out."""
         chunks = await self._chunks(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
 
 
 def late(timeout_s: float, waited_for: str) -> Unavailable:
-    """The error of a request whose time is over."""
+    """Return the error for a request whose time is over."""
     return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
 
 
 def unfinished_scope() -> str:
-    """What is said of a request that the database has told nothing yet."""
+    """Return the reason given when the time ran out before the database returned the scope."""
     return _Clock().unfinished()
 
 
 def _asked_alone(request: AugmentRequest, result: Result, decision: Decision, language: str | None) -> Prompt:
-    """The prompt of a question for which the model searches itself."""
+    """Return the prompt for a question for which the model searches by tool calls: instructions and question only."""
     system = decision.templates.load(assemble.TOOL_SYSTEM_TEMPLATE).render({"tool": lookups.NAME})
     question = assemble.in_language(prompt_text(request.question), language)
     messages = (Message(role="system", content=system), Message.model_construct(role="user", content=question))
@@ -789,12 +802,12 @@ _FOUND = 2
 
 
 def _rank(result: Result) -> int:
-    """How much was found, `_FOUND` where it is enough."""
+    """Rank a result by its status: 0 nothing found, 1 weak, `_FOUND` for everything else."""
     return {"nothing_found": 0, "weak": 1}.get(result.status, _FOUND)
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
-    """A hit's metadata as filters compare it; nothing of what does not fit, as may come from outside."""
+    """Return a hit's metadata normalised for filters; empty if it does not fit the fields, e.g. from outside."""
     try:
         flat = flatten(hit.chunk.metadata) if hit.chunk else {}
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)
@@ -809,15 +822,15 @@ def _phrased(hit: Fused, phrases: Phrases | None) -> Fused:
 
 
 def _in_own_words(asked: str, question: str) -> str:
-    """The self-contained question, with the asker's own words where a model has put it into another language:
+    """Return the self-contained question, preceded by the user's own words if a model has translated it.
 
-    the answer is to be in theirs.
+    The answer must be in the user's language.
     """
     return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"
 
 
 def _weight(search: str, intent: Intent) -> float:
-    """What a search counts beside one in the question's own words."""
+    """Return the weight of a search in fusion; a search in the question's own words has 1."""
     if search not in intent.searches:
         return SUPERSEDED_WEIGHT
     is_gloss = intent.by == "rules" and glosses.is_chinese(intent.searches[0]) and not glosses.is_chinese(search)
@@ -825,7 +838,7 @@ def _weight(search: str, intent: Intent) -> float:
 
 
 def _table(found: SearchResults) -> Table | None:
-    """What a source calculated, by the reading that counts."""
+    """Return the first table among the hits that count; None if there is none."""
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
@@ -841,11 +854,11 @@ def _status(
     least: float,
     listed: bool,
 ) -> Status:
-    """Say whether the documents speak of what was asked.
+    """Return whether the documents answer the question.
 
     Args:
-        least: relevance from which on a hit does.
-        listed: whether the caller has asked for a complete list; then whatever is on it is found.
+        least: minimum relevance, 0 to 1, of a hit that answers it.
+        listed: whether the caller asked for a complete list; then every document on it counts as found.
     """
     if intent.kind == "none":
         return "no_retrieval_needed"
@@ -853,13 +866,13 @@ def _status(
         return "found"
     if not ranking and not page:
         return "nothing_found"
-    # Documents that no search has ranked are there for their metadata.
+    # Unranked documents are on the page because their metadata satisfies the filter.
     is_found = listed or not ranking or any(judged.get(hit.id, 1.0) >= least for hit in ranking)
     return "found" if is_found else "weak"
 
 
 def _calculated(found: SearchResults) -> frozenset[ChunkId]:
-    """The hits that tables stand in, which are no stored documents."""
+    """Return the ids of hits that hold a table; they are not stored documents."""
     hits = (hit for answer in found.used for hit in answer.hits)
     return frozenset(hit.id for hit in hits if hit.table is not None and hit.chunk is not None)
 
@@ -871,7 +884,7 @@ def _distinct(*names: str) -> tuple[str, ...]:
 def _ranked(
     page: Sequence[Fused], before: int, intent: Intent, judged: Mapping[ChunkId, float]
 ) -> tuple[RankedHit, ...]:
-    """The hits of a page that so many hits stand before."""
+    """Convert the hits of a page to `RankedHit`, numbered after the `before` hits of earlier pages."""
     mark = Highlighter(intent.question, intent.language)
     hits = []
     for rank, hit in enumerate(page, before + 1):

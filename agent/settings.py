@@ -1,4 +1,4 @@
-"""Settings: environment `SIGNALBOX_*`, else `signalbox.toml`, else the default. Read here alone, once."""
+"""Settings: read from the environment (`SIGNALBOX_*`), else `signalbox.toml`, else the default. Read only here."""
 
 import json
 import os
@@ -233,7 +233,7 @@ class Settings(BaseModel):
     @field_validator("home", "local", "prompts", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
-        """An empty path would be the working folder, with all that happens to lie there."""
+        """Replace an empty path by the default: as a path, "" would mean the working folder with all its files."""
         default = cls.model_fields[str(info.field_name)].default
         return value if value != "" else default and str(default)
 
@@ -247,7 +247,7 @@ class Settings(BaseModel):
     @field_validator("embedder_api_key", "llm_api_key", "reranker_api_key", "web_api_key", "cloud_api_key")
     @classmethod
     def _fits_a_header(cls, value: str | None) -> str | None:
-        """A key as it is sent: one read from a file ends in a line break."""
+        """Return a key without the line break of a file it was read from; raise ValueError if no header can hold it."""
         return as_sent(value)
 
     @field_validator("reranker")
@@ -288,7 +288,7 @@ class Settings(BaseModel):
     @field_validator("fusion_weights")
     @classmethod
     def _of_sources(cls, value: str, info: ValidationInfo) -> str:
-        # What searches documents is weighed by its measures, whatever its name.
+        # Sources of documents are weighted by the measure of their scores, whatever their names.
         outside = [name for name, one in info.data.get("sources", {}).items() if one.kind in ("web", "cloud")]
         known = {*registry.names(), *outside}
         if unknown := parse_weights(value).keys() - known:
@@ -311,26 +311,26 @@ class Settings(BaseModel):
 
     @property
     def zone(self) -> ZoneInfo:
-        """The time zone of the askers."""
+        """The users' time zone."""
         return ZoneInfo(self.time_zone)
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether a search may wait for a service elsewhere: a model, an embedder, a reranker, the web or the cloud."""
+        """Whether a search may wait for an external service: a model, embedder, reranker, the web or the cloud."""
         embedder = not self.embedder.startswith(("minilm", "onnx:", "fastembed:"))
         reranker = rerankers.kind_of(self.reranker)[0] in ("http", "litellm")
         outside = any(one.kind in ("web", "cloud") for one in self.sources.values())
         return embedder or reranker or outside or any((self.llm, self.web_provider, self.cloud))
 
     def __repr__(self) -> str:
-        """Without the credentials of addresses, those in tables too."""
+        """Return the settings without credentials in addresses, including those in tables."""
         return without_credentials(super().__repr__())
 
     __str__ = __repr__
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every key and password of the settings, those in addresses too, which no log, trace or answer may hold."""
+        """All keys and passwords, including those in addresses; no log, trace or answer may contain them."""
         own = (getattr(self, name) for name in type(self).model_fields if name.endswith("_api_key"))
         others = parse_pairs(self.embedder_keys).values()
         texts = [str(value) for value in _values(self.model_dump()) if isinstance(value, str)]
@@ -347,7 +347,7 @@ class Settings(BaseModel):
     @field_validator("routes")
     @classmethod
     def _routes(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "sources" in info.data:  # else they are what is wrong
+        if "sources" in info.data:  # otherwise the sources are invalid, which is reported
             routes.check(value, info.data["sources"])
         return value
 
@@ -361,13 +361,13 @@ class Settings(BaseModel):
     @field_validator("transforms", "guard", "routes", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
-        """The environment knows no lists: names between commas."""
+        """Split a text at its commas, since an environment variable cannot hold a list."""
         names = [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
         return tuple(names) if isinstance(names, list) else names
 
 
 def _values(held: object) -> Iterator[object]:
-    """All values inside tables and lists."""
+    """Yield all values inside tables and lists."""
     if isinstance(held, Mapping):
         for value in held.values():
             yield from _values(value)
@@ -385,7 +385,7 @@ def _in_addresses(texts: Iterable[str]) -> Iterator[str]:
 
 
 def check_time_zone(name: str) -> str:
-    """The name as given.
+    """Return the name unchanged.
 
     Raises:
         ValueError: there is no such time zone.
@@ -398,9 +398,9 @@ def check_time_zone(name: str) -> str:
 
 
 def unknown_variables() -> tuple[str, ...]:
-    """Environment variables that look like settings and are none, a slip or of another version, each in words.
+    """Return a message for each environment variable that looks like a setting but is none.
 
-    Those that hold the key of a source in `signalbox.toml` are none of them.
+    It may be misspelt or belong to another version. Variables that hold the key of a source are not reported.
     """
     names = {PREFIX + name.upper() for name in Settings.model_fields}
     ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
@@ -416,7 +416,7 @@ def unknown_variables() -> tuple[str, ...]:
 
 
 def _names_of_keys(path: Path) -> set[str]:
-    """The variables that hold keys of sources; none where the file cannot be read, which is said elsewhere."""
+    """Return the variables that hold keys of sources; empty if the file cannot be read, which is reported elsewhere."""
     try:
         sources = _read_file(path).get("sources") if path.exists() else None
     except BadSetting:
@@ -428,7 +428,7 @@ def _names_of_keys(path: Path) -> set[str]:
 
 
 def spans_are_wanted() -> bool:
-    """Whether the standard environment of OpenTelemetry says where spans go, and does not switch them off."""
+    """Return whether OpenTelemetry's environment variables set an endpoint for spans and do not disable them."""
     addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -436,33 +436,33 @@ def spans_are_wanted() -> bool:
 
 
 def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:
-    """The settings in force.
+    """Load the settings in force.
 
     Args:
-        given: values that win over the environment and the file.
-        folder: where `signalbox.toml` is looked for; the working folder when None.
+        given: values that override the environment and the file.
+        folder: folder of `signalbox.toml`; None means the working folder.
     Raises:
-        BadSetting: an unknown key or a value that does not fit, with where it came from.
+        BadSetting: a key is unknown or a value is not valid; the error says where it came from.
     """
     path = (folder or Path.cwd()) / FILE
     environment = {key[len(PREFIX) :].lower(): value for key, value in os.environ.items() if key.startswith(PREFIX)}
-    # A variable of another program version is not worth failing for; a key in the file is a slip.
+    # Ignore unknown variables, which may belong to another version; an unknown key in the file is an error.
     environment = {key: value for key, value in environment.items() if key in Settings.model_fields}
     command = {key.lower(): value for key, value in (given or {}).items()}
-    # Each by itself: what another one overrides is checked as well.
+    # Check each origin by itself, so that values overridden by another are checked too.
     values = _read_file(path) if path.exists() else {}
-    # Other settings may name the sources.
+    # Other settings may refer to the sources.
     named = {"sources": values["sources"]} if "sources" in values else {}
     values |= _checked(environment, "the environment", lambda: Settings.model_validate(named | environment))
     values |= _checked(command, "the command line", lambda: Settings.model_validate(named | command))
     if "sources" in values:
         values["sources"] = {name: _with_key(name, one, path) for name, one in values["sources"].items()}
-    # What each is right by itself may not fit together.
+    # Values that are valid by themselves may not fit together.
     return _checked_settings(str(path), lambda: Settings.model_validate(values))
 
 
 def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
-    """The source with the key that a variable of the environment holds."""
+    """Return the source with its key read from the environment variable that it names."""
     if source.api_key_env is None:
         return source
     wrong = "is not set"
@@ -480,9 +480,9 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         stated = tomllib.loads(path.read_text(encoding="utf-8"))
         given = {key.lower(): value for key, value in stated.items()}
-        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor a list of lists.
+        # JSON in strict mode accepts a text for a path but not for a number. No setting is a date or a list of lists.
         text = json.dumps(given, default=lambda date: [[]])
-        from_json(text)  # it has a limit of levels
+        from_json(text)  # it limits the depth
     except (OSError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} cannot be read: {error}") from error
     if len(given) < len(stated):
@@ -492,7 +492,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
-    """The given settings as they are used; `source` is where they come from."""
+    """Validate the given settings and return their values; `source` is their origin, for errors."""
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
         known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
@@ -512,14 +512,14 @@ def _checked_settings(source: str, validate: Callable[[], Settings]) -> Settings
         if key == "sources" and rest:
             where, reason = _place_of_source(rest, reason)
             raise BadSetting(f"setting {where} ({source}): {reason}", where=where) from None
-        if key == "request":  # of several settings together
+        if key == "request":  # it concerns several settings together
             raise BadSetting(f"settings ({source}): {reason}") from None
         raise BadSetting(f"setting {key.upper()} ({source}): {reason}", where=key) from None
 
 
 def _place_of_source(rest: str, reason: str) -> tuple[str, str]:
-    """Where in the tables of named sources something is wrong, and what."""
+    """Return where in the tables of named sources the error is, and the message."""
     name, _, key = plain_line(rest, _LONGEST_NAME).partition(".")
-    if key == "[key]":  # what pydantic calls a name that does not fit
+    if key == "[key]":  # pydantic's name for an invalid key
         return f"sources.{name}", reason if reason.startswith('"') else f"the name of a source is {FORM}"
     return ".".join(filter(None, ("sources", name, key))), reason

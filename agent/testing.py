@@ -1,4 +1,4 @@
-"""A scripted stand-in for a model service: real HTTP on 127.0.0.1, in the shape of OpenAI's API.
+"""A scripted model server for tests: real HTTP on 127.0.0.1, in the form of OpenAI's API.
 
     with ScriptedServer(replies=["Paris."], faults=[Fault(status=503)]) as server:
         client = AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0)
@@ -27,23 +27,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 Reply = str | Mapping[str, Any]
-"""The text of an answer, or a whole assistant message (for tool calls, say)."""
+"""The text of an answer, or a whole assistant message, for example with tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with one request; several may be combined.
+    """A fault of one response; several fields may be combined.
 
     Attributes:
-        status: answered instead of 200, with an error in OpenAI's shape.
-        headers: sent with the answer ({"Retry-After": "1"}).
-        delay_s: seconds before the answer.
-        pause_s: seconds before every further part of a stream, one part being one event.
-        body: sent as it is, in place of the JSON ("" for an empty body).
-        parts: sent in chunks in place of the JSON, for a body without an end: `itertools.repeat(b"x")`.
-        head: sent as it is behind the first header, for headers without an end.
-        truncated: the connection ends after half of the body.
-        reset: the connection is reset instead of an answer.
+        status: status instead of 200, with an error in OpenAI's form.
+        headers: extra headers, such as {"Retry-After": "1"}.
+        delay_s: seconds before the response.
+        pause_s: seconds before each event of a stream after the first.
+        body: body to send unchanged instead of the JSON; "" for an empty body.
+        parts: chunks to send instead of the JSON; `itertools.repeat(b"x")` is a body without an end.
+        head: bytes to send unchanged after the first header, for headers without an end.
+        truncated: close the connection after half of the body.
+        reset: reset the connection instead of responding.
     """
 
     status: int | None = None
@@ -59,12 +59,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """One request as it came in.
+    """One received request.
 
     Attributes:
-        path: with the query string ("/v1/embeddings").
+        path: including the query string, such as "/v1/embeddings".
         headers: names in lower case.
-        body: the parsed JSON; None without a body, bytes when it is not JSON.
+        body: the parsed JSON; None without a body, bytes if it is not JSON.
     """
 
     method: str
@@ -74,31 +74,31 @@ class ReceivedRequest:
 
 
 def unit_vector(text: str, dimension: int) -> NDArray[np.float32]:
-    """The vector the server gives a text: of length 1, drawn from a hash of it, the same everywhere."""
+    """Return the server's vector for a text: length 1, derived from a hash of the text, the same on every machine."""
     drawn = np.frombuffer(hashlib.shake_256(text.encode()).digest(4 * dimension), dtype="<u4")
     centred = drawn / 2.0**32 - 0.5
     return np.asarray(centred / np.linalg.norm(centred), dtype=np.float32)
 
 
 class ScriptedServer:
-    """An OpenAI-compatible server that answers as scripted and remembers what it was asked.
+    """An OpenAI-compatible server that gives scripted responses and records the requests.
 
     Args:
-        replies: answers to the chat requests, in their order, or a function from the request body to
-            the answer, called in the thread of the request. A chat request beyond the last, or a
-            function that raises, is answered with status 400.
-        faults: what goes wrong with the requests, in their order; None for a request that goes well,
-            as do those beyond the last. `itertools.repeat(Fault(status=503))` fails them all.
-        dimension: length of the vectors, > 0; a request that states `dimensions` gets those. It may
-            be set while the server runs.
-        models: ids listed by GET /v1/models; any model is answered for.
-        other: answers any other request, such as a web provider's: the JSON to send, or (status, JSON).
+        replies: answers to the chat requests, in order, or a function from the request body to the answer, called in
+            the thread of the request. A chat request beyond the last answer, or a function that raises, gets status
+            400.
+        faults: faults of the requests, in order; None, or the end of the list, means no fault.
+            `itertools.repeat(Fault(status=503))` fails all requests.
+        dimension: length of the vectors, > 0, unless a request states `dimensions`. May be changed while the server
+            runs.
+        models: ids returned by GET /v1/models; requests may name any model.
+        other: handles any other request, such as a web provider's; returns the JSON to send, or (status, JSON).
     Attributes:
-        requests: all requests so far, those that went wrong included.
-        base_url: for the client, ends in "/v1".
-        sent: bytes of answers in parts so far.
-        asked: set once there was a request.
-        left: set once a client has left amid an answer.
+        requests: all requests so far, including failed ones.
+        base_url: URL for the client, ends in "/v1".
+        sent: bytes sent so far by `Fault.parts` and `Fault.head`.
+        asked: set once a request has arrived.
+        left: set once a client has disconnected during a response.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ScriptedServer:
 
     @property
     def root_url(self) -> str:
-        """The address without a path."""
+        """The URL without a path."""
         return f"http://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class ScriptedServer:
         self._thread.join()
 
     def _received(self, request: ReceivedRequest) -> Fault:
-        """Note the request and wait as its fault says."""
+        """Record the request and wait as long as its fault says."""
         with self._lock:
             self.requests.append(request)
             fault = next(self._faults, None) or Fault()
@@ -175,7 +175,7 @@ class ScriptedServer:
     def _chat(self, body: dict[str, Any]) -> "_ScriptedAnswer":
         try:
             reply = self._reply(body)
-        except Exception as error:  # the caller's function may raise anything; a dropped connection would hide it
+        except Exception as error:  # the caller's function may raise anything; closing the connection would hide it
             return _ScriptedAnswer.error(400, f"the script failed: {error!r}")
         message = {"role": "assistant", "content": reply} if isinstance(reply, str) else {"role": "assistant", **reply}
         return _streamed(body, message) if body.get("stream") else _completed(body, message)
@@ -231,7 +231,7 @@ def _completed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer
 
 
 def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer:
-    """Server-sent events: the role, the text word by word, tool calls whole, the reason to stop, the usage."""
+    """Return server-sent events: the role, the text word by word, tool calls whole, the finish reason, the usage."""
     words = (message.get("content") or "").split(" ")
     pieces = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
     calls = [{"index": place, **called} for place, called in enumerate(message.get("tool_calls") or [])]
@@ -256,7 +256,7 @@ def _finish_reason(message: dict[str, Any]) -> str:
 
 
 def _usage(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
-    """Words stand in for tokens."""
+    """Return the usage, counting words as tokens."""
     asked = sum(len(str(item.get("content") or "").split()) for item in body.get("messages") or [])
     answered = len((message.get("content") or "").split())
     return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
@@ -271,7 +271,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that was cut on purpose, or by the client, is no news; anything else is."""
+        """Ignore connections that were cut on purpose or by the client; report anything else."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -288,13 +288,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._handle()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests read `requests`; nothing is printed."""
+        """Print nothing: tests read `requests`."""
 
     def _handle(self) -> None:
         try:
             self._serve()
         except ConnectionError:
-            # The client gave up, which is what a test of timeouts waits for.
+            # The client gave up, as tests of timeouts expect.
             self.server.script.left.set()
             self.close_connection = True
 
@@ -308,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = ReceivedRequest(self.command, self.path, headers, body)
         fault = self.server.script._received(request)
         if fault.reset:
-            # With no time to linger, closing sends a reset.
+            # With a linger time of zero, closing sends a reset.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             socket.close(self.connection.detach())
             return
@@ -331,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: _ScriptedAnswer, parts: Sequence[bytes], fault: Fault) -> None:
         length = sum(map(len, parts))
         self.send_response(answer.status)
-        # One request per connection: a client cannot stumble over one that an earlier test left open.
+        # One request per connection, so that no client reuses a connection left over from an earlier test.
         sent = {"Content-Type": answer.content_type, "Content-Length": str(length), "Connection": "close"}
         for name, value in (sent | dict(fault.headers)).items():
             self.send_header(name, value)

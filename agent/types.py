@@ -1,4 +1,4 @@
-"""What goes in and out of the service: the shapes of the contract, the same in Python, JSON and HTTP."""
+"""The request and result types of the service; they have the same fields in Python, in JSON and over HTTP."""
 
 import json
 from contextlib import suppress
@@ -24,37 +24,47 @@ from retrievers.core.principals import check_principals
 MAX_QUERY_CHARACTERS = 8000
 MOST_TOOLS = 128
 MOST_TOOL_CHARACTERS = 200_000
-"""Of the JSON of a request's tools together, without blanks."""
+"""Maximum length of a request's tools, in characters of compact JSON, all tools together."""
 LEAST_TIMEOUT_S = 0.1
-"""In less nothing can be answered."""
+"""Minimum `timeout_s` of a request: no question can be answered in less."""
 MAX_TOP_K = 100
 MAX_COMPLETE = 1000
-"""Most hits of one answer to a request for a complete list; a prompt is made of at most `MAX_TOP_K`."""
+"""Maximum hits per page of a complete list. A prompt gets at most `MAX_TOP_K` of them."""
 
 MOST_METADATA = 16
-"""Keys of a request's metadata; as in OpenAI's API, as are the lengths of keys and texts."""
+"""Maximum number of metadata keys of a request. This limit and the lengths of keys and values are OpenAI's."""
 MOST_ADVISORS = 16
 MOST_PARAMETER_CHARACTERS = 20_000
-"""Of the JSON of one advisor's parameters."""
+"""Maximum length of the parameters of one advisor, in characters of JSON."""
 
 Kind = Literal["retrieve", "augment", "ask"]
-"""What a request asks for: hits, a prompt or an answer."""
+"""What a request returns: hits, a prompt or an answer."""
 Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
 Context = Literal["passage", "window", "section"]
-"""What a prompt shows of a document: the passages found; also those beside them; all under the same heading."""
+"""Which text of a document the prompt shows.
+
+`passage`: the ranked passages only. `window`: also the passages next to them. `section`: also the other passages under
+the same heading.
+"""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
 class Shape(BaseModel):
-    """Base of every shape: frozen, and unknown keys are an error."""
+    """Base of all types here: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _moment(value: object) -> object:
-    """A text as the moment that it names; JSON is read strictly, and there a day alone would be none."""
+    """Parse an ISO 8601 string into a datetime; a day becomes its midnight.
+
+    Pydantic's strict mode, which reads JSON requests, rejects a plain day as a datetime.
+
+    Raises:
+        ValueError: the value is neither a date nor an ISO 8601 string.
+    """
     if isinstance(value, date):
         return value
     if isinstance(value, str):
@@ -68,7 +78,7 @@ Moment = Annotated[
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}),
 ]
-"""A moment, or a day as its midnight; without an offset it is of the settings' time zone."""
+"""A datetime, or a day, which means its midnight. A value without offset is in the time zone of the settings."""
 
 
 def _rank_features(value: str) -> str:
@@ -97,11 +107,11 @@ UserName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_n
 _MetadataKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_name)]
 _MetadataValue = Annotated[str, Field(max_length=512)] | bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | float
 Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=MOST_METADATA)]
-"""What an application says of a request: it labels and routes it, and opens nothing."""
+"""Labels that an application attaches to a request, used for records and routes. They grant no access."""
 
 
 class AdvisorChoice(Shape):
-    """An advisor of a request, with its parameters beside the name: `{"name": "guard", "words": ["merger"]}`."""
+    """An advisor that the request asks for, with its name and parameters: `{"name": "guard", "words": ["merger"]}`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -109,7 +119,7 @@ class AdvisorChoice(Shape):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What is said beside the name."""
+        """The keys of the object other than `name`."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
@@ -134,21 +144,21 @@ class Message(Shape):
 
 
 class Request(Shape):
-    """A question with what the caller fixes. `filter` and `sources` are hard: nothing overrides them.
+    """A question, with the options that the caller fixes. `filter` and `sources` are hard: nothing overrides them.
 
     Attributes:
-        ignore: conditions that are not to be read from the question, such as an earlier answer's intent had.
-        fusion, lexical_weight, depth, rank_features: in place of the settings of these names.
-        context: what a prompt shows around its passages; a hit is always the passage alone.
-        min_relevance: hits with a lower relevance are left out; the setting when None.
-        per_document: most passages of one document while others are relevant; the setting when None.
+        ignore: conditions that the reader must not infer from the question, as an earlier answer's intent listed them.
+        fusion, lexical_weight, depth, rank_features: override the settings of the same names.
+        context: which text around the passages a prompt shows; a hit is always the passage alone.
+        min_relevance: leave out hits with a lower relevance; None means the setting.
+        per_document: maximum passages of one document while other documents are relevant; None means the setting.
         complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
-            its `per_document` best passages, 1 when None; as the question asks when None.
-        principals: users and groups on whose behalf is asked; documents with other readers are not there.
-        user: who asks, as the caller names them; a label for records, traces, advisors and routes, which opens nothing.
-        metadata: what the caller says of the request, for the same.
-        conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
-        advisors: those that take part with parameters of the request's own, see `agent.chat.advisors.chosen`.
+            its `per_document` best passages (1 when None). None means that the question decides.
+        principals: users and groups for whom the request is made; documents that only others may read are invisible.
+        user: the caller's name for the end user. A label for records, traces, advisors and routes; it grants no access.
+        metadata: the caller's labels of the request, for the same purposes.
+        conversation: id of a stored conversation: its turns come before `messages`, and this turn is added to it.
+        advisors: advisors to run with this request's parameters, see `agent.chat.advisors.chosen`.
     """
 
     kind: ClassVar[Kind] = "retrieve"
@@ -183,14 +193,14 @@ class Request(Shape):
 
     @property
     def question(self) -> str:
-        """The query, or the last thing the user said."""
+        """The query, or else the last user message; "" without either."""
         if self.query is not None:
             return self.query
         return next((m.content for m in reversed(self.messages or ()) if m.role == "user"), "")
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """The turns before the question."""
+        """The messages before the question; all of them if the question is in `query`."""
         turns = self.messages or ()
         if self.query is not None:
             return turns
@@ -199,10 +209,10 @@ class Request(Shape):
 
 
 class AugmentRequest(Request):
-    """A request for the prompt instead of the hits.
+    """A request for a prompt instead of hits.
 
     Attributes:
-        template: an answer template by its name, "answer/v1"; the newest one when None.
+        template: name of an answer template, such as "answer/v1"; None means the newest.
     """
 
     kind: ClassVar[Kind] = "augment"
@@ -214,9 +224,9 @@ class AugmentRequest(Request):
 
 
 class ModelOptions(Shape):
-    """What a caller sets of the model's call, as in OpenAI's API; the model's own where None.
+    """Sampling options, response format and tools of the model call, as in OpenAI's API; None: the model's default.
 
-    `max_tokens` is the older name of `max_completion_tokens`; a server that knows one only is sent that.
+    `max_tokens` is the older name of `max_completion_tokens`. A server that knows only one of them is sent that one.
     """
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -243,14 +253,14 @@ class ModelOptions(Shape):
 
 
 class AskRequest(AugmentRequest):
-    """A request for the answer.
+    """A request for an answer.
 
     Attributes:
-        judge: whether a model checks the answer as well; the setting when None.
-        model_options: of the call that answers; no other call of the request takes them.
-        mode: `retrieve` searches once, before the model is asked; in `tool` the model searches itself, as often as it
-            needs and MAX_ROUNDS allows, within the request's own bounds.
-        following: turns after the question, as OpenAI's API has them: the model's tool calls and what they gave.
+        judge: whether a model also checks the answer; None means the setting.
+        model_options: options of the call that writes the answer; other model calls do not get them.
+        mode: `retrieve` searches once, before the model is called. In `tool` the model searches by tool calls, at most
+            MAX_ROUNDS times and never outside the collections, filter and sources of the request.
+        following: messages after the question in OpenAI's form: the model's tool calls and their results.
     """
 
     kind: ClassVar[Kind] = "ask"
@@ -270,7 +280,7 @@ class SourceChoice(Shape):
 
 
 class Rejected(Shape):
-    """Something asked for that does not exist, with what does."""
+    """A value, name or condition that was asked for and does not exist, with the valid ones."""
 
     what: str
     reason: str
@@ -278,20 +288,21 @@ class Rejected(Shape):
 
 
 class Missing(Shape):
-    """A source or a collection that a reading chose, and that is not there for this request; or the choice itself."""
+    """A source or collection that the reading chose but the request cannot use, or a choice that was never made."""
 
     kind: Literal["source", "collection", "choice"]
     name: str
 
 
 class Intent(Shape):
-    """What the question asks for, checked against what exists.
+    """What the question asks for, checked against the collections and fields that exist.
 
     Attributes:
-        missing: what the reading chose and is not there: how the router takes it is the fallback strategy's.
-        wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
-        scope: of `collections`, where the request named none and not all were asked: how sure it is that each is meant,
-            and why.
+        missing: sources and collections that the reading chose but that do not exist for this request. The fallback
+            strategy says what the router does about them.
+        wants: what the answer consists of: the best passages, a list of documents, or all documents.
+        scope: the collections chosen from several, each with its confidence and reason. Empty if the request named a
+            collection or all were searched.
     """
 
     kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
@@ -312,17 +323,17 @@ class Intent(Shape):
 
 
 class SourceSummary(Shape):
-    """A source that questions may be put to, as `sources` of a request names it.
+    """A source that questions can be sent to; `name` is the name to use in the `sources` of a request.
 
     Attributes:
-        kind: the documents' texts, calculations over their metadata, or something outside.
-        named: whether it is a `[sources.NAME]` of the settings.
-        collections: those that a group searches, of the caller's; else empty.
-        top_k: most hits of one search; as many as are asked for when None.
-        min_relevance: its hits with a lower relevance are left out.
-        timeout_s: for one search.
-        cost: of one search, in US dollars.
-        resting: whether it failed too often lately, and is left alone for some seconds.
+        kind: searches document texts, calculates over metadata, or asks a service outside.
+        named: whether the source is defined as `[sources.NAME]` in the settings.
+        collections: collections that a group of collections searches, as far as the caller may read them; else empty.
+        top_k: maximum hits per search; None means no limit of its own.
+        min_relevance: hits of this source with a lower relevance are left out.
+        timeout_s: time limit of one search.
+        cost: US dollars per search.
+        resting: whether the source failed too often lately and is skipped for some seconds.
     """
 
     name: str
@@ -339,7 +350,7 @@ class SourceSummary(Shape):
 
 
 class Step(Shape):
-    """One source asked one search. Step 1 runs at once, later steps are fallbacks."""
+    """One search sent to one source. Steps numbered 1 run at once, higher numbers are fallbacks."""
 
     source: str
     search: str
@@ -349,7 +360,7 @@ class Step(Shape):
 
 
 class Outcome(Shape):
-    """What became of a step."""
+    """How a step ended."""
 
     source: str
     step: int
@@ -360,12 +371,12 @@ class Outcome(Shape):
 
 
 class RankedHit(Shape):
-    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones.
+    """A hit of the result. `scores` holds each source's own score and the fused and reranked scores.
 
     Attributes:
-        start, end: the passage's characters [start, end) in its document's text.
-        relevance: how likely the passage answers the question, 0 to 1, comparable across questions; None for a hit
-            from outside, which nobody here can judge.
+        start, end: character range [start, end) of the passage in its document's text.
+        relevance: probability that the passage answers the question, 0 to 1, comparable across questions. None for a
+            hit from outside, for which it cannot be computed.
     """
 
     rank: int
@@ -400,13 +411,14 @@ class Result(Shape):
     """The hits and the record of how they were found.
 
     Attributes:
-        status: `weak` where there are hits and none is relevant enough to answer the question.
-        explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
-            otherwise it is no part of the answer.
-        refusal: what is said to who asked, where an advisor refused to have the question answered; otherwise it is no
-            part of the answer. Nothing was looked up then, and `trace_id` is empty.
-        total: how many documents satisfy the filter, where all were asked for and a filter says which; else None.
-        complete: whether this page and those before it hold all of them; None where not all were asked for.
+        status: `weak` if there are hits but none is relevant enough to answer the question.
+        explanation: the whole decision record, as returned by `Service.explain`. Only present if the request set
+            `explain`.
+        refusal: the message to the user if an advisor refused the question. Only present then; nothing was searched,
+            and `trace_id` is empty.
+        total: number of documents that satisfy the filter, if a complete list was asked for and there is a filter; else
+            None.
+        complete: whether this page and the pages before it hold all documents; None if no complete list was asked for.
     """
 
     trace_id: str
@@ -427,7 +439,7 @@ class Result(Shape):
 
 
 class Citation(Shape):
-    """The place in a document that a number in the prompt stands for: characters [start, end), under `heading`."""
+    """The passage that a number in the prompt stands for: characters [start, end) of a document, under `heading`."""
 
     n: int
     document_id: str
@@ -440,7 +452,7 @@ class Citation(Shape):
 
 
 class Prompt(Result):
-    """A result with the single prompt made of its hits."""
+    """A result together with the prompt made from its hits."""
 
     messages: tuple[Message, ...]
     prompt: str
@@ -449,12 +461,12 @@ class Prompt(Result):
 
 
 class Sentence(Shape):
-    """One sentence of an answer: its characters [start, end), and whether the passages bear it out.
+    """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
 
     Attributes:
-        citations: numbers of passages that it cites; a number that no passage has is none.
-        supported: None where it claims nothing, or where only a model could tell.
-        score: how far the cited passages bear it out, from 0 to 1; None where `supported` is.
+        citations: numbers of the passages that the sentence cites; numbers that no passage has are left out.
+        supported: None if the sentence claims nothing, or if only a model could decide.
+        score: how far the cited passages support it, 0 to 1; None whenever `supported` is None.
     """
 
     text: str
@@ -466,7 +478,7 @@ class Sentence(Shape):
 
 
 class Usage(Shape):
-    """Tokens that a request's model calls took, and US dollars where somebody says."""
+    """Tokens used by the model calls of a request, and their cost in US dollars if known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -474,18 +486,18 @@ class Usage(Shape):
 
 
 class Answer(Prompt):
-    """A prompt with what a model answered to it.
+    """A prompt together with the model's answer.
 
     Attributes:
-        answer: the text as it was streamed; without a model, the prompt's passages.
-        answered: False when it says that the documents do not hold the answer, or when nobody answered.
-        sentences: of `answer` where a model wrote it, in order.
-        faithfulness: share of the claiming sentences that are supported; None where none claims anything.
-        checked_by: what judged the sentences.
-        model: who wrote it; None when no model did.
-        usage: of all calls of the request.
-        finish_reason: `length` where it was cut or broke off, `tool_calls` where the model asks for tools.
-        tool_calls: what the model asks the caller's tools, as OpenAI's API has it.
+        answer: the text as it was streamed; without a model, the passages of the prompt.
+        answered: False if the text says that the documents do not contain the answer, or if no model answered.
+        sentences: the sentences of `answer` in order, if a model wrote it.
+        faithfulness: share of the sentences with claims that are supported; None if no sentence claims anything.
+        checked_by: what checked the sentences.
+        model: the model that wrote the answer; None if no model did.
+        usage: total of all model calls of the request.
+        finish_reason: `length` if the text was cut or broke off, `tool_calls` if the model calls the caller's tools.
+        tool_calls: the model's calls of the caller's tools, in OpenAI's form.
     """
 
     answer: str

@@ -1,6 +1,7 @@
-"""Prompt templates: versioned files, read and filled in. A released version is never edited.
+"""Prompt templates: load versioned files and fill in their placeholders. A released version is never edited.
 
-Values go in as `retrievers.text.visible.prompt_text` has them: nothing unseen and no control token reaches a model.
+Values are cleaned by `retrievers.text.visible.prompt_text`: no invisible character and no control token reaches a
+model.
 """
 
 from prompts.library import ANSWER, Library, open_library, packaged

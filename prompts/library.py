@@ -1,10 +1,10 @@
-"""The templates in force: those of the package, a folder of one's own over them, and a tenant's over both.
+"""The library of templates: the package's, a folder of your own over them, and a tenant's over both.
 
     DIR/answer/v2.md                  a version: the newest is used
     DIR/answer/brief.md               an answer template that requests choose by its name, "answer/brief"
     DIR/tenants/acme/answer/v1.md     for the tenant acme alone
 
-All files are read and checked once, at start, so no path is ever made of what a request says.
+All files are read and checked once, at start, so a request never leads to a path.
 """
 
 import re
@@ -22,37 +22,37 @@ ANSWER = "answer"
 """The stage whose templates a request may choose by name."""
 _TENANTS = "tenants"
 _NEEDED = frozenset({"question", "passages", "sentences", "turns", "fence"})
-"""Of the inputs of a stage those that every template must use: what it is about, and the marks around it."""
+"""Inputs that every template of a stage must use if the stage has them: its content, and the marks around it."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _VERSION = re.compile(r"v\d{1,6}")
 _LONGEST = 100_000
 
 Layer = Mapping[str, Prompt]
-"""Templates by their names."""
+"""Templates by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Templates in layers; the first layer that has a stage wins it.
+    """Templates in layers; the first layer that has a template for a stage is used.
 
     Args:
-        layers: the first is on top.
-        tenants: of a tenant's own, by the tenant.
+        layers: topmost layer first.
+        tenants: each tenant's own layer, by tenant.
     """
 
     layers: tuple[Layer, ...]
     tenants: Mapping[str, Layer] = field(default_factory=dict)
 
     def of(self, tenant: str) -> "Library":
-        """The templates of a tenant: its own over all others."""
+        """Return the library of a tenant: its own layer over all others."""
         own = self.tenants.get(tenant)
         return Library((own, *self.layers)) if own else self if not self.tenants else Library(self.layers)
 
     def load(self, name: str) -> Prompt:
-        """The template "STAGE/VERSION", or "STAGE": its newest version, in the first layer that has one.
+        """Return the template "STAGE/VERSION", or for "STAGE" its newest version in the first layer that has one.
 
         Raises:
-            BadTemplate: there is none of that name; the message lists what there is.
+            BadTemplate: there is no such template; the message lists the existing ones.
         """
         for layer in self.layers:
             if name in layer:
@@ -64,12 +64,12 @@ class Library:
         raise BadTemplate(f'there is no prompt template "{name[:40]}"; there are: {", ".join(known)}', known)
 
     def answer(self, name: str | None) -> Prompt:
-        """The template that an answer is made by.
+        """Return the template for an answer.
 
         Args:
             name: "answer/v1" or "answer/NAME", as a request gives it; None for the newest version.
         Raises:
-            BadTemplate: it names no answer template; the message lists those alone.
+            BadTemplate: it is not the name of an answer template; the message lists those.
         """
         valid = self.names(ANSWER)
         if name is not None and name not in (ANSWER, *valid):
@@ -77,24 +77,24 @@ class Library:
         return self.load(name or ANSWER)
 
     def names(self, stage: str | None = None) -> list[str]:
-        """Every template as "STAGE/VERSION", of one stage or of all."""
+        """Return the names of all templates, "STAGE/VERSION", of one stage or of all."""
         known = {name for layer in self.layers for name in layer}
         return sorted(name for name in known if stage is None or name.rpartition("/")[0] == stage)
 
 
 @cache
 def packaged() -> Library:
-    """The templates of the package alone."""
+    """Return the templates of the package alone."""
     stages = [stage for stage in files("prompts").iterdir() if stage.is_dir() and not stage.name.startswith("_")]
     found = [(f"{stage.name}/{file.name[:-3]}", file) for stage in stages for file in stage.iterdir()]
     return Library(({name: parse(name, _text(file)) for name, file in found if _is_version(name)},))
 
 
 def open_library(folder: Path | None) -> Library:
-    """The templates of a folder over those of the package; the latter alone when None.
+    """Return the templates of a folder over those of the package; only the package's if `folder` is None.
 
     Raises:
-        BadTemplate: the folder or a file in it cannot be used; the message names it, what is wrong and what is valid.
+        BadTemplate: the folder or a file in it cannot be used; the message says which, why, and what is valid.
     """
     library = packaged()
     if folder is None:
@@ -106,7 +106,7 @@ def open_library(folder: Path | None) -> Library:
     tenants: dict[str, Layer] = {}
     held = _listed(folder / _TENANTS, hidden=True) if (folder / _TENANTS).exists() else []
     for one in (one for one in held if one.is_dir()):
-        # A name that is none of a file's, such as "a/b", is written as in an address: a%2Fb.
+        # A tenant's name that cannot be a folder's, such as "a/b", is percent-encoded: a%2Fb.
         tenant = unquote(one.name)
         if tenant in tenants:
             raise BadTemplate(f'{one}: another folder beside it is that of the tenant "{tenant}", too')
@@ -115,13 +115,13 @@ def open_library(folder: Path | None) -> Library:
 
 
 def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") -> Iterator[tuple[str, Prompt]]:
-    """The templates in a folder of stages, checked.
+    """Yield the checked templates in a folder of stages.
 
     Args:
-        standards: of every stage the packaged template, which says what a template there is given.
-        beside: a folder that is no stage.
+        standards: the packaged template of every stage; it defines the inputs.
+        beside: name of a folder that is not a stage.
     """
-    # Files beside the stages, such as a README, are passed over.
+    # Skip files next to the stages, such as a README.
     for stage in (one for one in _listed(folder) if one.is_dir() and one.name != beside):
         if stage.name not in standards:
             raise BadTemplate(f"{stage}: there is no such stage; there are: {', '.join(sorted(standards))}")
@@ -142,7 +142,7 @@ def _check_name(file: Path, stage: str) -> None:
 
 
 def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
-    """The template, which fits the place it is used in."""
+    """Return the template after checking that its inputs and output fit the stage."""
     valid = ", ".join(standard.inputs) or "none"
     if unknown := [one for one in prompt.inputs if one not in standard.inputs]:
         raise BadTemplate(f'{file}: the placeholder "${unknown[0]}" is never filled in here; valid: {valid}')
@@ -156,7 +156,7 @@ def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
 
 
 def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
-    """What is in a folder; of files and folders that begin with a dot, and an editor's copies, only if asked for."""
+    """List a folder; hidden files and editor backups only if `hidden` is set."""
     try:
         found = sorted(folder.iterdir())
         return [one for one in found if hidden or not (one.name.startswith(".") or one.name.endswith("~"))]
@@ -165,7 +165,7 @@ def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
 
 
 def _text(file: Traversable) -> str:
-    """The text of a file, also of one that was written on Windows."""
+    """Return the text of a file; a byte order mark and Windows line ends are removed."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_LONGEST + 1)

@@ -1,4 +1,4 @@
-"""One prompt template: a head that says what it takes, and the text with its placeholders."""
+"""One prompt template: parse its head and text, and fill in its placeholders."""
 
 import hashlib
 import re
@@ -14,10 +14,10 @@ _USER = "\n+++ user +++\n"
 
 
 class BadTemplate(ValueError):
-    """A template that does not exist, or whose inputs and text do not agree.
+    """A template does not exist, or its inputs and text do not agree.
 
     Attributes:
-        valid: names that could be given instead, where a name was at fault.
+        valid: valid names, if a name was wrong.
     """
 
     def __init__(self, message: str, valid: Collection[str] = ()) -> None:
@@ -30,10 +30,10 @@ class Prompt:
     """One version of one template.
 
     Attributes:
-        inputs: the names its text may use, all of which must be given.
-        digest: first 12 hex digits of the file's SHA-256, kept in every record of its use.
-        output: the type that a reply must parse as, "module:Type"; "" where it is plain text.
-        unused: names that are given as well and that its text leaves out.
+        inputs: names of the placeholders in its text; all values must be given.
+        digest: first 12 hex digits of the file's SHA-256, stored in every record of its use.
+        output: type that a reply must parse as, "module:Type"; "" for plain text.
+        unused: names of values that are also given but that its text does not use.
     """
 
     name: str
@@ -45,38 +45,38 @@ class Prompt:
     unused: tuple[str, ...] = ()
 
     def render(self, values: Mapping[str, str]) -> str:
-        """The text with the values in place: a `$` or a brace in a value is just text.
+        """Return the text with the values filled in; a `$` or a brace in a value is plain text.
 
         Raises:
-            BadTemplate: a value is missing, or one is given that the template does not know.
+            BadTemplate: a value is missing, or an unknown one is given.
         """
         return "\n\n".join(self._parts(values))
 
     def messages(self, values: Mapping[str, str]) -> list[dict[str, str]]:
-        """The text as turns for a model: what stands above the line `+++ user +++` is the system's.
+        """Return the text as chat messages; the part above the line `+++ user +++` is the system message.
 
         Raises:
-            BadTemplate: as `render` does.
+            BadTemplate: as for `render`.
         """
         *system, user = self._parts(values)
         turns = [{"role": "system", "content": text} for text in system]
         return [*turns, {"role": "user", "content": user}]
 
     def offered(self, inputs: Collection[str]) -> "Prompt":
-        """The template where these inputs are given, of which it uses some."""
+        """Return a copy for a place that gives these inputs, of which the template uses some."""
         return replace(self, unused=tuple(sorted(set(inputs) - set(self.inputs))))
 
     def _parts(self, values: Mapping[str, str]) -> list[str]:
         if set(values) != {*self.inputs, *self.unused}:
             raise BadTemplate(f"{self.name} takes {sorted(self.inputs)}, not {sorted(values)}")
-        # Split before the values go in: one of them may hold the line itself.
+        # Split before filling in the values, because a value may contain the line itself.
         shown = {name: prompt_text(values[name]) for name in self.inputs}
         return [Template(part.strip()).substitute(shown) for part in self.text.split(_USER, 1)]
 
 
 def fence(*texts: str) -> str:
-    """A line that occurs in none of the texts, to mark where quoted ones begin and end; the same for the same texts."""
-    # As a prompt shows them: what is hidden in a mark must not keep it from being found.
+    """Return a line that occurs in none of the texts, to mark where quoted texts begin and end; deterministic."""
+    # Clean the texts as the prompt does, so that hidden characters cannot disguise the mark.
     everything = prompt_text("\n".join(texts))
     mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
     while mark in everything:
@@ -85,13 +85,13 @@ def fence(*texts: str) -> str:
 
 
 def parse(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> Prompt:
-    """A template from its text: TOML between `+++` lines, then the prompt.
+    """Parse a template: TOML between `+++` lines, then the prompt.
 
     Args:
-        where: the file, for errors; the name when None.
+        where: file name for errors; None means the template's name.
         valid: inputs that it may declare, for errors.
     Raises:
-        BadTemplate: the head is missing or wrong, or the text uses other names than it declares.
+        BadTemplate: the head is missing or invalid, or the placeholders in the text differ from the declared inputs.
     """
     where = where or name
     found = re.fullmatch(r"\+\+\+\n(.*?)\n\+\+\+\n(.*)", text, re.DOTALL)
@@ -116,7 +116,7 @@ def parse(name: str, text: str, *, where: str | None = None, valid: Collection[s
 
 
 def _odd_placeholder(body: Template, declared: set[str]) -> str:
-    """The first placeholder that is at fault, for an error."""
+    """Describe the first invalid or undeclared placeholder, for an error; "" if there is none."""
     for match in body.pattern.finditer(body.template):
         used = match["named"] or match["braced"]
         if match["invalid"] is not None:

@@ -1,4 +1,4 @@
-"""One PostgreSQL server per run, one migrated template, and a clone of it for every test that asks."""
+"""Shared fixtures: one PostgreSQL server per run, one migrated template database, and a clone of it per test."""
 
 import logging
 import math
@@ -20,11 +20,11 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE, migrate
 
-# No example fails because the machine is slow.
+# No example may fail because the machine is slow.
 hypothesis.settings.register_profile("any pace", deadline=None)
 hypothesis.settings.load_profile("any pace")
 
-# No request fails because the machine is busy: a test of deadlines sets its own.
+# No request may time out because the machine is busy; tests of deadlines set their own.
 PATIENT_DEFAULTS = {"timeout_s": 60.0, "source_timeout_s": 30.0}
 
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
@@ -33,9 +33,10 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the run a temporary folder of its own; workers get theirs from the run.
+    """Give the run its own temporary folder, which its xdist workers share.
 
-    Another pytest that starts meanwhile closes the common folder to the user whom a server runs as.
+    With pytest's common folder, another run that starts meanwhile would revoke access for the user that runs the
+    server.
     """
     for name, seconds in PATIENT_DEFAULTS.items():
         Settings.model_fields[name].default = seconds
@@ -48,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that ask for the server are marked, so that they can be run alone on another version."""
+    """Mark the tests that use the server, so that they can be run alone on another PostgreSQL version."""
     for item in items:
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker("database")
@@ -86,13 +87,13 @@ def owner_url(server: EmbeddedServer, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def service_url(owner_url: str) -> str:
-    """Connection string of the role the service runs as, in the same database."""
+    """Connection string of the role that the service uses, for the same database."""
     return make_conninfo(owner_url, user=SERVICE_ROLE)
 
 
 @pytest.fixture
 async def database(owner_url: str, service_url: str) -> AsyncIterator[Database]:
-    """An open database, connected as the service's own role."""
+    """An open database, connected with the service's role."""
     async with Database(owner_url, service_url, size=4) as database:
         yield database
 
@@ -105,7 +106,7 @@ def minilm() -> OnnxEmbedder:
 
 @pytest.fixture
 def shared_data() -> Callable[[str], Path]:
-    """The folder of a development corpus; the test is skipped where there is none."""
+    """Returns the folder of a development corpus; skips the test if there is none."""
 
     def folder(name: str) -> Path:
         path = SHARED / name
@@ -118,7 +119,7 @@ def shared_data() -> Callable[[str], Path]:
 
 @pytest.fixture(autouse=True)
 def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections to anything but this machine fail: a test that needs one is wrong."""
+    """Let connections to other machines fail: no test may need one."""
     import socket
 
     connect = socket.socket.connect
@@ -134,7 +135,7 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(autouse=True)
 def logging_of_its_own() -> Iterator[None]:
-    """What a command that was run here made of the process's log ends with the test: its stream does too."""
+    """Restore the root logger after the test, because a command run in it may have replaced the handlers."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -144,7 +145,7 @@ def logging_of_its_own() -> Iterator[None]:
 
 @pytest.fixture
 def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the log says sparingly it says once in this test, however long that takes and whatever came before."""
+    """Let each rate-limited log message appear exactly once in this test, whatever ran before."""
     monkeypatch.setattr(log_filter, "_SPARING_S", math.inf)
     for logger in logging.root.manager.loggerDict.values():
         for one in getattr(logger, "filters", ()):

@@ -1,11 +1,11 @@
-"""Code points without a glyph, and control tokens of chat templates, for every test of what reaches a prompt."""
+"""Invisible code points, and control tokens of chat templates, for tests of what reaches a prompt."""
 
 _RANGES = (
-    # Default_Ignorable_Code_Point of Unicode 17, by DerivedCoreProperties.txt; those not assigned yet included.
+    # Default_Ignorable_Code_Point of Unicode 17, from DerivedCoreProperties.txt, including unassigned code points.
     (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
     (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
-    # Interlinear annotation, the place of an object that is not there, layout of hieroglyphs, fillers without ink.
+    # Interlinear annotation, object replacement, layout controls of hieroglyphs, fillers without ink.
     (0xFFF9, 0xFFFC), (0x13430, 0x1343F), (0x16FE4, 0x16FE4), (0x1D159, 0x1D159),
 )  # fmt: skip
 HIDDEN = [chr(code) for first, last in _RANGES for code in range(first, last + 1)]

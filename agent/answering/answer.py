@@ -1,7 +1,7 @@
-"""The answer: one model call over the prompt, streamed, and every sentence of it checked against what it cites.
+"""Answering: stream a model's answer to the prompt, then check every sentence against the passages it cites.
 
-No model is asked where nothing was found: it could only answer from what it knew before, and a fixed sentence
-says the same at once and for nothing.
+If nothing was found, no model is called: it could only answer from its own knowledge. A fixed sentence says so at once
+and costs nothing.
 """
 
 import asyncio
@@ -31,17 +31,20 @@ from retrievers.text.visible import prompt_text
 
 STAGE = "answer"
 MOST_TURNS = 20
-"""Turns of a conversation that the model sees, the newest."""
+"""Maximum number of conversation turns shown to the model; the newest are kept."""
 MOST_HISTORY_TOKENS = 3000
 
 NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
 NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
-"""In English and in Chinese."""
+"""Fixed texts in English and Chinese."""
 _CHECK_S = 0.3
-"""For the check of an answer that has used up its time."""
+"""Minimum seconds for the check, even if the answer has used up its time."""
 _PATIENCE = 0.6
-"""Share of the settings' time after which a model that has not begun counts as failed: the breaker is everybody's."""
+"""Share of `timeout_s` of the settings after which a model that has not begun to answer counts as failed.
+
+The request's own timeout does not count here, because the breaker is shared by all callers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,9 @@ class Answerer:
     """Answers prompts.
 
     Args:
-        embedder: the second opinion of the check.
-        model: None means that nobody answers, and the passages are handed on.
-        breaker: of the model, the same as that of everybody who calls it.
+        embedder: second opinion in the check of sentences.
+        model: None means that the passages are returned instead of an answer.
+        breaker: the model's circuit breaker, shared with all other callers of the model.
     """
 
     settings: Settings
@@ -62,19 +65,18 @@ class Answerer:
     async def stream(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
     ) -> AsyncGenerator[str | Answer]:
-        """The answer's text in pieces, then the whole Answer, whose `answer` is those pieces together.
+        """Yield the answer's text in pieces, then the Answer, whose `answer` is all pieces joined.
 
-        A model that fails is no error: what came of its answer is kept, or the passages stand in for it, and
-        `degraded` says so.
+        If the model fails, the text so far is kept, or the passages replace it, and `degraded` says so.
 
         Args:
-            started: when the request came, a moment of `time.monotonic()`.
+            started: when the request arrived, on the clock of `time.monotonic()`.
         Raises:
-            ModelFailed: it said nothing, and passages cannot stand in for the form of answer that is asked for.
-            BadRequest: the model does not take one of the options that decide what an answer is.
+            ModelFailed: there is no text, and passages cannot replace the form of answer that the caller asked for.
+            BadRequest: the model does not support an option that changes what an answer is.
         """
         if prompt.status == "nothing_found" and not _takes_a_form(request):
-            # A source that rests or was left out has not said that there is nothing.
+            # A source that rests or was skipped does not show that there is nothing to find.
             searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
             text = self._worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
             yield text
@@ -107,21 +109,23 @@ class Answerer:
         answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
         reason = "length" if said.turn.error or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
         answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
-        # A call of a tool is no answer yet: there is nothing to check.
+        # A tool call without text is not an answer yet, so there is nothing to check.
         yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
 
     async def _said(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
     ) -> AsyncGenerator["str | _ModelAnswer"]:
-        """What the model says, made safe, in one turn, or in several where it searches itself; then all of it together.
+        """Yield the model's text with links made safe, then the `_ModelAnswer`.
+
+        There are several turns if the model searches itself.
 
         Raises:
-            ModelFailed, BadRequest: as `stream` does.
+            ModelFailed, BadRequest: as for `stream`.
         """
         searches = decision.lookups
         if searches is not None:
             searches.begin(started, self._ends_at(request, started))
-        # An answer of a form is its last turn alone, and which one that is, is known at its end.
+        # An answer in a response format is the last turn alone, so hold each turn until it is known to be the last.
         is_held = searches is not None and bool(request.model_options and request.model_options.response_format)
         turns: list[dict[str, Any]] = []
         parts: list[str] = []
@@ -134,7 +138,7 @@ class Answerer:
                     if isinstance(piece, _Turn):
                         turn = piece
                         continue
-                    # Two turns are two paragraphs.
+                    # Separate the texts of two turns as paragraphs.
                     parts.append(f"\n\n{piece}" if before and len(parts) == before else piece)
                     if not is_held:
                         yield parts[-1]
@@ -157,7 +161,7 @@ class Answerer:
     async def _turn(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
     ) -> AsyncGenerator["str | _Turn"]:
-        """What the model says in one turn, its links made safe; then what it called, or why it broke off."""
+        """Yield one turn of the model with links made safe; then the `_Turn`, with its tool calls or its error."""
         guard, turn = LinkGuard(_addresses(prompt)), _Turn()
         try:
             async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
@@ -175,10 +179,10 @@ class Answerer:
     async def _spoken(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
     ) -> AsyncGenerator[str | Reply]:
-        """One turn of the model; its first words within the request's time, its last within that of answers.
+        """Yield one turn of the model. It must begin within the request's time and end within the answer's.
 
         Args:
-            turns: its own before this one, with what its searches found.
+            turns: its earlier turns and the results of its searches.
         """
         assert self.model is not None
         if not self.breaker.admit():
@@ -212,7 +216,7 @@ class Answerer:
             self.breaker.ended(works)
 
     def _unanswered(self, request: AskRequest, prompt: Prompt, decision: Decision) -> str:
-        """What stands in for an answer that nobody gives: the passages."""
+        """Return the text for a request that no model answers: the passages."""
         if not decision.passages:
             return self._worded(NOBODY_ANSWERS, request)
         return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
@@ -221,11 +225,11 @@ class Answerer:
         return texts[in_chinese(self.settings.language, is_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
-        """By when the answer is whole: a time that the request names is the whole of it."""
+        """Return when the answer must be complete; a timeout in the request covers the whole answer."""
         return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
 
     async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
-        """The answer with its sentences judged."""
+        """Return the answer with its sentences checked."""
         by_then = max(deadline, time.monotonic() + _CHECK_S)
         found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"
@@ -262,7 +266,7 @@ class Answerer:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One turn of the model; without a reply where it broke off."""
+    """One turn of the model; the reply is empty if it failed."""
 
     reply: Reply = field(default_factory=lambda: Reply(""))
     error: ModelFailed | None = None
@@ -270,14 +274,14 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _ModelAnswer:
-    """What the model said.
+    """The model's complete answer.
 
     Attributes:
-        text: of all its turns, as it was streamed.
-        prompt, decision: with what its own searches have found.
-        turn: its last one.
-        calls: of the caller's tools, as they may be passed on.
-        dropped: whether it called a tool that it may not call, or not so.
+        text: the text of all turns, as streamed.
+        prompt, decision: including what the model's searches found.
+        turn: the last turn.
+        calls: calls of the caller's tools that are permitted.
+        dropped: whether a call was dropped because it was not permitted or not valid.
     """
 
     text: str
@@ -289,20 +293,20 @@ class _ModelAnswer:
 
 
 async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tuple[dict[str, Any], ...]:
-    """The calls of tools that may be passed on."""
+    """Return the tool calls that may be passed on to the caller."""
     if not calls:
         return ()
-    # Loaded for the few answers that need it: it takes 0.1 s.
+    # Imported only if there are calls, because the import takes 0.1 s.
     from agent.answering.tool_calls import permitted
 
     return await asyncio.to_thread(permitted, calls, request.model_options)
 
 
 def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
-    """The prompt with the conversation before it, for a model.
+    """Return the prompt and the conversation before it as messages for a model.
 
-    The caller's own system turns join ours, since many servers take one only at the beginning. Numbers that
-    earlier answers cite are of other passages, so they go.
+    The caller's system turns are merged into ours, since many servers accept only one system message, at the beginning.
+    Citation numbers are removed from earlier answers, because they refer to other passages.
     """
     system, question = prompt.messages
     instructions = [system.content, *(turn.content for turn in history if turn.role == "system")]
@@ -312,7 +316,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
         left -= estimate_tokens(turn.content)
         if left < 0:
             break
-        # Cleaned first: a citation with something hidden in it is one as soon as the model sees it.
+        # Clean the text first, so that a citation hidden behind invisible characters is removed too.
         text = prompt_text(turn.content)
         turns.insert(0, {"role": turn.role, "content": without_citations(text) if turn.role == "assistant" else text})
     asked = {"role": "user", "content": question.content}
@@ -320,7 +324,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
 
 
 def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
-    """What was asked: numbers in a recorded answer mean something beside the same passages only."""
+    """Return the call's key in recordings; it includes the passages, since citation numbers refer to them."""
     key = {
         "question": request.question,
         "history": [turn.model_dump() for turn in request.history],
@@ -340,7 +344,7 @@ def _options(request: AskRequest) -> dict[str, Any]:
 
 
 def _takes_a_form(request: AskRequest) -> bool:
-    """Whether the caller reads an answer by machine: no fixed sentence, nor passages, can stand in for it."""
+    """Return whether a program reads the answer, so that neither a fixed sentence nor passages can replace it."""
     options = request.model_options
     return bool(request.following or (options and (options.tools or options.response_format)))
 

@@ -1,9 +1,9 @@
-"""Assembly: ranked hits into one prompt with numbered citations.
+"""Assembly: turn ranked hits into one prompt with numbered citations.
 
-Passages that say the same are dropped, neighbours of one document are joined, and the rest is cut to the
-token budget; what the budget leaves goes to the passages around them. Texts and titles go in as
-`retrievers.text.visible.prompt_text` has them, between fence lines that occur in none of them; citations point into the
-texts as they are stored.
+Near-duplicate passages are dropped, adjacent passages of one document are joined, and the rest is cut to the token
+budget; budget that is left goes to the surrounding passages. Texts and titles are cleaned by
+`retrievers.text.visible.prompt_text` and placed between fence lines that occur in none of them. Citations refer to the
+stored texts.
 """
 
 import re
@@ -21,11 +21,11 @@ from retrievers.text.visible import prompt_text
 
 EMPTY_TEMPLATE = "empty"
 DIRECT_TEMPLATE = "direct"
-"""Where nothing was looked for, as opposed to: nothing was found."""
+"""Template for requests where nothing was searched, unlike `EMPTY_TEMPLATE`, where nothing was found."""
 SYSTEM_TEMPLATE = "system"
 TOOL_TEMPLATE = "tool_result"
 TOOL_SYSTEM_TEMPLATE = "tool_system"
-"""Where the model searches itself."""
+"""Template for requests whose model does the searching."""
 
 _NEAR_DUPLICATE = 0.85
 _SHINGLE_WORDS = 5
@@ -40,7 +40,7 @@ _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class PromptPassage:
-    """One block of the prompt: a chunk, or adjacent chunks of one document joined.
+    """One block of the prompt: a chunk, or several adjacent chunks of one document.
 
     Attributes:
         chunks: in document order.
@@ -52,7 +52,7 @@ class PromptPassage:
 
     @property
     def text(self) -> str:
-        """The document's own text from the first chunk to the last."""
+        """The document's text from the first chunk to the last."""
         return "".join(chunk.text + chunk.gap for chunk in self.chunks[:-1]) + self.chunks[-1].text
 
 
@@ -63,16 +63,16 @@ class Assembled:
     citations: tuple[Citation, ...]
     tokens: int
     passages: tuple[str, ...] = ()
-    """What stands under each number: title, metadata and text."""
+    """Text under each number: title, metadata and passage."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweringTool:
-    """How the answer of a tool is numbered.
+    """How the answer of the search tool is numbered.
 
     Attributes:
         first: number of its first passage.
-        again: numbers of passages that were found again, and are not repeated.
+        again: numbers of passages that were shown before and are not repeated.
     """
 
     first: int
@@ -95,26 +95,26 @@ def assemble(
     language: str | None = None,
     answering_tool: AnsweringTool | None = None,
 ) -> Assembled:
-    """The prompt for a question, or what a tool of the model answers.
+    """Assemble the prompt for a question, or the answer of the model's search tool.
 
     Args:
-        chunks: the ranked hits' chunks, best first; they may repeat each other.
-        budget_tokens: most tokens of passages with their titles and metadata, by `estimate_tokens`;
-            the first passage is kept, cut to the budget, however long it is.
-        template: an answer template by its name, the newest when None; without passages the template for empty
-            context is used instead.
-        templates: those of the tenant; the packaged ones when None.
-        left_out: conditions that the request states and no passage satisfies, in words.
-        left_out_in_part: those that only some of the passages satisfy.
-        unread: words of the request that may state conditions, and of which none was made.
-        looked: whether anything was searched for; small talk needs no passages.
-        around: see `agent.answering.context.surroundings`; shown as far as the budget goes, nearest first, once every
-            passage that fits is there.
-        total: how many documents satisfy the request's conditions, where all of them are asked for.
-        language: of the answer, a code of `agent.options.languages`; None is that of the request.
-        answering_tool: for the answer of a tool, which does not repeat the question.
+        chunks: chunks of the ranked hits, best first; may contain duplicates.
+        budget_tokens: maximum tokens of the passages with their titles and metadata, by `estimate_tokens`. The first
+            passage is always kept, cut to the budget if needed.
+        template: name of an answer template; None means the newest. Without passages, the template for empty results is
+            used instead.
+        templates: the tenant's prompt templates; None means the packaged ones.
+        left_out: conditions of the request that no passage satisfies, in words.
+        left_out_in_part: conditions that only some passages satisfy.
+        unread: words of the request that may be conditions but were not understood.
+        looked: whether anything was searched; small talk needs no passages.
+        around: see `agent.answering.context.surroundings`. Surrounding passages are added while the budget lasts,
+            nearest first, after all passages that fit.
+        total: number of documents that satisfy the conditions, if all are asked for.
+        language: language of the answer, a code of `agent.options.languages`; None means that of the request.
+        answering_tool: set for the answer of a tool, which does not repeat the question.
     Raises:
-        prompts.BadTemplate: there is no such answer template.
+        prompts.BadTemplate: the template does not exist.
     """
     templates = templates or prompts.packaged()
     answer = templates.answer(template)
@@ -133,7 +133,7 @@ def assemble(
             prompt = templates.load(TOOL_TEMPLATE).render(values)
         else:
             prompt = answer.render({"question": question, **values})
-        # An answer from them would be an answer to another request.
+        # These conditions were not applied; without the note the model would answer a different request.
         told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
         for said, conditions in told:
             if conditions:
@@ -159,7 +159,7 @@ def assemble(
 
 
 def in_language(prompt: str, language: str | None) -> str:
-    """The prompt, which ends with the language of the answer where one is set: templates may say otherwise."""
+    """Append the language of the answer, if one is set, at the end, where it overrides the template."""
     return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
 
 
@@ -189,7 +189,7 @@ _TOTAL = (
 
 
 def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks without those whose identity, text or nearly whole wording came before."""
+    """Drop chunks whose id, text or nearly whole wording occurred before."""
     kept: list[Chunk] = []
     seen: set[object] = set()
     wordings: list[frozenset[int]] = []
@@ -199,7 +199,7 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
             continue
         seen.update((chunk.id, text))
         if not chunk.text:
-            kept.append(chunk)  # found by its title: of two that are much alike neither tells what the other does
+            kept.append(chunk)  # found by its title: similar titles do not mean similar documents
             continue
         wording = _shingles(text)
         if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
@@ -210,12 +210,12 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _wording(chunk: Chunk) -> str:
-    """What a passage says; of a document without a text its title and metadata."""
+    """Return the text of a passage; for a document without text, its title and metadata."""
     return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
-    """Passages in the order of their best chunk; chunks that follow each other in a document are one."""
+    """Join adjacent chunks of a document into passages, ordered by their best chunk."""
     by_place = {
         (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
     }
@@ -245,11 +245,11 @@ def _within(passages: Sequence[PromptPassage], budget_tokens: int) -> list[Promp
             best = passage.chunks[passage.best]
             head = _cost(PromptPassage((replace(best, text=""),)))
             if head > left // 2:
-                # The text matters more than what is said about it.
+                # The text matters more than its metadata.
                 best = replace(best, metadata={}, url=None, title=best.title[:_SHORT_TITLE])
                 head = _cost(PromptPassage((replace(best, text=""),)))
             fitting = PromptPassage((_cut(best, left - head),))
-        # Where one does not fit, a shorter passage further down may.
+        # A shorter passage further down may still fit.
         if fitting is not None:
             kept.append(fitting)
             left -= _cost(fitting)
@@ -257,7 +257,7 @@ def _within(passages: Sequence[PromptPassage], budget_tokens: int) -> list[Promp
 
 
 def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
-    """The passage, or as many neighbours of its best chunk as fit; None when that alone does not."""
+    """Return the passage with as many neighbours of its best chunk as fit; None if that chunk alone does not fit."""
     if _cost(passage) <= tokens:
         return passage
     first, last = passage.best, passage.best + 1
@@ -276,14 +276,14 @@ def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
 def _surrounded(
     passages: Sequence[PromptPassage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
 ) -> list[PromptPassage]:
-    """The passages, each in turn grown to both sides; one that reaches another takes it in at the better place."""
+    """Extend each passage on both sides, best first; passages that meet are merged at the better one's place."""
     grown = dict(enumerate(passages))
     owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
     shown = {_wording(chunk) for passage in passages for chunk in passage.chunks}
     left = budget_tokens - sum(map(_cost, passages))
     for number, passage in enumerate(passages):
         if owners[passage.chunks[0].id] != number or any(chunk != found[chunk.id] for chunk in passage.chunks):
-            continue  # taken in by another, or cut to the budget
+            continue  # merged into another passage, or cut to the budget
         place, allowed = number, _allowed(passage.chunks, around)
         sides = deque((1, -1))
         while sides:
@@ -298,7 +298,7 @@ def _surrounded(
                 added = (allowed[id],)
             else:
                 continue
-            # Of two passages joined, one head goes: white space alone is added.
+            # Merging two passages removes one head and adds only white space.
             text = "" if other is not None else added[0].text
             cost = _tokens(text + (edge if side > 0 else added[-1]).gap)
             if cost > left or not adjacent(edge, added[0] if side > 0 else added[-1]):
@@ -328,7 +328,7 @@ def _tokens(text: str) -> int:
 
 
 def _cut(chunk: Chunk, tokens: int) -> Chunk:
-    """The chunk's beginning that fits, ending at a word."""
+    """Cut the chunk's text to the tokens, ending at a word."""
     text = chunk.text
     while _tokens(text) > tokens and len(text) > 20:
         text = text[: int(len(text) * 0.9)]
@@ -340,7 +340,7 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
 
 
 def _block(n: int, passage: PromptPassage) -> str:
-    """A passage as the prompt shows it: its number and title, its metadata, its text."""
+    """Return a passage as the prompt shows it: number and title, metadata, text."""
     first = passage.chunks[0]
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
     if first.url and len(first.url) <= _LONGEST_HEAD:
@@ -356,7 +356,7 @@ def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
         text = ", ".join(
             " ".join(str(item).split()) for item in items if not isinstance(item, dict) and item not in (None, "")
         )
-        # What is long does not get short: the length is that of the text as it is stored.
+        # Measure the stored text: cleaning must not make an overlong value look short.
         if len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA and (text := _one_line(text)):
             shown.append(f"{_one_line(key)}: {text}")
     return shown[:_MOST_METADATA]
@@ -367,7 +367,7 @@ def _one_line(text: str) -> str:
 
 
 def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
-    """Of the whole block; the chunk it names is the first of those that were found."""
+    """Return the citation of a whole block; its chunk id is that of the first chunk that is a hit."""
     first, last = passage.chunks[0], passage.chunks[-1]
     return Citation(
         n=n,
@@ -388,7 +388,7 @@ def _shingles(text: str) -> frozenset[int]:
 
 
 def _overlap(one: frozenset[int], other: frozenset[int]) -> float:
-    """Jaccard similarity of two wordings."""
+    """Return the Jaccard similarity of two wordings; 0 if their sizes rule out a near-duplicate."""
     if not one or not other or min(len(one), len(other)) < _NEAR_DUPLICATE * max(len(one), len(other)):
         return 0.0
     return len(one & other) / len(one | other)

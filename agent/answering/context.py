@@ -1,4 +1,4 @@
-"""Context: what stands around the passages found, in the same documents."""
+"""Context: load the passages around the ranked passages, from the same documents."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
@@ -7,23 +7,23 @@ from agent.types import Context
 from retrievers.core.types import Chunk, ChunkId
 
 Around = Mapping[ChunkId, Mapping[ChunkId, Chunk]]
-"""Per passage found, those that may be shown with it, by their ids."""
+"""For each ranked passage, the surrounding passages that may be shown with it, by id."""
 
 Load = Callable[[Iterable[ChunkId]], Awaitable[Mapping[ChunkId, Chunk]]]
-"""Chunks by identity; ids that do not exist, or may not be read, are left out."""
+"""Loads chunks by id; ids that do not exist or may not be read are left out."""
 
 WINDOW_PASSAGES = 1
-"""On each side of a passage found."""
+"""Number of passages on each side in context "window"."""
 _AT_ONCE = 8
 _MOST_LOADED = 2000
 
 
 async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *, budget_tokens: int) -> Around:
-    """The passages around those found, without gaps between.
+    """Return the passages around each ranked passage, without gaps between them.
 
     Args:
-        chunks: the passages found, best first.
-        budget_tokens: more than this is not read around any of them.
+        chunks: the ranked passages, best first.
+        budget_tokens: reading around a passage stops once its surroundings exceed this many tokens.
     """
     around: dict[ChunkId, dict[ChunkId, Chunk]] = {chunk.id: {} for chunk in chunks}
     if context == "passage":
@@ -31,7 +31,7 @@ async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *,
     at_once = WINDOW_PASSAGES if context == "window" else _AT_ONCE
     found = {chunk.id: chunk for chunk in chunks}
     known: dict[ChunkId, Chunk] = dict(found)
-    # The last passage on each side of a passage found, as long as there may be more.
+    # The outermost passage on each side of a ranked passage, while there may be more beyond it.
     ends = {(id, step): chunk for id, chunk in found.items() for step in (-1, 1)}
     while ends and len(known) < _MOST_LOADED:
         wanted = {beside(end, step, n) for (_, step), end in ends.items() for n in range(1, at_once + 1)}
@@ -51,18 +51,18 @@ async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *,
 
 
 def beside(chunk: Chunk, step: int, times: int = 1) -> ChunkId:
-    """The identity of the passage so many further on in the document, or back for a `step` of -1."""
+    """Return the id of the passage `times` places further on in the document, or back if `step` is -1."""
     return chunk.id._replace(ordinal=chunk.id.ordinal + step * times)
 
 
 def adjacent(one: Chunk, other: Chunk) -> bool:
-    """Whether nothing but white space lies between them: not so when the document was replaced meanwhile."""
+    """Return whether only white space lies between two passages; False if the document was replaced meanwhile."""
     first, second = sorted((one, other), key=lambda chunk: chunk.id)
     return second.id == beside(first, 1) and first.end + len(first.gap) == second.start
 
 
 def _belongs(chunk: Chunk, found: Chunk, context: Context) -> bool:
-    """Whether it stands in the section of the passage found, which includes the sections below it."""
+    """Return whether a passage is in the section of the ranked passage or in a section below it."""
     if context == "window" or chunk.heading == found.heading:
         return True
     return bool(found.heading) and chunk.heading.startswith(f"{found.heading} > ")

@@ -1,4 +1,4 @@
-"""The decision: how a result came about, from the first reading to the passages of the prompt."""
+"""The decision record: how a result came about, from the first reading to the passages of the prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,25 +19,25 @@ from retrievers.core.types import Scope
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a result came about, beside what the result says itself.
+    """How a result came about, in addition to what the result itself says.
 
     Attributes:
-        first: the reading that the first searches ran by.
-        later: the model's, when it arrived; then it is the result's intent.
-        answers: every step of the plan with its query and its raw hits, in the plan's order.
-        ranking: the fused ranking that pages are cut from, before reranking.
+        first: the first reading, used by the first searches.
+        later: the model's reading, if it arrived; then it is the result's intent.
+        answers: every step of the plan with its query and raw hits, in plan order.
+        ranking: the fused ranking before reranking.
         page: the result's hits, with their chunks.
-        stated: the constraints the first reading found in the question, with how sure each is.
-        calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search of the first round where the method has one.
-        rounds: how it was judged what was found, and searched on.
+        stated: constraints that the first reading found in the question, each with its confidence.
+        calls: the model calls; an abandoned call may be added after the result is returned.
+        weights: full-text weight by search of the first round, for fusion methods that compute one.
+        rounds: the rounds of judging the hits and searching on.
         wanted: the filter that every hit satisfies.
-        elapsed_ms: per stage, in their order.
-        reranking: what a reranker made of the ranking; None where none was to.
-        passages: what stands under each number of the prompt, when one was made.
-        found: what `Pipeline.fuse` made the ranking of.
-        templates: of prompts, as they are in force for the tenant.
-        lookups: where the model searches itself: its searches, made after this was decided.
+        elapsed_ms: milliseconds by stage, in order.
+        reranking: the record of the reranking; None if there was none.
+        passages: text under each number of the prompt, if a prompt was made.
+        found: the search results that `Pipeline.fuse` merged.
+        templates: the tenant's prompt templates.
+        lookups: the model's own searches in mode "tool", which run after this decision.
     """
 
     tenant: str

@@ -1,4 +1,4 @@
-"""A model as judge of an answer: which passages bear out each of its sentences, in one structured call."""
+"""Judge: ask a model in one structured call which passages support each sentence of an answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ STAGE = "judge"
 
 
 class Verdict(BaseModel):
-    """On one sentence, by its number."""
+    """The verdict on the sentence with this number."""
 
     sentence: int
     supported: bool
@@ -33,18 +33,19 @@ async def judge(
     *,
     templates: prompts.Library | None = None,
 ) -> tuple[Sentence, ...]:
-    """The sentences as the model judges them; those that claim nothing stay as they are.
+    """Return the sentences with the model's verdicts; sentences without claims are unchanged.
 
-    A sentence counts as supported when the model names a passage that exists, and one that it leaves out is not.
+    A sentence is supported only if the model says so and names an existing passage. A sentence without a verdict is not
+    supported.
 
     Args:
-        sentences: judged by the rules before, which tell what is a claim.
-        passages: what stands under each number of the prompt, from 1.
-        deadline: moment of `time.monotonic()`.
-        key: what identifies the question and its passages in a recording.
-        templates: those of the tenant; the packaged ones when None.
+        sentences: already checked by rules, which decide what is a claim.
+        passages: text under each number of the prompt, from 1.
+        deadline: time of `time.monotonic()`.
+        key: identifies the question and its passages in a recording.
+        templates: the tenant's prompt templates; None means the packaged ones.
     Raises:
-        ModelFailed: no verdicts in time.
+        ModelFailed: there are no verdicts in time.
     """
     numbered = [(n, one) for n, one in enumerate(sentences, 1) if one.supported is not None or one.citations]
     if not numbered:

@@ -1,23 +1,23 @@
-"""Addresses in an answer: what a passage talked the model into linking must neither load nor open.
+"""Links in an answer: keep a hostile passage from making the reader's client load or open an address.
 
-A picture or link whose address carries words of the conversation is how a hostile document gets them out (EchoLeak).
-So what makes a link of an address in Markdown or HTML is broken apart by a blank, unless the address is exactly that of
-a cited document. Everything can still be read. It works on a stream, so nothing is taken back that a reader has seen.
+A hostile document can leak the conversation through an image or link whose address contains its words (EchoLeak). So a
+blank is inserted into every Markdown or HTML construct that makes a link, unless its address is exactly that of a cited
+document. The text stays readable. It works on a stream: text that was already shown is never changed.
 """
 
 import re
 from collections.abc import Collection
 
-# Chinese marks end an address: no blank does in Chinese.
+# Chinese punctuation ends an address, since Chinese text has no spaces.
 _IN_ADDRESS = r"[^\s，。；、！？（）《》「」【】]"
 _URL = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{1,20}}://|www\.)(?:(?![<>`\"'\\]){_IN_ADDRESS})+", re.IGNORECASE)
 _PUNCTUATION = ".,;:!?)]}*_~"
-# A block of code begins and ends at the margin. In a list, a quotation or HTML, where it ends depends on those.
+# A code block begins and ends at the margin. Inside a list, a quotation or HTML, its end depends on the container.
 _OPENS = re.compile(r"(?P<mark>`{3,})[^`]*|(?P<tildes>~{3,}).*", re.DOTALL)
 _CLOSES = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*\n?")
 _UNCLEAR = re.compile(r"[ \t>*+.)\d-]*(?:```|~~~|<[a-z!/?])", re.IGNORECASE)
-# What an unfinished text may still become: a link, a definition, a tag, an address. Possessive, and each part bounded,
-# for whoever writes the text must not be able to make this slow.
+# The end of a text that may still become a link, a definition, a tag or an address. Quantifiers are possessive and
+# parts are bounded, because the author of the text must not be able to make matching slow.
 _PENDING = re.compile(
     r"(?:\](?:[(:]\s*+[^\s\]，。；、！？（）《》「」【】]*+)?+"
     r"|<(?:[a-z!/?][^<>=]*+)?+"
@@ -27,25 +27,27 @@ _PENDING = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PENDING = 2000
-# What is cut off behind its blanks may have any address.
+# If the text ends inside the blanks before an address, any address may follow.
 _LINK = re.compile(r"\](?=[(:]\s*+(?:(?P<address><|[^\s)\]]++)|\Z))")
-# A tag with attributes; one that is not closed may still get some. Tags that do without; addresses without slashes.
+# A tag with attributes, or an unclosed tag, which may still get some; tags that are harmful without attributes; and
+# addresses without slashes.
 _TAG = re.compile(
     r"<(?=[a-z!/?](?![^<>=]*+>)|[!?]|[a-z][a-z0-9+.-]*+:(?!//)"
     r"|(?:iframe|noembed|noframes|plaintext|pre|script|style|textarea|title|xmp)\b)",
     re.IGNORECASE,
 )
-# A relative address stays with whoever shows the answer. In angle brackets one may hold blanks, and words behind them.
+# A relative address points to the site that shows the answer, so it is kept. In angle brackets an address may contain
+# blanks, and a title may follow.
 _UNKNOWN = "//"
 _ELSEWHERE = re.compile(r"[:\\&<]|//")
-# ESC and its like drive a terminal; tag characters and direction marks hide words from a reader.
+# ESC and other control characters drive a terminal; tag characters and direction marks hide words from a reader.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 
 
 class LinkGuard:
-    """Text in pieces, made safe to show.
+    """Makes streamed text safe to show.
 
     Args:
         allowed: addresses of the cited documents.
@@ -59,7 +61,7 @@ class LinkGuard:
         self._clear = True
 
     def feed(self, piece: str) -> str:
-        """What can be shown by now."""
+        """Add a piece and return the text that can be shown so far."""
         self._held += piece
         pending = _PENDING.search(self._held, max(0, len(self._held) - _LONGEST_PENDING))
         if pending is None or len(self._held) - pending.start() == _LONGEST_PENDING:
@@ -68,7 +70,7 @@ class LinkGuard:
         return self._safe(ready)
 
     def end(self) -> str:
-        """What is left."""
+        """Return the rest of the text."""
         ready, self._held = self._held, ""
         return self._safe(ready)
 
@@ -80,8 +82,8 @@ class LinkGuard:
         return "".join(self._without_addresses(line) for line in text.splitlines(keepends=True))
 
     def _without_addresses(self, text: str) -> str:
-        """A line, or a part of one."""
-        # In a block of code an address is no link, and a blank would spoil a command.
+        """Return a line, or a part of one, with its addresses broken apart."""
+        # In a code block an address is not a link, and a blank would break a command.
         shown = text if self._fence else _URL.sub(self._parted, text)
         self._line.append(shown)
         if text.endswith("\n"):
@@ -90,7 +92,7 @@ class LinkGuard:
         return shown
 
     def _end_line(self, line: str) -> None:
-        """Note whether a block of code begins or ends here; once that is unclear, none counts as one any more."""
+        """Track where a code block begins or ends; once that is unclear, no later line counts as a beginning."""
         if self._fence:
             closes = _CLOSES.fullmatch(line)
             self._fence = "" if closes and closes["mark"].startswith(self._fence) else self._fence
@@ -110,6 +112,6 @@ class LinkGuard:
 
 
 def safe(text: str, allowed: Collection[str]) -> str:
-    """A whole text made safe to show, see `LinkGuard`."""
+    """Return a whole text made safe to show, see `LinkGuard`."""
     guard = LinkGuard(allowed)
     return guard.feed(text) + guard.end()

@@ -1,7 +1,7 @@
-"""Retrieval as a tool of the model that answers: its searches, within what the caller may see, and what they found.
+"""Lookups: the searches of a model that uses retrieval as a tool, within what the caller may read.
 
 The model words the query and may narrow it. Tenant, principals, filter, sources and the other options are the caller's:
-no argument of a call can widen them. Numbers of passages go on from search to search.
+no argument of a call can widen them. Passage numbers continue from search to search.
 """
 
 import json
@@ -36,27 +36,27 @@ Json = dict[str, Any]
 
 NAME = tool.NAME
 MOST_AT_ONCE = 4
-"""Searches of one turn of the model that are made."""
+"""Maximum number of searches that are run per turn of the model."""
 _ARGUMENTS = ("query", "collection", "filter", "top_k")
 _LEAST_TOKENS = 50
-"""With less left for passages nothing is searched for any more."""
+"""Minimum tokens left for passages; with fewer, no further search is run."""
 _SEARCH_BY = 0.75
-"""Share of the answer's time at which the last search may begin: the rest is for the answer."""
+"""Share of the answer's time by which the last search must begin; the rest is for the answer."""
 _TIME_SHARE = 0.5
-"""Of the time left that one search may take."""
+"""Maximum share of the remaining time for one search."""
 _LONGEST_KEPT = 2000
 _MOST_NAMES = 40
 _PLAIN_NAME = re.compile(r"[\w.-]{1,60}")
 _FIXED = AugmentRequest.model_fields.keys() - {
     "query", "messages", "page", "template", "budget_tokens", "timeout_s", "explain", "principals",
 }  # fmt: skip
-"""Options of the caller that hold for every search."""
+"""Options of the caller that apply to every search."""
 
 Outcome = Literal["searched", "refused", "unavailable", "dropped"]
 
 
 class Look(Protocol):
-    """Searches for one query; `agent.pipeline.Pipeline.look_up` on the caller's behalf."""
+    """Runs one search on the caller's behalf: `agent.pipeline.Pipeline.look_up`, bound to the caller."""
 
     def __call__(
         self, request: AugmentRequest, *, shown: Sequence[Citation], outside: bool
@@ -65,14 +65,14 @@ class Look(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One call of the tool, for the record.
+    """The record of one tool call.
 
     Attributes:
-        round: of the model, from 1.
-        arguments: as the model gave them.
-        outcome: `dropped` was not executed, since a tool of the caller was called with it, or too many were.
+        round: turn of the model, from 1.
+        arguments: the model's arguments, unchanged.
+        outcome: `dropped` means not run, because a tool of the caller was called too, or there were too many calls.
         reason: why nothing was searched.
-        prompt, decision: what was found; None where nothing was searched.
+        prompt, decision: the result; None if nothing was searched.
     """
 
     round: int
@@ -84,7 +84,7 @@ class Lookup:
     decision: "Decision | None" = None
 
     def to_json(self) -> Json:
-        """The call as JSON values."""
+        """Return the call as JSON values."""
         found = self.prompt
         return {
             "round": self.round,
@@ -105,12 +105,12 @@ class Lookups:
     """The searches for one answer.
 
     Args:
-        request: the caller's, whose options hold for every search.
+        request: the caller's request, whose options apply to every search.
         scope: what the caller may read.
-        outside: names of the sources that are paid by the search.
+        outside: names of sources that are paid per search.
     Attributes:
-        records: every call of the tool.
-        passages: what stands under each number, over all searches.
+        records: all calls of the tool.
+        passages: text under each number, over all searches.
     """
 
     look: Look
@@ -127,12 +127,12 @@ class Lookups:
     _ends_at: float = 0.0
 
     def begin(self, started: float, ends_at: float) -> None:
-        """Say when the request came and by when it is answered, on the clock of `time.monotonic`."""
+        """Set when the request arrived and when the answer must be complete, on the clock of `time.monotonic`."""
         self._search_by, self._ends_at = started + _SEARCH_BY * (ends_at - started), ends_at
 
     @property
     def open(self) -> bool:
-        """Whether the model may search on: rounds, tokens and time are left, and no two calls were refused."""
+        """Whether the model may search again: rounds, tokens and time are left, and at most one call was refused."""
         return (
             self._rounds < self.settings.max_rounds
             and self._left_tokens >= _LEAST_TOKENS
@@ -142,7 +142,7 @@ class Lookups:
 
     @property
     def round(self) -> int:
-        """Which turn of the model comes next, from 1."""
+        """Number of the model's next turn, from 1."""
         return self._rounds + 1
 
     @property
@@ -150,10 +150,11 @@ class Lookups:
         return self.request.budget_tokens - self._spent
 
     def options(self) -> Json:
-        """The options of the model's next turn: the caller's, with the tool beside its own ones while it is open."""
+        """Return the options of the model's next turn: the caller's, plus the search tool while it is open."""
         given = self.request.model_options.model_dump(exclude_none=True) if self.request.model_options else {}
         choice = given.pop("tool_choice", None)
-        # Without a choice of the caller's own tools they are not offered; the search is no tool of the caller's.
+        # With tool_choice "none" the caller's tools are not offered. The search tool is ours and is still offered.
+
         own = list(given.pop("tools", ())) if choice != "none" else []
         is_forced = isinstance(choice, dict) and choice.get("function") == {"name": NAME}
         if choice == "none" or ((is_forced or (choice == "required" and not own)) and self._rounds):
@@ -162,14 +163,14 @@ class Lookups:
             among = [*(allowed.get("tools") or ()), {"type": "function", "function": {"name": NAME}}]
             choice = {**choice, "allowed_tools": {**allowed, "tools": among}} if self.open else choice
         if not self.open:
-            # Servers take turns that hold calls of tools beside tools alone.
+            # Servers accept a history with tool calls only if the request offers tools.
             tools, choice = (own, choice) if own else ([self._schema()], "none")
         else:
             tools = [*own, self._schema()]
         return {**given, "tools": tools, **({"tool_choice": choice} if choice else {})}
 
     def _schema(self) -> Json:
-        """The tool as the caller's scope has it; a collection that the caller names is no choice of the model's."""
+        """Return the tool's schema for the caller's scope; without `collection` if the caller fixed the collection."""
         names = [name for name in _ARGUMENTS if name != "collection" or self.request.collection is None]
         fields = _listed(f"{name} ({one.type})" for name, one in filterable(self.scope).items() if _is_plain(name))
         collections = _listed(one.name for one in self.scope.all if _is_plain(one.name))
@@ -178,10 +179,11 @@ class Lookups:
         return tool.schema(names=names, about=about)
 
     def goes_on(self, calls: Sequence[Json], *, beside: bool) -> bool:
-        """Whether calls of the tool are to be answered; notes those that are not.
+        """Return whether to run these calls; calls that are not run are recorded as dropped.
 
         Args:
-            beside: whether a tool of the caller is called as well, which ends the rounds.
+            calls: calls of the search tool.
+            beside: whether a tool of the caller is called too, which ends the rounds.
         """
         goes_on = bool(calls) and not beside and self.open
         if calls and not goes_on:
@@ -192,14 +194,15 @@ class Lookups:
     async def answer(
         self, calls: Sequence[Json], reply: Reply, prompt: Prompt, base: "Decision"
     ) -> tuple[list[Json], Prompt]:
-        """Make the searches of one turn of the model.
+        """Run the searches of one turn of the model.
 
         Args:
-            calls: of the tool, each with an id of its own.
-            prompt: with all that was found so far.
-            base: is told of the calls of models that the searches make.
+            calls: calls of the search tool, with distinct ids.
+            reply: the model's reply that holds the calls.
+            prompt: the prompt with everything found so far.
+            base: decision that collects the model calls made by the searches.
         Returns:
-            The turns for the model, its own and what the tool answers; and the prompt with what was found.
+            The new messages (the model's turn and the tool's answers), and the prompt with the new results.
         """
         turns: list[Json] = [
             {"role": "assistant", "content": without_thoughts(reply.text) or None, "tool_calls": list(calls)}
@@ -217,7 +220,7 @@ class Lookups:
         return turns, prompt
 
     async def _answered(self, call: Json, number: int, shown: Sequence[Citation]) -> tuple[str, Lookup]:
-        """What the tool answers one call, and the record of it."""
+        """Return the tool's answer to one call, and the record of it."""
         began, arguments = time.monotonic(), _arguments(call)
         if number >= MOST_AT_ONCE:
             error = BadRequest(f"at most {MOST_AT_ONCE} searches are made at once", where="tool_calls")
@@ -233,7 +236,7 @@ class Lookups:
             prompt, decision = await self.look(request, shown=shown, outside=outside)
         except BadRequest as error:
             self._refused += 1
-            # It is told what is wrong once; after that there is nothing more to say.
+            # Explain the mistake once; a second refusal only tells the model to go on without the tool.
             said = tool.refusal(error) if self._refused == 1 else '{"error": "refused again: answer without it"}'
             return said, Lookup(self.round, arguments, "refused", str(error), _since(began))
         except Unavailable as error:
@@ -243,10 +246,10 @@ class Lookups:
         return prompt.prompt, record
 
     def _asked(self, arguments: str) -> AugmentRequest:
-        """The search that a call asks for, within the caller's bounds.
+        """Return the search request for a call, within the caller's bounds.
 
         Raises:
-            BadRequest: the arguments are not of the tool's form, or ask for what the caller has not.
+            BadRequest: the arguments do not fit the tool's schema, or exceed what the caller may search.
         """
         request = self.request
         fixed = request.model_dump(include=set(_FIXED), exclude_unset=True, exclude_none=True)
@@ -263,7 +266,7 @@ class Lookups:
         mode = request.intent or self.settings.intent
         left_s = self._ends_at - time.monotonic()
         bounds = {
-            # The model that words the query needs no other one to read it.
+            # The model has worded the query, so no second model needs to read it.
             "intent": "rules" if mode == "auto" else mode,
             "timeout_s": min(max(_TIME_SHARE * left_s, LEAST_TIMEOUT_S), self.settings.timeout_s),
             "budget_tokens": self._left_tokens,
@@ -272,18 +275,18 @@ class Lookups:
 
     @property
     def is_misled(self) -> bool:
-        """Whether a call of the tool was not executed for what was wrong with it, and no better one came after it."""
+        """Whether a call was refused as invalid and no valid call followed."""
         made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
         return self._refused > 1 or made[-1:] == ["refused"]
 
     def ended(self, prompt: Prompt) -> Prompt:
-        """The prompt once the model is done; `degraded` says whether a search could not be made."""
+        """Return the final prompt; `degraded` says whether a search was unavailable."""
         if all(one.outcome != "unavailable" for one in self.records):
             return prompt
         return prompt.model_copy(update={"degraded": (*prompt.degraded, "search_unavailable")})
 
     def whole(self, base: "Decision") -> "Decision":
-        """The decision with what all searches did, for the record."""
+        """Return the decision with the results of all searches, for the record."""
         made = [one.decision for one in self.records if one.decision is not None]
         ranking = {hit.id: hit for one in made for hit in one.ranking}
         return replace(
@@ -298,10 +301,10 @@ class Lookups:
 
 
 def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, outside: Collection[str]) -> Lookups:
-    """The searches for a request, none of them made yet; arguments as of `Lookups`.
+    """Return the searches for a request, none of them run yet. Arguments as for `Lookups`.
 
     Raises:
-        BadRequest: the request has options that mean nothing here, or a tool of the same name.
+        BadRequest: the request has options without meaning in this mode, or a tool with the name of the search tool.
     """
     for name, odd in (("template", request.template is not None), ("page", request.page != 1)):
         if odd:
@@ -315,7 +318,7 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, 
 
 
 def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
-    """The calls of the tool, each with an id of its own, and all others."""
+    """Separate the calls of the search tool, without repeated ids, from all other calls."""
     ours: dict[str, Json] = {}
     others = []
     for call in calls:
@@ -328,7 +331,7 @@ def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
 
 
 def number_of(chunk: Chunk, shown: Sequence[Citation]) -> int | None:
-    """The number under which a passage was shown before; None where it was not, or not the whole of it."""
+    """Return the number under which the whole passage was shown before; None if it was not."""
     document = str(chunk.id).rpartition("#")[0]
     for one in shown:
         if one.chunk_id.rpartition("#")[0] == document and one.start <= chunk.start and chunk.end <= one.end:
@@ -340,7 +343,7 @@ _RANKS: Mapping[Status, int] = {"no_retrieval_needed": 0, "nothing_found": 1, "w
 
 
 def _joined(before: Prompt, found: Prompt, tokens: int) -> Prompt:
-    """The prompt with what one more search found; its status is the best of any search."""
+    """Add the result of one more search to the prompt; the status becomes the better of both."""
     hits: dict[str, RankedHit] = {hit.id: hit for hit in (*found.hits, *before.hits)}
     ordered = dict.fromkeys([*(hit.id for hit in before.hits), *(hit.id for hit in found.hits)])
     intent = before.intent.model_copy(
@@ -367,7 +370,7 @@ def _arguments(call: Json) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name of the documents may stand in the description of the tool: no sentence is one."""
+    """Return whether a name from the documents may appear in the tool's description; a sentence may not."""
     return bool(_PLAIN_NAME.fullmatch(name))
 
 

@@ -1,6 +1,6 @@
-"""The sentences of an answer or a passage, English and Chinese, and the passages they cite.
+"""Split an answer or a passage, English or Chinese, into sentences, and read their citations.
 
-A citation is a number in brackets: `[1]`, `[1][2]`, `[1, 2]`, `[1-3]`, `【1】`, `［1］`. One behind the full stop
+A citation is a number in brackets: `[1]`, `[1][2]`, `[1, 2]`, `[1-3]`, `【1】`, `［1］`. A citation after the full stop
 belongs to the sentence before it.
 """
 
@@ -31,7 +31,7 @@ _NOT_BLANK = re.compile(r"\S")
 
 
 class SentenceSpan(NamedTuple):
-    """Characters [start, end) of a text; `heading` where they name what follows."""
+    """Characters [start, end) of a text; `heading` is True for a line that is a heading."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class SentenceSpan(NamedTuple):
 
 
 def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
-    """The sentences of a text in order, without marks of lists, and rules; blocks of code only when asked for."""
+    """Return the sentences in order, without list markers and rules; code blocks are skipped unless `code` is True."""
     found: list[SentenceSpan] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):
@@ -53,7 +53,7 @@ def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
 
 
 def cited(text: str) -> list[int]:
-    """The numbers that a text cites, in their order, each once."""
+    """Return the numbers that a text cites, in order, without repetition."""
     numbers: dict[int, None] = {}
     for marker in CITATION.finditer(text):
         for first, last in _RANGE.findall(marker["numbers"]):
@@ -63,7 +63,7 @@ def cited(text: str) -> list[int]:
 
 
 def without_citations(text: str) -> str:
-    """The text without the numbers of passages."""
+    """Return the text without its citations."""
     return CITATION.sub("", text)
 
 
@@ -77,7 +77,7 @@ def _in_line(line: str) -> Iterator[tuple[int, int]]:
 
 
 def _ends(line: str, start: int) -> Iterator[int]:
-    """Where the sentences of a line end."""
+    """Yield the end of each sentence of a line."""
     at = start
     while found := _END.search(line, at):
         at = found.end()

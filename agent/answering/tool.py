@@ -1,4 +1,4 @@
-"""Retrieval as a tool of a model: its function schema for OpenAI's APIs, and what a call of it answers."""
+"""Retrieval as a tool of a model: the function schema for OpenAI's APIs, and the text that a call returns."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ _FILTER = {
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    """An object as strict mode wants it: every property required, no others."""
+    """Return an object schema for strict mode: every property required, no others allowed."""
     return {
         "type": "object",
         "properties": properties,
@@ -103,14 +103,14 @@ _PARAMETERS: dict[str, Any] = {
 def schema(
     api: Literal["chat", "responses"] = "chat", *, names: Collection[str] | None = None, about: str = ""
 ) -> dict[str, Any]:
-    """The function for a request's `tools`, strict.
+    """Return the function definition for a request's `tools`, in strict mode.
 
     Args:
-        api: "chat" for chat completions, "responses" for the Responses API, which has it flat.
-        names: of the arguments; all there are when None.
-        about: more for its description.
+        api: "chat" for chat completions, "responses" for the Responses API, whose form is flat.
+        names: names of the arguments to offer; None means all.
+        about: text appended to the description.
     Raises:
-        BadRequest: another `api`.
+        BadRequest: `api` has another value.
     """
     parameters = _copy(_PARAMETERS)
     if names is not None:
@@ -129,12 +129,12 @@ def _copy(value: Any) -> Any:
 
 
 def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The options of a request from a tool call's arguments, as JSON or decoded; null means not given.
+    """Read the arguments of a tool call, as JSON text or decoded, into request options; null means not given.
 
     Args:
-        names: of the arguments that the tool was offered with; all there are when None.
+        names: names of the arguments that were offered; None means all.
     Raises:
-        BadRequest: no JSON object, or not by the schema.
+        BadRequest: the arguments are not a JSON object or do not fit the schema.
     """
     try:
         given = from_json(arguments, allow_inf_nan=False) if isinstance(arguments, str) else arguments
@@ -155,7 +155,7 @@ def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str]
 
 
 def output(result: Result) -> str:
-    """What a model reads of a result, as JSON: its passages, what it should know of them, and a calculated table."""
+    """Return a result as JSON for the model: passages, status, notes about them, and a calculated table."""
     passages = [
         {
             "n": n, "document_id": hit.document_id, "title": hit.title, "text": hit.text, "url": hit.url,
@@ -176,6 +176,6 @@ def output(result: Result) -> str:
 
 
 def refusal(error: BadRequest) -> str:
-    """What a model reads of a bad call: what was wrong, and what it can give instead."""
+    """Return an error as JSON for the model: what was wrong, and the valid values."""
     said = {"error": str(error), "where": error.where, "valid": list(error.valid)}
     return json.dumps(prompt_value(said), ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""A model's calls of tools: only a call that the caller offered, with arguments that fit its schema, is passed on.
+"""Tool calls: pass on only calls of tools that the caller offered, with arguments that fit the tool's schema.
 
-Names and arguments are the model's, schemas the caller's: both may be hostile, so the work is bounded and nothing is
-fetched. A call whose schema cannot be evaluated is dropped when it is made. The request is not refused: models take
-schemas that no validator does, and a request whose tool is never called needs none.
+Names and arguments come from the model, schemas from the caller. Both may be hostile, so the work is bounded and no
+reference is fetched. A call whose schema cannot be evaluated is dropped. The request itself is not refused: models
+accept schemas that no validator accepts, and the tool may never be called.
 """
 
 import json
@@ -23,28 +23,30 @@ _Errors = Iterator[ValidationError]
 _Check = Callable[[Any, Any, Any, Any], _Errors]
 
 _PROCESSOR_S = 0.5
-"""Processor time for all calls of an answer; a call takes about 0.1 ms, and Python's collection of garbage, which may
-come in between, 0.2 s in a large process."""
+"""CPU seconds for all calls of an answer.
+
+A call takes about 0.1 ms; a garbage collection in between may take 0.2 s in a large process.
+"""
 _LONGEST_PATTERN = 1000
 _LONGEST_MATCHED = 10_000
 
 
 class _Unevaluable(Exception):
-    """The schema cannot be evaluated, or not in the time there is."""
+    """The schema cannot be evaluated, or not within the CPU time."""
 
 
 def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json, ...]:
-    """The calls that may be passed on, unchanged and in their order. Blocks for up to about 0.6 s.
+    """Return the calls that may be passed on, unchanged and in order. Blocks for up to about 0.6 s.
 
     Args:
-        calls: as `agent.llm.model.Reply.tool_calls`.
-        options: of the request: `tools` and `tool_choice` decide.
+        calls: as in `agent.llm.model.Reply.tool_calls`.
+        options: the request's options; `tools` and `tool_choice` decide.
     """
     offered = _offered(options)
     evaluator, passed = _Evaluator(offered), dict[str, Json]()
     for call in calls:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        # Results come back by the call's id, so that a second call of one id has none.
+        # Results are matched by the call's id, so a second call with the same id could get none.
         if call["type"] != "function" or name not in offered or call["id"] in passed:
             continue
         if evaluator.fits(arguments, name):
@@ -53,7 +55,7 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
 
 
 def _offered(options: ModelOptions | None) -> dict[str, Any]:
-    """The schema of every function that may be called, by name; {} where a function has none."""
+    """Return the parameter schema of every function that may be called, by name; {} for a function without one."""
     tools = (options.tools if options else None) or ()
     functions = [one.get("function") for one in tools if one.get("type", "function") == "function"]
     offered = {
@@ -66,7 +68,7 @@ def _offered(options: ModelOptions | None) -> dict[str, Any]:
 
 
 def _chosen(choice: str | Mapping[str, Any] | None) -> set[str] | None:
-    """The names that `tool_choice` permits; None when it permits all. A form that is not known permits none."""
+    """Return the names that `tool_choice` permits; None if it permits all. An unknown form permits none."""
     if choice in (None, "auto", "required"):
         return None
     if not isinstance(choice, Mapping):
@@ -78,7 +80,7 @@ def _chosen(choice: str | Mapping[str, Any] | None) -> set[str] | None:
 
 
 class _Evaluator:
-    """Holds arguments against the schemas of functions, within one budget of processor time."""
+    """Checks arguments against function schemas, within one budget of CPU time."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._schemas, self._validators = schemas, dict[str, Any]()
@@ -97,12 +99,12 @@ class _Evaluator:
         ]
 
     def fits(self, arguments: str, name: str) -> bool:
-        """Whether the arguments are a JSON object that the function's schema allows."""
+        """Return whether the arguments are a JSON object that the function's schema allows."""
         if time.thread_time() > self._ends:
             return False
         try:
             schema = self._schemas[name]
-            # Some servers send no arguments for a function that has no parameters.
+            # Some servers send an empty text for a function without parameters.
             value = {} if not arguments.strip() and _has_no_parameters(schema) else _strict_json(arguments)
             if not isinstance(value, dict):
                 return False
@@ -110,21 +112,21 @@ class _Evaluator:
                 self._validators[name] = self._validator(schema)
             fit: bool = self._validators[name].is_valid(value)
         except Exception:
-            # A schema may be anything, and a validator fails in as many ways on one that is none.
+            # The schema may be anything, and a validator can fail in many ways on an invalid one.
             return False
         return fit
 
     def _validator(self, schema: Any) -> Any:
         newest, older = self._drafts
         draft = older if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")) else newest
-        # An empty registry: a reference to elsewhere is an error and never fetched.
+        # An empty registry makes references to other documents an error; they are never fetched.
         return draft(_without_drafts(schema), registry=Registry())
 
     def _bounded(self, keyword: str, check: _Check) -> _Check:
         refers = keyword in ("$ref", "$dynamicRef")
 
         def bounded(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-            # The library's own meta-schemas, which can be referred to, come with validators that know no bounds.
+            # Refuse references to the library's own meta-schemas: their validators have no time limit.
             if time.thread_time() > self._ends or (refers and not value.startswith("#")):
                 raise _Unevaluable
             return check(validator, value, instance, schema)
@@ -132,7 +134,7 @@ class _Evaluator:
         return bounded
 
     def _matches(self, pattern: str, text: str) -> bool:
-        """Whether the pattern occurs in the text, in linear time: no look-around, no back-reference."""
+        """Return whether the pattern occurs in the text, in linear time; look-around and back-references are errors."""
         if len(pattern) > _LONGEST_PATTERN or len(text) > _LONGEST_MATCHED or time.thread_time() > self._ends:
             raise _Unevaluable
         expression = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
@@ -158,7 +160,7 @@ class _Evaluator:
 
 
 def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> _Errors:
-    # Linear, where the library compares every pair.
+    # Linear time; the library compares every pair.
     if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
         yield ValidationError("has items twice")
 
@@ -168,7 +170,7 @@ def _canonical(value: Any) -> str:
 
 
 def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-    # The library evaluates these without asking the other keywords, and so without bounds.
+    # The library evaluates these keywords without calling the others, and so without a time limit.
     raise _Unevaluable
 
 
@@ -177,7 +179,7 @@ def _has_no_parameters(schema: Any) -> bool:
 
 
 def _without_drafts(schema: Any) -> Any:
-    """The schema as one of the draft at hand: `$schema` in a part of it would bring in a validator without bounds."""
+    """Remove `$schema` from all parts: it would bring in a validator without a time limit."""
     if isinstance(schema, dict):
         return {
             key: _without_drafts(value)
@@ -188,11 +190,11 @@ def _without_drafts(schema: Any) -> Any:
 
 
 def _strict_json(text: str) -> Any:
-    """The value of a JSON text that every parser reads alike.
+    """Parse a JSON text strictly, so that it means the same to every parser.
 
     Raises:
-        ValueError: it is none: NaN, or a key twice.
-        RecursionError: it is too deep.
+        ValueError: the text is not JSON, holds NaN or repeats a key.
+        RecursionError: it is nested too deeply.
     """
     return json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
 

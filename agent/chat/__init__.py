@@ -1,1 +1,1 @@
-"""Chat takes a request and returns its result, with the advisors, the memory and the record around it."""
+"""Chat takes a request and returns its result, running the advisors and keeping the conversation and the record."""

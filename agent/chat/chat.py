@@ -1,6 +1,6 @@
-"""A question on its way through the advisors, whatever door it came by: their `before`, what is asked, their `after`.
+"""Chat: run every advisor's `before`, then answer the request, then run every advisor's `after`.
 
-The one place that decides it for hits, prompts and answers, for streams and not.
+All requests go this way: for hits, prompts and answers, streamed or not, over HTTP, MCP or Python.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 class Chat:
-    """Answers questions behind advisors; open between `async with`.
+    """Answers requests, wrapped in advisors. Open inside `async with`.
 
     Args:
-        answerer: asks the model, behind the last advisor, where an answer is asked for.
-        advisors: in any order.
+        answerer: calls the model, after the last `before`, for requests that ask for an answer.
+        advisors: in any order; `Advisor.order` sorts them.
     """
 
     def __init__(self, answerer: Answerer, advisors: Sequence[Advisor]) -> None:
@@ -43,13 +43,13 @@ class Chat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is still to be done for askers who went away is done."""
+        """Wait a few seconds for the `after` of requests whose caller has gone away."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 await self.settled()
 
     async def settled(self) -> None:
-        """Returns when what is done after the answers so far is done."""
+        """Wait until the `after` of all requests so far has ended."""
         await asyncio.gather(*self._ending)
 
     async def stream(
@@ -61,16 +61,16 @@ class Chat:
         more: Sequence[Advisor] = (),
         answerer: Answerer | None = None,
     ) -> AsyncGenerator[str | ChatAnswer]:
-        """Pieces of the answer's text, then the answer, whose text is those pieces together.
+        """Yield pieces of the answer's text, then the `ChatAnswer`, whose text is all pieces joined.
 
-        Hits and prompts have no pieces, unless an advisor refuses to have the question answered.
+        Requests for hits or a prompt yield no pieces, unless an advisor refuses.
 
         Args:
-            at: when the request came.
-            more: advisors beside the others; one of all makes the prompt, see `agent.chat.advisors.retrieval`.
-            answerer: in place of the usual one.
+            at: when the request arrived.
+            more: further advisors; one of all must make the prompt, see `agent.chat.advisors.retrieval`.
+            answerer: replaces the usual one.
         Raises:
-            BadRequest: the request is malformed or names what does not exist.
+            BadRequest: the request is malformed or names something that does not exist.
             Unavailable: the database or every source failed.
         """
         advisors = chosen((*self._advisors, *more), request.advisors)
@@ -109,7 +109,7 @@ class Chat:
         yield end.answer or whole
 
     async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
-        """The end as the advisors leave it. They go on when the asker has gone away."""
+        """Return the end as the advisors' `after` leave it. They run to the end even if the caller has gone away."""
         task = asyncio.create_task(_after(entered, end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -121,13 +121,13 @@ async def _after(entered: Sequence[Advisor], end: End) -> End:
         try:
             end = await advisor.after(end)
         except Exception as error:
-            # The answer is there: what is done with it beside cannot take it back.
+            # The answer has been given already, so a failing `after` cannot change it.
             _log.warning("after a question, %s failed: %s", type(advisor).__name__, type(error).__name__)
     return end
 
 
 async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Result]:
-    """The pieces of an answer and the answer; of hits and a prompt there are none."""
+    """Yield pieces of the answer, then the result; for hits and prompts, the result alone."""
     if call.decision is None or (call.prompt is None and call.result is None):
         raise RuntimeError("no advisor made a prompt: agent.chat.advisors.retrieval does")
     if call.result is not None:
@@ -143,7 +143,7 @@ async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Resu
 
 
 def result_of(request: Request, answer: ChatAnswer) -> Result:
-    """Hits, a prompt or an `Answer`, as the request asks for; of a refusal, with nothing but the words."""
+    """Return the hits, prompt or `Answer` that the request asks for; for a refusal, an empty result with its text."""
     if answer.details is not None:
         return answer.details
     question, text = request.question, answer.text

@@ -1,6 +1,6 @@
-"""Erasing what was asked, of one person or in one conversation, with all that was derived from it.
+"""Erasure: delete what one user asked, or what was asked in one conversation, with everything derived from it.
 
-That is: records of questions and answers, turns and summaries of conversations, decision records, and feedback. Jobs
+This covers records of questions and answers, turns and summaries of conversations, traces, and feedback. Ingestion jobs
 hold documents, never questions.
 """
 
@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from retrievers.core.types import Viewer, whole
 from retrievers.postgres.database import Database
 
-# First, by itself: a question that is under way, here or elsewhere, is written by none who begins to write after it.
+# Committed first, alone: any process that writes a record from now on sees it and skips erased questions.
 _NOTE = """
     INSERT INTO signalbox.erasure (tenant, subject, principals, at)
     VALUES (%(tenant)s, signalbox.erasure_subject(%(kind)s, %(name)s), %(own)s, %(at)s) RETURNING id
 """
 _EXPIRE = "DELETE FROM signalbox.erasure WHERE expires_at <= now()"
-# A person's answer may have been replayed, or its feedback outlive its trace.
+# An answer of the user may have been replayed, and feedback may outlive its trace.
 _TRACES = """
     SELECT id FROM signalbox.trace
     WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
@@ -30,7 +30,7 @@ _TRACES = """
 """
 _FEEDBACK = "DELETE FROM signalbox.feedback WHERE trace = ANY (%(traces)s)"
 _TRACE = "DELETE FROM signalbox.trace WHERE id = ANY (%(traces)s)"
-# A question asked in a conversation is recorded with the turns before it: others' traces repeat what this user said.
+# The trace of a question holds the turns before it, so other users' traces may repeat what this user said.
 _QUOTING = """
     WITH taken_part (conversation, since) AS (
         SELECT conversation, min(created_at) FROM (
@@ -46,7 +46,7 @@ _RECORDS = """
     DELETE FROM signalbox.exchange
     WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
 """
-# A conversation's id is followed by the principals it is held with. Its row is locked first, as by who adds turns.
+# A stored id is the conversation's id followed by its principals. Lock the row first, as writers of turns do.
 _CONVERSATIONS = """
     SELECT id FROM signalbox.conversation c
     WHERE signalbox.erases(%(own)s, principals)
@@ -58,7 +58,7 @@ _TURNS = """
     DELETE FROM signalbox.message
     WHERE conversation = ANY (%(conversations)s) AND (asker = %(user)s OR %(user)s::text IS NULL)
 """
-# A summary tells of the erased turns too; the turns that others have left are summarised again.
+# The summary covers erased turns, so it is dropped; the remaining turns are summarised again.
 _SUMMARIES = """
     UPDATE signalbox.conversation SET summary = NULL, summarised = 0, erased = erased + 1
     WHERE id = ANY (%(conversations)s)
@@ -72,12 +72,12 @@ _EMPTY = """
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How many of each were erased; all 0 where there was nothing (any more).
+    """Numbers of erased items; all 0 if there was nothing to erase.
 
     Attributes:
-        traces: also those of others that repeat the user's turns, from the same conversation.
-        conversations: of which no turn is left.
-        feedback: judgements of the answers.
+        traces: including other users' traces of the same conversation that repeat this user's turns.
+        conversations: conversations that have no turn left.
+        feedback: feedback on the answers.
     """
 
     records: int
@@ -88,10 +88,10 @@ class Erased:
 
 
 async def note(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
-    """Have nothing stored any more of questions that came before now; lasts longer than any question is answered.
+    """Note the erasure, so that no question that arrived before now is stored later. The note outlasts any request.
 
     Raises:
-        Unavailable: the database cannot be asked.
+        Unavailable: the database cannot be reached.
     """
     kind, name = ("user", user) if user is not None else ("conversation", conversation)
     values = {"tenant": viewer.tenant, "kind": kind, "name": name, "own": list(viewer.principals)}
@@ -99,13 +99,13 @@ async def note(database: Database, viewer: Viewer, *, user: str | None, conversa
 
 
 async def erase(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> Erased:
-    """Erase what one user asked, or what was asked in one conversation; the other of the two is None.
+    """Erase what one user asked, or what was asked in one conversation; the other argument is None.
 
     Args:
-        viewer: erases what was asked as principals that are all its own, see `erases` in the schema. What a change of
-            readers has hidden from it since goes too: nothing of it is shown.
+        viewer: only questions asked with principals that the viewer covers are erased, see `erases` in the schema.
+            Records that a change of readers has hidden from the viewer are erased too, without being shown.
     Raises:
-        Unavailable: the database cannot be asked; then nothing is erased.
+        Unavailable: the database cannot be reached; nothing is erased.
     """
     values: dict[str, object] = {"user": user, "conversation": conversation, "own": list(viewer.principals)}
     async with database.transaction(whole(viewer.tenant)) as connection:

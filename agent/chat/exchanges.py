@@ -1,4 +1,4 @@
-"""Records of what was asked: the question, who asked it, what became of it, and what people thought of the answer."""
+"""Exchanges: stored records of each question, its user, its outcome, and the feedback on its answer."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _BEGIN = """
     WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
     RETURNING id
 """
-# It may have been written at the moment of the erasure, unseen by it.
+# The row may have been written during an erasure, which did not see it.
 _END = """
     WITH gone AS (
         DELETE FROM signalbox.exchange
@@ -38,7 +38,7 @@ _END = """
     UPDATE signalbox.exchange SET status = %(status)s, answer = %(answer)s, trace = %(trace)s, ended_at = now()
     WHERE id = %(id)s AND NOT signalbox.erased(asker, conversation, principals, created_at)
 """
-# What was erased while it was answered is not kept. In one round trip, as there is one for every search.
+# Skip questions erased while they were answered. One statement, since every search makes one.
 _KEEP = """
     WITH gone AS (
         DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
@@ -74,12 +74,12 @@ _log.addFilter(Sparing())
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A question as it is recorded.
+    """A question to be recorded.
 
     Attributes:
-        at: when it came.
-        user, metadata: as the caller says them.
-        days: how long its record is kept; as long as all others when None.
+        at: when it arrived.
+        user, metadata: as given by the caller.
+        days: days that this record is kept; None means the setting.
     """
 
     question: str
@@ -93,14 +93,14 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One question with what became of it.
+    """A recorded question and its outcome.
 
     Attributes:
-        kind: what was asked for: hits (`retrieve`), a prompt (`augment`) or an answer (`ask`).
-        user: who asked, as the caller named them.
-        answer: the text that was answered; None for hits and prompts.
-        status: `unanswered` while it is under way, and for ever when the process died meanwhile.
-        score: of the feedback, 0 to 10.
+        kind: what was requested: hits (`retrieve`), a prompt (`augment`) or an answer (`ask`).
+        user: the caller's name for the end user.
+        answer: text of the answer; None for hits and prompts.
+        status: `unanswered` while it is being answered, and for good if the process died meanwhile.
+        score: feedback, 0 to 10.
     """
 
     id: str
@@ -119,10 +119,10 @@ class Exchange:
 
 
 class ExchangeStore:
-    """The records of all tenants; open between `async with`.
+    """The records of all tenants. Open inside `async with`.
 
     Args:
-        days: how long one is kept, > 0.
+        days: days that a record is kept, > 0.
     """
 
     def __init__(self, database: Database, days: int) -> None:
@@ -135,7 +135,7 @@ class ExchangeStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is still to be written, for a few seconds at most."""
+        """Wait a few seconds for pending writes, then cancel them."""
         if self._writing:
             _, late = await asyncio.wait(self._writing, timeout=_DRAIN_S)
             for task in late:
@@ -143,35 +143,35 @@ class ExchangeStore:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def begin(self, who: str | Viewer, id: str, asking: Asking) -> None:
-        """Keep a question that is about to be answered.
+        """Store a question before it is answered.
 
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         viewer = Viewer.of(who)
         await self.database.fetch(whole(viewer.tenant), _BEGIN, self._values(viewer, id, asking))
 
     def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
-        """Have it kept what became of a question; returns at once. Feedback is about the `trace_id`."""
+        """Store the outcome of a question, in the background. Feedback refers to `trace_id`."""
         ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
         self._soon(self._end(tenant, {"id": uuid.UUID(id), **ended}))
 
     def keep(self, viewer: Viewer, asking: Asking, status: str, answer: str | None, trace_id: str | None) -> None:
-        """Have a question kept with what became of it; returns at once. Arguments as of `begin` and `end`."""
+        """Store a question together with its outcome, in the background. Arguments as for `begin` and `end`."""
         ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
         self._soon(self._keep(viewer, self._values(viewer, uuid.uuid4().hex, asking) | ended))
 
     async def settled(self) -> None:
-        """Returns when what was to be written so far is written, or cannot be."""
+        """Wait until all pending writes are done or have failed."""
         await asyncio.gather(*self._writing)
 
     async def newest(
         self, who: str | Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
     ) -> list[Exchange]:
-        """Records that the viewer sees, the newest first; of one conversation, of one asker, or all.
+        """Return the records that the viewer may see, newest first; of one conversation, one user, or all.
 
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         await self.settled()
         values = {"conversation": conversation, "asker": asker, "limit": limit}
@@ -201,7 +201,7 @@ class ExchangeStore:
         await self.database.fetch(whole(viewer.tenant), _KEEP, values | {"sweep": _SWEEP_BATCH}, parameters=_KEPT)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it behind the answer's back; when more comes than can be written, the newest are lost."""
+        """Run the write in the background; if too many are pending, this one is lost and logged."""
         if len(self._writing) >= _MOST_WRITING:
             work.close()
             _log.warning("a record of a question was not stored: more came than could be written")

@@ -1,6 +1,6 @@
-"""Conversation memory in PostgreSQL: a window of the newest turns, and a summary of those before it.
+"""Conversation memory in PostgreSQL: the newest turns, and a summary of the turns before them.
 
-The summary is made behind the answers' back and serves the turns after it: no answer waits for one.
+Summaries are made in the background after an answer and used for later turns; no answer waits for a summary.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from retrievers.core.types import Viewer
 from retrievers.postgres.database import Database
 
 WINDOW = 20
-"""Messages of a conversation that are shown as they were said."""
+"""Maximum number of newest messages returned verbatim; once more are not summarised, a summary is made."""
 KEPT = 10
-"""Newest messages that a summary leaves out."""
+"""Number of newest messages that a summary leaves out."""
 STAGE = "summary"
 _MOST_SUMMARISED = 40
-"""Messages that one summary takes in; the next one goes on from there."""
+"""Maximum number of messages per summary; the next summary continues after them."""
 _LONGEST_TURN = 2000
 _LONGEST_SUMMARY = 2000
 _SUMMARY_S = 30.0
@@ -72,7 +72,7 @@ _OLDER = """
     FROM signalbox.conversation c JOIN signalbox.message m ON (m.tenant, m.conversation) = (c.tenant, c.id)
     WHERE c.id = %s AND m.number > c.summarised AND m.number <= c.messages - %s ORDER BY m.number LIMIT %s
 """
-# Another process may have made the same summary, or somebody may have erased turns that it tells of.
+# Fails if another process made the same summary, or if turns it covers were erased meanwhile.
 _SUMMARISE = """
     UPDATE signalbox.conversation SET summary = %s, summarised = %s, as_of = %s
     WHERE id = %s AND summarised = %s AND erased = %s
@@ -88,14 +88,14 @@ class StoredTurn:
 
 
 class Memory:
-    """The conversations of all tenants; open between `async with`.
+    """The conversations of all tenants. Open inside `async with`.
 
     Args:
-        days: how long a conversation is kept after its last turn, > 0.
-        model: summarises; without one the window alone is remembered.
-        breaker: of the model, the same as that of everybody who calls it.
-        spent: is told the tokens that a tenant's summaries take.
-        templates: of prompts; the packaged ones when None.
+        days: days that a conversation is kept after its last turn, > 0.
+        model: writes summaries; without a model only the newest turns are remembered.
+        breaker: the model's circuit breaker, shared with all other callers of the model.
+        spent: called with a tenant and the tokens that a summary took.
+        templates: prompt templates; None means the packaged ones.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Memory:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Summaries that are nearly there are waited for; the others are made after a later turn."""
+        """Wait a few seconds for running summaries, then cancel them; a later turn makes them."""
         if tasks := set(self._summarising.values()):
             _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
             for task in late:
@@ -127,14 +127,14 @@ class Memory:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def read(self, who: str | Viewer, conversation: str, window: int | None = None) -> tuple[Message, ...]:
-        """The summary, as a turn of the assistant, and the newest turns, oldest first; empty when there is none.
+        """Return the summary, as an assistant turn, and the newest turns, oldest first; empty if nothing is stored.
 
-        As many as a prompt takes, so that the summary is never what has to give way.
+        Turns beyond a prompt's token limit are left out here, so that the summary never has to give way.
 
         Args:
-            window: so many of the newest turns and no summary.
+            window: return at most this many of the newest messages and no summary.
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         rows = await self._database.fetch(who, _READ, (window or WINDOW, stored_id(who, conversation)))
         summary = str(rows[0][0]) if rows and rows[0][0] and window is None else ""
@@ -159,16 +159,16 @@ class Memory:
         asker: str | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Add turns, all of them or none, with numbers that follow each other.
+        """Add turns with consecutive numbers; all of them or none.
 
         Args:
-            before: what was said before them elsewhere; kept where the conversation is new.
-            as_of: changes of readers (`Scope.changed`) before the question was answered. After a later one that took
-                a document from somebody, the turns are remembered no more.
-            asker: whose turns they are, to be erased by.
-            at: when the question came: what was erased since takes no turn of before.
+            before: earlier turns that the caller sent; stored only if the conversation is new.
+            as_of: counter of reader changes (`Scope.changed`) before the question was answered. Once a later change
+                takes a document from somebody, the turns are no longer returned.
+            asker: user whose turns these are, for erasure.
+            at: when the question arrived. If an erasure came later, the turns are not stored.
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         viewer = Viewer.of(who)
         id = stored_id(viewer, conversation)
@@ -194,7 +194,7 @@ class Memory:
             self._summarise_soon(self._model, viewer, id)
 
     async def settled(self) -> None:
-        """Returns when every summary that is being made is there, or has failed."""
+        """Wait until all running summaries are done or have failed."""
         await asyncio.gather(*self._summarising.values())
 
     def _summarise_soon(self, model: Model, viewer: Viewer, id: str) -> None:
@@ -205,7 +205,7 @@ class Memory:
         task.add_done_callback(lambda _: self._summarising.pop(key, None))
 
     async def _summarise(self, model: Model, viewer: Viewer, id: str) -> None:
-        """Have the turns before the window told in the summary; where that fails, the window alone goes on."""
+        """Summarise the turns before the newest ones; on failure the newest turns alone remain available."""
         if not self._breaker.admit():
             return
         works: bool | None = None
@@ -237,25 +237,25 @@ class Memory:
 
 
 def stored_id(who: str | Viewer, conversation: str) -> str:
-    """A conversation belongs to the principals it is held with: of the same id, others have one of their own."""
+    """Return the stored id: the conversation's id and its principals, since each set of principals has its own."""
     return "\n".join((conversation, *Viewer.of(who).principals))
 
 
 def joined(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Message, ...]:
-    """Stored turns and those that a caller sends along, what stands in both only once.
+    """Merge stored turns with the turns that a caller sends, without repeating common turns.
 
-    From where the two agree on, the caller's turns count: one who goes back and asks differently leaves the later
-    stored ones out. System turns are the caller's own and stay.
+    After the longest common run the caller's turns replace the stored ones, so a caller can go back and ask
+    differently. System turns are the caller's and are kept.
     """
     system = [turn for turn in sent if turn.role == "system"]
     said = [turn for turn in sent if turn.role != "system"]
     matcher = SequenceMatcher(None, [_same(turn) for turn in stored], [_same(turn) for turn in said], autojunk=False)
     found = matcher.find_longest_match()
-    # What the caller has before the common turns, the store has before them too, or never had.
+    # Turns that the caller has before the common run are stored too, or were never stored.
     older = stored[: found.a] if found.size and found.b == 0 else () if found.size else stored
     return (*system, *older, *said)
 
 
 def _same(turn: Message) -> tuple[str, str]:
-    """What two copies of a turn have in common: clients trim texts and take the numbers of passages out."""
+    """Return a key that is equal for two copies of a turn; clients trim texts and remove citations."""
     return turn.role, "".join(without_citations(turn.content).split())

@@ -1,4 +1,4 @@
-"""Which sources one request may be put to, and which are asked where nobody chooses. Decided here alone."""
+"""Sources of a request: which sources it may use, and which it uses if nobody chooses. Decided only here."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,33 +7,36 @@ from retrievers.core.types import Card, Holder, Retriever, Scope
 from retrievers.named.group import CollectionGroup
 
 WEB = "web"
-"""The source for questions about the world, also where none is set up."""
+"""Name of the source for questions about the world, even if no web source is configured."""
 
 
 def offered(sources: Mapping[str, Retriever], scope: Scope, named: Collection[str] = ()) -> dict[str, Retriever]:
-    """The sources that a request may be put to, in their order: those that hold something of its scope.
+    """Return the sources that hold something the request may read, in their order.
 
-    No other is shown to a model, chosen by rules, or turned to by the ladder.
+    Only these are shown to a model, chosen by rules, or used by the fallback ladder.
 
     Args:
         scope: what the request may read.
-        named: by the caller: these stay, so that their outcome says why they have nothing.
+        named: sources named by the caller; they are kept, so that their outcome says why they have no hits.
     """
     return {name: one for name, one in sources.items() if name in named or _holds_something(one, scope)}
 
 
 def partial(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
-    """The groups of collections of which some are not in the scope."""
+    """Return the names of groups of collections that are only partly in the scope."""
     return frozenset(name for name, one in sources.items() if isinstance(one, CollectionGroup) and one.missing(scope))
 
 
 def usual(cards: Mapping[str, Card]) -> list[str]:
-    """The sources of documents that are asked where nobody chooses; a part of what others search is not."""
+    """Return the sources of documents used if nobody chooses; sources that cover a part of another one are left out."""
     return [name for name, card in cards.items() if card.kind == "documents" and not card.part]
 
 
 def cheapest_world(cards: Mapping[str, Card]) -> str:
-    """The source for questions about the world; `WEB` where there is none, so that the answer says so."""
+    """Return the source for questions about the world: `WEB`, else the cheapest.
+
+    If there is none, `WEB` is returned, so that the result reports it as unavailable.
+    """
     if WEB in cards:
         return WEB
     return min(
@@ -42,15 +45,15 @@ def cheapest_world(cards: Mapping[str, Card]) -> str:
 
 
 def is_place(source: Retriever) -> bool:
-    """Whether choosing the source says where to look, and not only how."""
+    """Return whether choosing this source says where to look (a folder), and not only how (full text)."""
     return source.card.named or isinstance(source, Holder)
 
 
 def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:
-    """What a caller is told of a source: nothing of its address, its keys, or collections outside the scope.
+    """Describe a source for the caller, without its address, its keys, or collections outside the scope.
 
     Args:
-        timeout_s: for one search, where the source has none of its own.
+        timeout_s: time limit of one search, for a source without one of its own.
     """
     card, group = source.card, source if isinstance(source, CollectionGroup) else None
     return SourceSummary(

@@ -1,1 +1,1 @@
-"""Records takes the decisions behind a result and returns a stored trace, or what a replay changed."""
+"""Records takes the decisions behind a result and returns a stored trace, or the differences of a replay."""

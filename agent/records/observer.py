@@ -1,4 +1,4 @@
-"""Who is told at the end of each question, with all that led to its answer."""
+"""Observers: notified at the end of each question, with its trace."""
 
 import logging
 from collections.abc import Iterator
@@ -14,36 +14,36 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Called in the task of the question, so it returns at once and waits for nothing."""
+    """Notified in the task of the question, so its methods must return at once without blocking."""
 
     def answered(self, trace: "Trace") -> None:
-        """A question was answered, or asked again from its record (`trace.replay_of`)."""
+        """Called when a question was answered or replayed (`trace.replay_of`)."""
         ...
 
     def failed(self, error: Unavailable) -> None:
-        """A question could not be answered."""
+        """Called when a question could not be answered."""
         ...
 
 
 class Observers:
-    """The observers of a service. What goes wrong in one of them is logged, and no answer's concern."""
+    """The observers of a service. An observer that raises is logged and does not affect the answer."""
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []
 
     def add(self, observer: Observer) -> None:
-        """Tell it from now on."""
+        """Register an observer."""
         self._observers.append(observer)
 
     def answered(self, trace: "Trace") -> None:
-        """See `Observer.answered`."""
+        """Notify all observers, see `Observer.answered`."""
         for observer in self._observers:
             with _harmless(observer):
                 observer.answered(trace)
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """Around the answering of a question: tells of its failure, see `Observer.failed`."""
+        """Notify the observers if answering the question fails, see `Observer.failed`."""
         try:
             yield
         except Unavailable as error:

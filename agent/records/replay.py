@@ -1,6 +1,6 @@
-"""Running a stored request again: what it is run with, and what came out differently.
+"""Replay: run a stored request again with changed settings, and compare the two results.
 
-No model is called: the replies that the trace holds are given again, whatever the settings say.
+No model is called: the replies in the trace are used again, whatever the settings say.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ _SHAPES: Mapping[object, type[Request]] = {"augment": AugmentRequest, "ask": Ask
 
 
 def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> Settings:
-    """The settings of a replay: those the trace was made with, those that are changed, and else the current ones.
+    """Return the settings of a replay: the given changes, else the trace's settings, else the current ones.
 
     Args:
-        trace: as `TraceStore.load` gives it.
-        changes: by name in any case, values as in the environment.
+        trace: as returned by `TraceStore.load`.
+        changes: values by name in any case, in the form of the environment.
     Raises:
-        BadSetting: no such setting, one that a replay cannot change, or a value that does not fit.
+        BadSetting: a setting does not exist, cannot be changed in a replay, or has an invalid value.
     """
     given = {name.lower(): value for name, value in changes.items()}
     for name in given:
@@ -41,8 +41,8 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
             raise BadSetting(f'{what} "{name.upper()[:80]}"; it can change: {known}', where=name, valid=REPLAYABLE)
     now, then = shown_settings(current), trace.get("settings") or {}
     if given.get("llm"):
-        del given["llm"]  # no other model can answer: the trace's own replies do, see `model_of`
-    # What looks the same without its credentials is the same, with them.
+        del given["llm"]  # any model is replaced by the trace's own replies, see `model_of`
+    # Equal without credentials counts as unchanged, so the current value with its credentials is used.
     kept = {name: then[name] for name in REPLAYABLE if name in then and then[name] != now[name]}
     if "llm" in given:
         given["llm"] = None
@@ -57,17 +57,17 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
 
 
 def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | None = None) -> Request:
-    """The request of a trace. What it fixed for itself gives way to a setting that is changed.
+    """Return the request of a trace, without the options that a changed setting replaces.
 
     Args:
-        settings: those of the replay: its day is that of the first run in their time zone.
+        settings: settings of the replay; the first run's time is shown in their time zone.
     Raises:
-        BadRequest: another version of this program wrote it in a form that is none any more.
+        BadRequest: the trace was written by another version in a form that is no longer valid.
     """
     changed = {name.lower(): value for name, value in (changes or {}).items()}
     given = set(changed)
     if changed.get("fusion", "convex") != "convex":
-        given.add("lexical_weight")  # it has an effect in convex alone
+        given.add("lexical_weight")  # it only applies to convex
     stored = {name: value for name, value in trace["request"].items() if name not in given and name != "kind"}
     shape = _SHAPES.get(trace["request"].get("kind"), Request)
     try:
@@ -80,9 +80,9 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
 
 
 def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded | None:
-    """What stands in for the model in a replay: its recorded replies; None when the first run had none.
+    """Return the recorded replies in place of a model; None if the first run had no model.
 
-    No setting leads to a real one; an empty LLM among the changes takes the recorded replies away too.
+    A setting never leads to a real model; an empty LLM in the changes removes the recorded replies too.
     """
     given = {name.lower(): value for name, value in (changes or {}).items()}
     if not (trace.get("settings") or {}).get("llm") or not given.get("llm", True):
@@ -93,14 +93,14 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
 def reranker_of(
     trace: Json, settings: Settings, configured: Reranker | None, model: Recorded | None
 ) -> Reranker | None:
-    """The reranker of a replay; None for those that every pipeline has at hand.
+    """Return the reranker of a replay; None for "none" and "hybrid", which every pipeline has.
 
-    The service's own serves where it runs in this process. Where a server or a model was asked, or another one
-    was configured then, what the trace holds is given again.
+    The service's own reranker is used if it is the same and runs in this process. Otherwise the trace's recorded scores
+    are used, or for "llm" the recorded replies.
 
     Args:
-        settings: those of the replay.
-        configured: the service's own.
+        settings: settings of the replay.
+        configured: the service's reranker.
         model: see `model_of`.
     """
     name = shown(settings.reranker)
@@ -114,14 +114,13 @@ def reranker_of(
 
 
 def compare(before: Json, after: Json) -> Json:
-    """What is different in a second run of a request, both as `TraceStore.load` gives them.
+    """Compare two runs of a request, both as returned by `TraceStore.load`.
 
     Returns:
-        `settings`, `intent` and `outcome`: by name what was `before` and is `after`, the changed ones alone;
-        `data`: collections that were written to in between; `sources`: by source the hits of both runs;
-        `hits`: every hit of either page with its ranks, in the order of the second; None where it is not on
-        the page, and beside it its rank in the fused ranking as far as that was kept. `same`: whether the
-        pages are the same.
+        `same`: whether the pages are equal. `settings`, `intent` and `outcome`: changed values by name, each with
+        `before` and `after`. `data`: collections written to between the runs. `sources`: number of hits by source in
+        both runs. `hits`: every hit of either page with its ranks in both, in the order of the second; None if it is
+        not on the page, with its rank in the fused ranking as far as that was stored.
     """
     hits = _moved(before, after)
     return {
@@ -140,7 +139,7 @@ def compare(before: Json, after: Json) -> Json:
 
 
 def _check_reranker(name: str, current: Settings, trace: Json) -> None:
-    """A replay is asked for by callers too, who must not make the service open an address or a folder."""
+    """Reject rerankers with an address or folder: a caller who requests a replay must not make the service open one."""
     then = str((trace.get("settings") or {}).get("reranker") or "none")
     valid = tuple(dict.fromkeys(("none", "hybrid", shown(current.reranker), then)))
     if shown(name) not in valid:
@@ -162,7 +161,7 @@ def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> d
 
 
 def _came_out(trace: Json) -> Json:
-    """What is compared of an outcome beside its hits; what a trace of an older version does not hold is None."""
+    """Return the values to compare besides the hits; None for values that a trace of an older version lacks."""
     prompt, answer = trace.get("prompt"), trace.get("answer")
     return {
         **{
@@ -176,7 +175,7 @@ def _came_out(trace: Json) -> Json:
 
 
 def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
-    """Hits of all steps of a source; None where it was not asked."""
+    """Return the number of hits by source, over all its steps; None if the source was not asked."""
     counts: list[dict[str, int]] = []
     for trace in (before, after):
         held: dict[str, int] = {}

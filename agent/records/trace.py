@@ -1,7 +1,7 @@
-"""The decision record: how an answer came about, in JSON, enough to explain it and to run it again.
+"""Traces: the decision record of each answer as JSON, enough to explain it and to run it again.
 
-It holds identities and scores of passages, never their texts, and of the settings only those that decide
-what is found: no address, no key.
+A trace holds ids and scores of passages, never their texts, and only those settings that decide what is found: no
+address and no key.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 MOST_HITS = 100
-"""Hits kept of one answer of a source, and of the fused ranking."""
+"""Maximum hits stored per source answer and for the fused ranking."""
 _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
@@ -53,7 +53,7 @@ REPLAYABLE = (
     "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
     "fiscal_year_start", "language", "llm", "judge",
 )  # fmt: skip
-"""Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
+"""Settings that decide what is found and that a replay may change. Only these and the embedder are recorded."""
 
 _CAPACITY = 256
 _BATCH = 64
@@ -61,16 +61,16 @@ _LONGEST_RECORD = 8_000_000
 _SWEEP_BATCH = 500
 _SWEEP_EVERY_S = 3600.0
 _MOST_TENANTS = 1024
-# A table that is locked, or a server that hangs, holds one connection no longer than this, and is then left
-# alone for a while.
+# Limits how long a locked table or hanging server holds a connection; after a failure, writing pauses for a
+# while.
 _LOCK_TIMEOUT = "200ms"
 _WRITE_S = 5.0
 _REST_S = 5.0
 _DRAIN_S = 3.0
-# What comes within this is written at once: many small transactions would take from the answers what one does not.
+# Traces within this time are written together: many small transactions would slow the answers down.
 _GATHER_S = 0.1
 _ELSEWHERE_S = 0.3
-"""How soon another process has stored what it has just answered, unless it is very busy."""
+"""How soon another process has stored a trace that it has just made, unless it is very busy."""
 
 _PARAMETERS = {"lock_timeout": _LOCK_TIMEOUT, "synchronous_commit": "off"}
 _INSERT = """
@@ -92,9 +92,9 @@ _SWEEP = """
 _LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
 
 _NARROWED_S = 1.0
-"""How long the database may take to say whether readers have changed."""
+"""Maximum seconds to wait for the database to say whether readers have changed."""
 
-# Kept equally long, what came last expires last; that order has an index.
+# All traces are kept equally long, so the newest expire last; that order has an index.
 _RECENT = """
     SELECT id, created_at, expires_at, request ->> 'kind', request ->> 'collection', record ->> 'query',
            record ->> 'status', record ->> 'replay_of', jsonb_array_length(record -> 'hits')
@@ -109,15 +109,15 @@ _QUERY = re.compile(r"\?\S*")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One answer with all that led to it, not yet made into a record: that is done when nobody waits.
+    """One answer with its decision, not yet encoded as a record; that is done in the background.
 
     Attributes:
-        settings: those in force.
-        embedder: name of the one the question was embedded by.
-        at: when the request came.
-        clocked: whether the request's moment is from the clock, not from the caller.
-        replay_of: the trace that was run again.
-        changes: the settings that this replay was given.
+        settings: the settings in force.
+        embedder: name of the embedder of the question.
+        at: when the request arrived.
+        clocked: whether the request's time is the clock's rather than given by the caller.
+        replay_of: id of the trace that was replayed.
+        changes: settings changed for the replay.
     """
 
     settings: Settings
@@ -138,23 +138,23 @@ class Trace:
         return self.decision.tenant
 
     def shows_to(self, viewer: Viewer, narrowed: int) -> bool:
-        """Whether it holds only what the viewer sees, as the row security of stored traces has it.
+        """Return whether the viewer may see everything in it; the same rule as row security for stored traces.
 
         Args:
-            narrowed: the last change of readers, as of the viewer, that took a document from somebody.
+            narrowed: number of the last change of readers that took a document from somebody, as the viewer sees it.
         """
         scope = self.decision.scope
         return viewer.sees_all_of(scope.principals) and scope.changed >= narrowed
 
     def request(self) -> Json:
-        """The request, as `request_of` reads it back."""
+        """Return the request in the form that `request_of` reads."""
         request = self.decision.request
-        # A complete list ends at `top_k` only if the caller has said how many.
+        # `top_k` limits a complete list only if the caller has set it.
         left_out = {name for name in ("top_k", "metadata", "advisors") if name not in request.model_fields_set}
         return {"kind": request.kind, **request.model_dump(exclude_none=True, exclude=left_out)}
 
     def record(self) -> Json:
-        """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""
+        """Return the record stored with the request, as plain Python values for `encoded`; see `_unpacked`."""
         result, searches = self.result, self.decision.lookups
         decision = self.decision if searches is None else searches.whole(self.decision)
         names = _Names()
@@ -198,7 +198,7 @@ class Trace:
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
-            # What each source gave a passage stands in its answer.
+            # The raw scores are in the answers of the sources.
             "ranking": _packed([(names[one.id], one.fused) for one in decision.ranking[:MOST_HITS]]),
             "hits": [
                 {
@@ -229,13 +229,13 @@ class Trace:
         }
 
     def json(self) -> Json:
-        """Request and record as they come back from the store."""
+        """Return request and record in the form in which the store returns them."""
         request, record = from_json(encoded(self.request())), from_json(encoded(self.record()))
         return {"trace_id": self.id, "request": request, **_unpacked(record)}
 
     def _digests(self) -> dict[str, str]:
-        """Which words every prompt template had, by its name."""
-        # The template of an answer is the request's.
+        """Return the digest of every prompt template used, by its name."""
+        # The answer's template is added below, as named by the request.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
         if self.decision.lookups is not None:
@@ -251,13 +251,13 @@ class Trace:
 
 
 def _is_approximate(answer: StepResult) -> bool:
-    """Whether the same question may have other hits though no document has changed."""
+    """Return whether a repeated search may have other hits although no document has changed."""
     source, query = answer.step.source, answer.query
     return source == vector.CARD.name and query is not None and vector.may_use_index(query)
 
 
 class _Names(dict[ChunkId, str]):
-    """Ids as texts: most passages stand in several rankings of a record."""
+    """Caches ids as text, since most passages occur in several rankings of a record."""
 
     def __missing__(self, id: ChunkId) -> str:
         name = self[id] = str(id)
@@ -265,18 +265,18 @@ class _Names(dict[ChunkId, str]):
 
 
 def _packed(held: Sequence[tuple[str, float]]) -> str | list[list[Any]]:
-    """Ids with their scores, to six digits, as one text.
+    """Encode ids with their scores, to six digits, as one text.
 
-    As values of their own, most of a record would be theirs: PostgreSQL would take twice as long to store it, in half
-    as much space again.
+    As separate JSON values they would make up most of a record: PostgreSQL would need twice the time and half as much
+    space again.
     """
     packed = "\n".join([f"{score:.6g} {id}" for id, score in held])
-    is_plain = packed.count("\n") < max(len(held), 1)  # an id may itself have several lines
+    is_plain = packed.count("\n") < max(len(held), 1)  # an id may itself contain line breaks
     return packed if is_plain else [[id, score] for id, score in held]
 
 
 def _unpacked(record: Json) -> Json:
-    """A stored record with every ranking as a list of [id, score]; earlier versions stored them so."""
+    """Return a stored record with every ranking as a list of [id, score], the form of earlier versions."""
 
     def listed(ranking: Any) -> Any:
         if not isinstance(ranking, str):
@@ -289,7 +289,7 @@ def _unpacked(record: Json) -> Json:
 
 
 def encoded(value: Json) -> str:
-    """JSON that PostgreSQL can store: without NUL, halves of characters, NaN and infinities."""
+    """Return JSON that PostgreSQL can store: without NUL, lone surrogates, NaN and infinities."""
     try:
         text = to_json(value, inf_nan_mode="null", fallback=str)
     except (PydanticSerializationError, UnicodeError):
@@ -300,15 +300,15 @@ def encoded(value: Json) -> str:
 
 
 class TraceStore:
-    """Traces in the database, written behind the answers' back; open between `async with`.
+    """Traces in the database, written in the background. Open inside `async with`.
 
-    Nothing that goes wrong here is an answer's concern: what cannot be written is logged and lost, and when
-    more comes than can be written, the newest are lost.
+    Failures here never affect an answer: traces that cannot be written are logged and lost, and if too many are
+    waiting, new ones are lost.
 
     Args:
-        days: how long a trace is kept; 0 keeps none.
+        days: days that a trace is kept; 0 stores none.
     Attributes:
-        lost: how many were not stored since the store was opened.
+        lost: number of traces lost since the store was opened.
     """
 
     def __init__(self, database: Database, *, days: int = 30) -> None:
@@ -330,10 +330,10 @@ class TraceStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is still waiting, for a few seconds at most."""
+        """Write waiting traces for at most a few seconds."""
         assert self._writer is not None
         self._closing.set()
-        self._queue.put_nowait(None)  # there is always room for this one
+        self._queue.put_nowait(None)  # the queue reserves a place for this
         _, late = await asyncio.wait({self._writer}, timeout=_DRAIN_S)
         if late:
             _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
@@ -342,11 +342,11 @@ class TraceStore:
 
     @property
     def waiting(self) -> int:
-        """How many are still to be stored."""
+        """Number of traces still to be stored."""
         return len(self._waiting)
 
     def save(self, trace: Trace) -> None:
-        """Have a trace stored soon; returns at once and never raises."""
+        """Store a trace in the background; returns at once and never raises."""
         tenant = trace.tenant
         if self._queue.qsize() >= _CAPACITY or self._closing.is_set():
             self._lost += 1
@@ -354,11 +354,10 @@ class TraceStore:
             self._waiting[tenant, trace.id] = trace
             self._queue.put_nowait(trace)
         elif self._sweep_is_due(tenant):
-            self._queue.put_nowait(tenant)  # what was kept before still expires
+            self._queue.put_nowait(tenant)  # expired traces must still be deleted
 
     def forget(self, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
-        """Store none of the traces of a user or a conversation that are still waiting to be stored, of those that the
-        viewer may erase."""
+        """Drop waiting traces of a user or a conversation, as far as the viewer may erase them."""
         for key, trace in list(self._waiting.items()):
             request = trace.decision.request
             named = (user, request.user), (conversation, request.conversation)
@@ -367,17 +366,17 @@ class TraceStore:
                 del self._waiting[key]
 
     def noted(self, result: AnyResult) -> AnyResult:
-        """An answer for its caller, `degraded` where traces could not be stored of late, as its own hardly can."""
+        """Return the result, marked degraded if the last traces could not be stored, since its own probably cannot."""
         if self._works:
             return result
         return result.model_copy(update={"degraded": (*result.degraded, "trace_unavailable")})
 
     async def load(self, who: str | Viewer, trace_id: str) -> Json:
-        """One trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
+        """Return one trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
 
         Raises:
-            NotFound: the tenant has none of that id, or no more, or it may show what the viewer does not see.
-            Unavailable: the database cannot be asked.
+            NotFound: the tenant has no such trace any more, or it may show something that the viewer may not see.
+            Unavailable: the database cannot be reached.
         """
         try:
             id = uuid.UUID(trace_id)
@@ -397,11 +396,13 @@ class TraceStore:
         return {"trace_id": id.hex, "request": request, **_unpacked(record)} | _times(created, expires)
 
     async def recent(self, who: str | Viewer, limit: int) -> list[Json]:
-        """The latest traces that the viewer sees, newest first: `trace_id`, `created_at`, `expires_at`, and of what was
-        asked and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
+        """Return the latest traces that the viewer may see, newest first.
+
+        Each has `trace_id`, `created_at`, `expires_at`, `kind`, `collection`, `query`, `status`, `replay_of`, and
+        `hits`, the number of hits.
 
         Raises:
-            Unavailable: the database cannot be asked.
+            Unavailable: the database cannot be reached.
         """
         found: dict[str, Json] = {}
         viewer = Viewer.of(who)
@@ -417,17 +418,17 @@ class TraceStore:
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     async def _narrowed(self, viewer: Viewer) -> int:
-        """Before this change of readers an answer may show what the viewer sees no more."""
+        """Return the last change of readers before which a trace may show what the viewer may no longer see."""
         if viewer.principals == EVERYTHING:
             return 0
         return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
 
     async def _may_show(self, trace: Trace, viewer: Viewer) -> bool:
-        """See `Trace.shows_to`."""
+        """Return whether a waiting trace may be shown, see `Trace.shows_to`."""
         try:
             return trace.shows_to(viewer, await within(self._narrowed(viewer), _NARROWED_S))
         except (Unavailable, TimeoutError):
-            # Where readers never changed, none do while the database does not answer.
+            # If readers have never changed, assume that they have not while the database does not respond.
             if trace.decision.scope.changed:
                 raise
             return trace.shows_to(viewer, 0)
@@ -437,7 +438,7 @@ class TraceStore:
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
 
     async def _write(self) -> None:
-        """Store what comes until the store is closed."""
+        """Write traces in batches until the store is closed."""
         while True:
             batch = [await self._queue.get()]
             if self._queue.qsize() < _BATCH:
@@ -455,7 +456,7 @@ class TraceStore:
                 self._works = True
             except Exception as error:
                 self._works = False
-                # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
+                # No error may end the writing, and only the log can be told.
                 self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
                 if not self._lost:
                     _log.warning("expired traces were not deleted: %s", type(error).__name__)
@@ -488,10 +489,10 @@ class TraceStore:
             rows = []
             for trace in own:
                 if (tenant, trace.id) not in self._waiting:
-                    continue  # it was erased meanwhile
+                    continue  # erased meanwhile
                 rows += self._row(trace)
-                # A usual record takes 0.3 ms. A thread would keep answers waiting longer: 5 ms until it must let the
-                # interpreter go.
+                # Encoding a usual record takes 0.3 ms. A thread would delay answers more: up to 5 ms until it releases
+                # the interpreter.
                 await asyncio.sleep(0)
             if rows:
                 values = (tenant, *map(list, zip(*rows, strict=True)))
@@ -499,11 +500,11 @@ class TraceStore:
             self._forget(own)
 
     def _row(self, trace: Trace) -> list[tuple[object, ...]]:
-        """What is stored of it; none where it cannot be."""
+        """Return the row to store; an empty list if the trace cannot be encoded or is too long."""
         try:
             texts = encoded(trace.request()), encoded(trace.record())
         except Exception as error:
-            # One that no JSON can be made of must not take the others with it.
+            # A trace that cannot be encoded must not stop the rest of its batch.
             _log.warning("a trace was not stored: %s", type(error).__name__)
             return []
         if sum(map(len, texts)) > _LONGEST_RECORD:
@@ -519,7 +520,7 @@ class TraceStore:
         return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S
 
     async def _sweep(self, tenant: str) -> None:
-        """Delete what has expired, a batch at a time; where more is left, the next writing goes on with it."""
+        """Delete one batch of expired traces; if more are left, the next write continues."""
         if not self._sweep_is_due(tenant):
             return
         gone = await self._database.fetch(whole(tenant), _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)
@@ -530,7 +531,7 @@ class TraceStore:
 
 
 def shown_settings(settings: Settings) -> Json:
-    """The settings that decide what is found, without any secret."""
+    """Return the settings that decide what is found, without secrets."""
     names = ("embedder", *REPLAYABLE)
     values = ((name, getattr(settings, name)) for name in names)
     return {
@@ -559,7 +560,7 @@ def _reranking(done: Reranking | None) -> Json | None:
 
 
 def _prompt(result: Result, request: Request) -> Json | None:
-    """What the prompt cites, and a digest by which two prompts are known to be the same."""
+    """Return the citations of the prompt, and a digest to compare prompts by."""
     if not isinstance(result, Prompt) or not isinstance(request, AugmentRequest):
         return None
     text = "\n".join(f"{turn.role}\n{turn.content}" for turn in result.messages)
@@ -574,7 +575,7 @@ def _prompt(result: Result, request: Request) -> Json | None:
 
 
 def _answer(result: Result) -> Json | None:
-    """What a model answered and what the check said of it; passages that stand in for an answer are not kept."""
+    """Return the model's answer and its check; passages shown in place of an answer are not stored."""
     if not isinstance(result, Answer):
         return None
     kept = result.model_dump(include={"answered", "faithfulness", "checked_by", "model", "usage"})
@@ -583,7 +584,7 @@ def _answer(result: Result) -> Json | None:
 
 
 def storable(value: Any) -> Any:
-    """The value with every text in a form that PostgreSQL takes."""
+    """Return the value with every text in a form that PostgreSQL can store."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "\ufffd")
     if isinstance(value, Mapping):
@@ -597,5 +598,5 @@ def storable(value: Any) -> Any:
 def _version() -> str:
     try:
         return version("signalbox-retrieval")
-    except PackageNotFoundError:  # run from a folder
+    except PackageNotFoundError:  # run from a checkout
         return "unknown"

@@ -1,5 +1,8 @@
-"""Whether the passages found speak of what was asked for: by words in common, weighed by how rare they are, and by
-how far the best vectors stand out."""
+"""Coverage: estimate whether passages answer a search.
+
+It measures the share of the search's words that a passage holds, weighted by rarity, and whether the cosine of a
+passage stands out from the others.
+"""
 
 import re
 import statistics
@@ -15,31 +18,31 @@ from retrievers.text.analysis import analyse
 from retrievers.text.weights import idf
 
 _SHORT = 3
-"""Letters; a term of no more must be a word of its own, since it also stands inside many others."""
+"""Maximum letters of a short term. Short terms must match whole words, since they occur inside many longer ones."""
 
 OUTSTANDING = 0.18
-"""Cosine above the median of the hits from which on a passage stands out.
+"""Minimum cosine above the median of the hits at which a passage stands out.
 
-Embedders differ in what cosine unrelated texts have, hardly in this: it is reached by 55 % of the passages that answer
-a search, by 27 % of the best others, and by 1 % of those found for what the collection does not speak of (PEPs,
-SciFact's claims).
+The cosine of unrelated texts differs between embedders, but this difference hardly does. 55 % of the passages that
+answer a search reach it, 27 % of the best other passages, and 1 % of the passages found for subjects that the
+collection does not cover (PEPs, SciFact's claims).
 """
 _ENOUGH_HITS = 20
-"""Fewer have no median to stand out from."""
+"""Minimum number of hits for a meaningful median."""
 _RARE = 0.5
-"""Share of the weight of a word that occurs nowhere."""
+"""Minimum weight of a specific term, as a share of the weight of a term that occurs nowhere."""
 
 
 async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, catalogue: Catalogue) -> list[float]:
-    """For each text the largest share of its words that one of the hits holds, in [0, 1].
+    """Return for each text the largest weighted share of its words that a single hit holds, 0 to 1.
 
-    A word weighs its inverse document frequency over the collections in scope. It is looked up as the beginning its
-    forms have in common: to analyse ten passages would take ten times the millisecond that this may take.
+    A word's weight is its inverse document frequency over the collections in scope. Words are matched by the beginning
+    that their forms share, because analysing ten passages would take ten times the one millisecond available here.
 
     Args:
-        hits: with their chunks.
+        hits: hits with their chunks loaded.
     Raises:
-        Unavailable: the database cannot say how often the words occur.
+        Unavailable: the database cannot return the document frequencies.
     """
     terms = [_terms(text, question_language(text, scope)) for text in texts]
     counts = await catalogue.term_counts(scope, {term for one in terms for term in one})
@@ -52,11 +55,11 @@ async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, ca
 
 
 def stands_out(search: str, answers: Sequence[StepResult], among: Collection[ChunkId]) -> bool:
-    """Whether one of the passages is as near to the search as only what speaks of it is.
+    """Return whether a passage's cosine to the search stands out from the median by at least `OUTSTANDING`.
 
     Args:
-        answers: of all sources; those of vectors count.
-        among: the passages that may.
+        answers: results of all sources; only the results of vectors are used.
+        among: ids of the passages to consider.
     """
     for answer in answers:
         if answer.step.source != "vector" or answer.step.search != search or len(answer.hits) < _ENOUGH_HITS:
@@ -68,13 +71,16 @@ def stands_out(search: str, answers: Sequence[StepResult], among: Collection[Chu
 
 
 def _words(hit: Fused) -> str:
-    """What a hit says, with what is known of it: "sponsor" is answered by the field of that name."""
+    """Return the text of a hit with its title and field names, so that "sponsor" matches a field of that name."""
     assert hit.chunk is not None
     return "\n".join((hit.chunk.title, hit.chunk.text, *hit.chunk.metadata)).casefold()
 
 
 def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float], highest: float) -> tuple[str, ...]:
-    """The terms that some document could hold: beside a name like `PYTHONUTF8` no English one has a Chinese word."""
+    """Drop Chinese terms where no document is Chinese, if the other terms are specific enough.
+
+    "PYTHONUTF8 是什么" -> "pythonutf8": no English document could hold the Chinese words.
+    """
     if any(one.languages.get("zh") for one in scope.all):
         return terms
     shared = tuple(term for term in terms if not glosses.is_chinese(term))
@@ -82,7 +88,8 @@ def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float]
 
 
 def _terms(text: str, language: str) -> tuple[str, ...]:
-    """The words of a text, and the identifiers as wholes: `__set_name__` is more than "set" and "name"."""
+    """Return the words of a text, and its identifiers as wholes: `__set_name__` says more than "set" and "name"."""
+
     written = text.casefold()
     terms = analyse(text, language)
     identifiers = (term.text for term in terms if term.extra and "-" in term.text and term.text not in written)
@@ -90,14 +97,14 @@ def _terms(text: str, language: str) -> tuple[str, ...]:
 
 
 def _occurrences(term: str, texts: Sequence[str]) -> frozenset[int]:
-    """The texts that hold a term."""
+    """Return the indexes of the texts that hold the term."""
     if term.isascii() and len(term) <= _SHORT:
         word = re.compile(rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
         return frozenset(place for place, text in enumerate(texts) if word.search(text))
     if term.isascii() and "-" in term:
         identifier = re.compile("[^a-z0-9]{0,2}".join(map(re.escape, term.split("-"))))
         return frozenset(place for place, text in enumerate(texts) if identifier.search(text))
-    # The stem of "library" is "librari".
+    # The stem of "library" is "librari", which the word itself does not begin with.
     beginning = term[:-1] if term.isascii() and term.endswith("i") else term
     return frozenset(place for place, text in enumerate(texts) if beginning in text)
 

@@ -1,6 +1,7 @@
-"""Diversity: passages of one document must not fill a page while other documents are relevant.
+"""Diversity: keep passages of one document from filling a page while other documents are relevant.
 
-The whole ranking is ordered once, whatever the page: so a page of k hits is the beginning of a longer one.
+The whole ranking is reordered once, whatever page is asked for, so a short page is always the beginning of a longer
+one.
 """
 
 import math
@@ -12,18 +13,19 @@ from agent.retrieval.fusion import Fused, in_turns, never_rising
 from retrievers.text.folding import fold
 
 LEAST_SHARE = 0.1
-"""Share of the best score from which on a hit counts as relevant beside the best one.
+"""Minimum share of the best score at which a hit counts as relevant.
 
-Ten hits over the PEPs were of 5.1 documents and are of 6.5 with 2 passages of each (dev split, no model); nDCG@10 of
-documents was 0.826 and is 0.840, with 1 passage of each 0.844, as over 100 hits. With 0.25 it is 0.838, with 0.4 0.834.
+Measured on PEPs (dev split, no model): with 2 passages per document, ten hits come from 6.5 documents instead of 5.1,
+and nDCG@10 of documents rises from 0.826 to 0.840. With 1 passage it is 0.844, as over 100 hits. With a share of 0.25
+it is 0.838, with 0.4 0.834.
 """
 NAMED_AMONG = 10
-"""Hits whose documents may be the one that a question names."""
+"""Number of top hits whose documents are checked for being named in the question."""
 _LEAST_WORDS = 2
 _LEAST_HAN = 4
 
 Document = tuple[str, str, str]
-"""Tenant, collection and id of a document: the first three parts of a chunk's identity."""
+"""Tenant, collection and id of a document: the first three parts of a chunk's id."""
 
 
 def spread(
@@ -33,25 +35,25 @@ def spread(
     whole: Collection[Document] = (),
     least_share: float = LEAST_SHARE,
 ) -> list[Fused]:
-    """The ranking with at most `per_document` passages of each document before the next relevant document.
+    """Reorder a ranking so that no document gives more than `per_document` passages before the next relevant document.
 
-    Passages are given in rounds: in each, every document gives its next `per_document` relevant ones, in the order of
-    their scores. Passages that are not relevant follow as they are. The parts of a question keep their turns.
+    The passages are dealt in rounds: in each round every document gives its next `per_document` relevant passages,
+    ordered by score. Passages that are not relevant follow unchanged. The parts of a question keep their turns.
 
     Args:
-        ranking: best first; empty is allowed.
-        per_document: passages of a document in one round, at least 1.
-        whole: documents that are asked for themselves; all their passages stand in the first round.
-        least_share: of the best score, from which on a hit is relevant; 0 where conditions say which documents are.
+        ranking: best first; may be empty.
+        per_document: passages of a document per round, at least 1.
+        whole: documents that the question names; all their passages come in the first round.
+        least_share: minimum share of the best score at which a hit is relevant; 0 if a filter decides what is relevant.
     Returns:
-        The same hits; where the order is another, `score` is never more than that of the hit before.
+        The same hits. Where the order changed, scores are lowered so that no hit scores more than the hit before it.
     Raises:
         ValueError: `per_document` is less than 1.
     """
     if per_document < 1:
         raise ValueError(f"per_document is {per_document}, it must be at least 1")
     best = ranking[0].score if ranking else 0.0
-    least = least_share * best if best > 0 else -math.inf  # without a scale nothing can be said to be weak
+    least = least_share * best if best > 0 else -math.inf  # without a positive best score, nothing can be called weak
     relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))
     given: Counter[Document] = Counter()
     rounds: list[tuple[int, Fused]] = []
@@ -61,12 +63,12 @@ def spread(
         given[document] += 1
     if not any(number for number, _ in rounds):
         return list(ranking)
-    rounds.sort(key=itemgetter(0))  # a stable sort: within a round the order stays
+    rounds.sort(key=itemgetter(0))  # the sort is stable: within a round the order stays
     return never_rising(in_turns(ranking, [*(hit for _, hit in rounds), *ranking[relevant:]]))
 
 
 def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
-    """The ranking without the passages of a document behind its first `per_document`."""
+    """Keep only the first `per_document` passages of each document."""
     given: Counter[Document] = Counter()
     kept = []
     for hit in ranking:
@@ -77,7 +79,7 @@ def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
 
 
 def crowding(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
-    """The best hit of every document that has more than `per_document` of the first `NAMED_AMONG` hits."""
+    """Return the best hit of every document with more than `per_document` passages among the first `NAMED_AMONG`."""
     first = ranking[:NAMED_AMONG]
     counts = Counter(hit.id[:3] for hit in first)
     best: dict[Document, Fused] = {}
@@ -87,9 +89,10 @@ def crowding(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
 
 
 def is_named(question: str, document_id: str, title: str) -> bool:
-    """Whether a question names a document: it holds the words of its id or of its title, in their order.
+    """Return whether a question names a document, by its whole id or its whole title.
 
-    Of a title at least two words or four Chinese characters; an id must hold a digit, as a word may be said for itself.
+    A title counts only if it has at least two words or four Chinese characters. An id counts only if it holds a digit,
+    since other ids may be ordinary words.
     """
     asked = fold(question)
     id, name = fold(document_id), fold(title)
@@ -100,7 +103,7 @@ def is_named(question: str, document_id: str, title: str) -> bool:
 
 
 def _holds(text: str, words: str) -> bool:
-    """Whether the words stand in the text, not as a part of longer words; Chinese has no blanks between words."""
+    """Return whether the words occur in the text as whole words; Chinese has no spaces between words."""
     place = text.find(words)
     while place >= 0:
         before, behind = text[place - 1 : place], text[place + len(words) : place + len(words) + 1]
@@ -111,5 +114,5 @@ def _holds(text: str, words: str) -> bool:
 
 
 def _joins(left: str, right: str) -> bool:
-    """Whether two neighbours are letters or digits of one word."""
+    """Return whether two adjacent characters belong to one word, that is, are both ASCII letters or digits."""
     return (left + right).isascii() and left.isalnum() and right.isalnum()

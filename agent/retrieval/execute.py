@@ -1,4 +1,4 @@
-"""Execution of a plan: the steps of a rung at once, each within its time, and what became of each."""
+"""Execution of a plan: run the steps of a rung in parallel, each with its timeout, and record each outcome."""
 
 import asyncio
 import math
@@ -20,12 +20,12 @@ MakeQuery = Callable[[Step, Filter | None], Query]
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of a step.
+    """The result of one step.
 
     Attributes:
-        query: what was asked; None when it was not.
-        hits: as the source gave them, best first, without those outside the scope.
-        is_partial: whether a part of the source failed, while others answered.
+        query: the query that was sent; None if none was.
+        hits: the source's hits, best first, without hits outside the scope.
+        is_partial: whether some parts of the source failed while others answered.
     """
 
     step: Step
@@ -37,29 +37,30 @@ class StepResult:
 
     @property
     def gave(self) -> bool:
-        """Whether it found something. A table without rows is an answer, but nothing was found with it."""
+        """Whether the step has a hit that counts; a table without rows does not."""
         return any(hit.table is None or hit.table.rows for hit in self.hits)
 
     @property
     def failed(self) -> bool:
-        """Whether the source said nothing, not even that there is nothing."""
+        """Whether the source gave no answer at all; an empty result is an answer."""
         return self.outcome.status not in ("ok", "empty")
 
     @property
     def unavailable(self) -> bool:
-        """Whether the source could not answer, as opposed to: it was not asked, or it refused this query."""
+        """Whether the source could not answer, rather than not being asked or refusing this query."""
         return isinstance(self.error, Unavailable)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedSources:
-    """What steps are run against.
+    """The sources that steps run against, with their circuit breakers.
 
     Args:
-        guarded: sources whose failures count for their breakers. One that cannot serve this scope alone, and
-            says so by failing, is not among them: others would be refused for it.
-        patience_s: how long a source must have been silent to count as failed, less where its own time is shorter. It
-            is the operator's: breakers are everybody's, and a caller in a hurry must not open them.
+        guarded: sources whose failures count for their breakers. A source is left out if it fails for this scope only,
+            because its breaker would then also stop requests for other scopes.
+        patience_s: seconds without an answer, or the source's own shorter timeout, after which a timeout counts as a
+            failure. It comes from the operator's settings, not the request: breakers are shared by all callers, and a
+            caller with a short timeout must not open them.
     """
 
     retrievers: Mapping[str, Retriever]
@@ -76,13 +77,13 @@ async def climb(
     deadline: float,
     before: Sequence[StepResult] = (),
 ) -> tuple[list[StepResult], Rung | None]:
-    """Run the rungs one after the other until there is a hit.
+    """Run the rungs in order until one has a hit.
 
     Args:
-        before: what became of steps that ran already; with a hit among them no rung is needed.
-        deadline: of all of them, on the clock of `time.monotonic`.
+        before: results of steps that already ran; if one of them has a hit, no rung runs.
+        deadline: shared by all rungs, on the clock of `time.monotonic`.
     Returns:
-        An answer for every step, and the last rung that was run; None when none was.
+        A result for every step, and the last rung that ran; None if none did.
     """
     answers: list[StepResult] = []
     last: Rung | None = None
@@ -109,18 +110,18 @@ async def retrieve(
     """Run steps in parallel.
 
     Args:
-        wanted: the filter of all of them.
-        make: the query of a step.
-        deadline: of all of them, on the clock of `time.monotonic`; a step's own time may end before.
+        wanted: the filter of all steps.
+        make: makes the query of a step.
+        deadline: shared by all steps, on the clock of `time.monotonic`; a step's own timeout may end sooner.
     Returns:
-        An answer per step, in their order. A late source is cancelled and not waited for; one whose breaker
-        is open is not asked.
+        One result per step, in order. A late source is cancelled without waiting for it; a source whose breaker is open
+        is not asked.
     """
     tasks = [asyncio.ensure_future(_run(step, make(step, wanted), sources, deadline)) for step in steps]
     try:
         return await asyncio.gather(*tasks)
     except BaseException:
-        # A programming mistake, or the caller left: the others must not go on behind the caller's back.
+        # A bug, or the caller went away: the other searches must not go on in the background.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,19 +129,19 @@ async def retrieve(
 
 
 def resting(retrievers: Mapping[str, Retriever], breakers: Breakers, scope: Scope) -> frozenset[str]:
-    """The sources that would turn a search of the scope away now, with all of their parts."""
+    """Return the sources whose breakers, those of all their parts, would refuse a search of the scope now."""
     return frozenset(
         name for name, one in retrievers.items() if all(breakers.of(part).rests() for part in _parts(name, one, scope))
     )
 
 
 def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]:
-    """What of the scope is searched behind which breaker."""
+    """Return the part of the scope that each breaker guards, by breaker name."""
     return (retriever.parts(scope) if isinstance(retriever, Divided) else {}) or {name: scope}
 
 
 async def _run(step: Step, query: Query, sources: GuardedSources, deadline: float) -> StepResult:
-    """The step's answer; of a source in parts, from those that answer."""
+    """Run a step. If a source has several parts, merge the hits of the parts that answer."""
     parts = _parts(step.source, sources.retrievers[step.source], query.scope)
     if len(parts) == 1:
         return await _ask(step, query, sources, deadline, *parts)
@@ -163,7 +164,7 @@ async def _run(step: Step, query: Query, sources: GuardedSources, deadline: floa
 
 
 async def _ask(step: Step, query: Query, sources: GuardedSources, deadline: float, part: str) -> StepResult:
-    """The answer of the source, or of a part of it, behind the breaker of that name."""
+    """Search the source, or one part of it, through the breaker named `part`."""
     started = time.monotonic()
     timeout_s = min(step.timeout_s, deadline - started)
     if timeout_s <= 0:
@@ -184,25 +185,26 @@ async def _ask(step: Step, query: Query, sources: GuardedSources, deadline: floa
         works = None if isinstance(unavailable, TooCostly) else False
     except TimeoutError:
         status, error = "timeout", Unavailable(part, f"no answer after {timeout_s:.3g} s")
-        # A calculation may be slow by itself.
+        # A calculation may simply be slow.
         calculates = query.aggregate is not None or query.statement is not None
         patience_s = min(sources.patience_s, sources.retrievers[step.source].card.timeout_s or math.inf)
         works = None if calculates or timeout_s < patience_s else False
     except OSError as lost:
-        # A connection that broke where the source did not expect it; its text may name addresses.
+        # A connection broke where the source did not expect it. The error's text may contain addresses.
         status, error, works = (
             "error",
             Unavailable(step.source, f"the connection failed ({type(lost).__name__})"),
             False,
         )
     except BadRequest as refused:
-        # The source works, but not for this query: it is left out, rather than the filter.
+        # The source works but cannot apply this filter: skip the source rather than the filter.
         status, error, works = "skipped", refused, True
     finally:
-        # Of a source that is not guarded only what works is news.
+        # For a source that is not guarded, only successes are reported to the breaker.
         breaker.ended(works if works or step.source in sources.guarded else None)
     collections = {(one.tenant, one.name) for one in query.scope.collections}
-    # A hit that brings its text is the tenant's or the platform's; any other lies in one of the collections.
+    # A hit that comes with its text must belong to the tenant or the platform; any other hit must be in one of the
+    # collections.
     allows = query.scope.allows
     kept = [
         hit

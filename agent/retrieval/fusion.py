@@ -1,7 +1,7 @@
-"""Fusion: several rankings of one question into one.
+"""Fusion: merge several rankings of one question into one.
 
-Every method keeps each source's raw score and rank, and orders ties by chunk id. Scores are comparable
-within one fused ranking only.
+Every method keeps each source's raw score and rank, and breaks ties by chunk id. Scores can be compared only within one
+fused ranking.
 """
 
 import math
@@ -14,36 +14,36 @@ from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 PAGE = 10
-"""Hits of a page where nothing else is asked for."""
+"""Default number of hits per page."""
 RANK_OFFSET = 60.0
-"""Of reciprocal ranks, as in the paper."""
+"""Rank offset k of reciprocal rank fusion, as in the paper."""
 
 LEXICAL_WEIGHT = 0.6
 FOREIGN_WEIGHT = 0.95
 _COSINE_SCALE = 3.5
 _LEAST, _MOST = 0.3, 0.8
-# Of BM25's best over its tenth; around 0.35 where only common words were asked for.
+# About BM25's drop from the best hit to the tenth, as a share of the best; near 0.35 for questions of common words.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
 
 BOOST = 0.5
-"""Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit.
+"""Maximum boost of a hit that satisfies a likely constraint, in units of the best hit's score.
 
-nDCG@10 of the sample's questions where every condition is taken as likely only: 0.582 without a boost, 0.657 with 0.25,
-0.705 with 0.5, 0.763 with 1; and where every question has a wrong likely condition beside its own: 0.822 without, 0.788
-with 0.5, 0.754 with 0.75, 0.693 with 1. With 0.5 a condition that is right as often as not gains more than it loses.
+nDCG@10 on the sample's questions with every condition treated as likely only: 0.582 without a boost, 0.657 with 0.25,
+0.705 with 0.5, 0.763 with 1. With a wrong likely condition added to every question: 0.822 without a boost, 0.788 with
+0.5, 0.754 with 0.75, 0.693 with 1. With 0.5, a condition that is right half of the time gains more than it loses.
 """
 
 
 class Fused(NamedTuple):
-    """A chunk with its place in the answer and what each source said of it.
+    """A chunk in a fused ranking, with the score and rank that each source gave it.
 
     Attributes:
-        score: what it is ordered by: the fused score, or a reranker's.
+        score: the score that the ranking is sorted by: the fused score, or a reranker's.
         fused: the fused score, also after reranking.
-        scores, ranks: each source's own, and a reranker's score.
-        part: tells the parts of a question apart that take turns, see `take_turns`; the number itself says nothing.
-        boost: what `boost` has added, in scores of the best hit, so that another ranking can add it too.
+        scores, ranks: each source's raw score and rank; `scores` also holds a reranker's score.
+        part: number of the question's part that the hit belongs to, see `take_turns`; only equality means something.
+        boost: what `boost` added, in units of the best hit's score, so that a reranker can add it again.
     """
 
     id: ChunkId
@@ -57,13 +57,13 @@ class Fused(NamedTuple):
 
 
 def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
-    """Weighted sum of scores brought to [0, 1] per source and question (min-max).
+    """Sum the scores, min-max normalised to [0, 1] per source and question, with weights.
 
     Args:
-        rankings: per source, best first. `fulltext` is the lexical side; all others share the rest.
-        lexical_weight: share of the lexical side, in [0, 1].
+        rankings: hits by source, best first. `fulltext` is the lexical side; all other sources share the rest.
+        lexical_weight: weight of the lexical side, in [0, 1].
     Returns:
-        One entry per chunk; a chunk that a source did not return has 0 of that source.
+        One entry per chunk; a source that did not return the chunk counts as 0.
     Raises:
         ValueError: the weight is outside [0, 1].
     Source:
@@ -76,10 +76,11 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 
 
 def by_measure(rankings: Rankings) -> Rankings:
-    """The rankings with the hits of sources that measure as others do (`Hit.parts`) among those others' hits.
+    """Merge rankings whose scores are on the same scale.
 
-    A measure's ranking is about as deep as one source's, as if one had all documents. Where others answered by some of
-    the measures only, those alone count: by the rest nothing could be compared.
+    So BM25 scores from two sources are compared with each other. `Hit.parts` says on which scales a hit was scored. A
+    merged ranking has about the length of one source's, as if one source held all documents. If other sources have
+    scored on some of the scales only, the remaining scales are dropped: no other hit has a score to compare with there.
     """
     if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings
@@ -97,10 +98,10 @@ def by_measure(rankings: Rankings) -> Rankings:
 
 
 def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
-    """Sum of 1 / (k + rank) over the sources: only order counts.
+    """Sum 1 / (k + rank) over the sources, so that only the order counts.
 
     Args:
-        k: rank offset, in ranks, > 0; a larger one flattens the top of each list.
+        k: rank offset, in ranks, > 0; a larger offset flattens the top of each list.
     Raises:
         ValueError: `k` is not positive.
     Source:
@@ -113,11 +114,11 @@ def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused
 
 
 def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fused]:
-    """Weighted sum of min-max scores with fixed weights.
+    """Sum min-max normalised scores with fixed weights.
 
     Args:
-        weights: share of each source, together at most 1; the sources that are not named divide the rest evenly. A
-            source that found nothing leaves its share to those that did.
+        weights: weight by source, together at most 1; the other sources divide the rest evenly. A source without hits
+            leaves its weight to the others.
     """
     measures = by_measure(rankings)
     present = [source for source in measures if measures[source]]
@@ -126,7 +127,7 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
     shares = {source: weights[source] if source in weights else rest / len(unnamed) for source in present}
     total = math.fsum(shares.values())
     if not total:
-        # Without a weight among them, their own order still says more than none.
+        # None of these sources has a weight: weigh them equally, so that their order still counts.
         shares, total = dict.fromkeys(present, 1.0), float(len(present))
     return _summed(rankings, measures, lambda source, hits: _min_max(hits, shares[source] / total))
 
@@ -134,18 +135,18 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
 def fuse_searches(
     fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float | None = None
 ) -> list[Fused]:
-    """Second stage: the rankings of several searches of one question into one.
+    """Merge the rankings of several searches of one question into one (second stage).
 
-    Scores of the first stage lie in [0, 1] and are summed; with `k` reciprocal ranks are summed instead. Measured on
-    questions with a model's searches, nDCG@10 0.958 by scores and 0.947 by ranks (PEPs), 0.94 and 0.77 (sample): by
-    rank, what stands somewhere in every list wins over what clearly leads in one. One search is returned as it is. Of
-    the raw scores and ranks of a chunk the best are kept.
+    Scores of the first stage lie in [0, 1] and are summed; with `k`, reciprocal ranks are summed instead. nDCG@10 with
+    a model's searches is 0.958 by scores and 0.947 by ranks on PEPs, 0.94 and 0.77 on the sample: by ranks, a chunk in
+    the middle of every list beats one that clearly leads a single list. A single ranking is returned unchanged. Each
+    chunk keeps the best of its raw scores and ranks.
 
     Args:
-        weights: one per search, by which its shares are multiplied; all the same when None.
+        weights: one weight per search, by which its scores are multiplied; None weighs all equally.
         k: offset of reciprocal ranks, in ranks; None sums scores.
     Raises:
-        ValueError: there are not as many weights as searches.
+        ValueError: the number of weights differs from the number of searches.
     Source:
         Fox, Shaw, "Combination of Multiple Searches" (CombSUM), TREC-2, 1994.
     """
@@ -166,15 +167,15 @@ def fuse_searches(
 
 
 def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = BOOST) -> list[Fused]:
-    """The ranking with the hits raised that satisfy what is likely meant; no hit is left out.
+    """Raise the hits that satisfy the likely constraints; no hit is left out.
 
-    Each gets its place among the likely hits, in scores of the best hit, times the weight: of two that satisfy it the
-    one that answers better is raised more, and one that answers little stays behind.
+    Each likely hit gains `weight` * best score of `ranking` * (its score / best score of `likely`): hits that also
+    answer well are raised most, hits that hardly answer stay behind.
 
     Args:
-        likely: the same searches' ranking of the hits that satisfy it, best first.
+        likely: ranking of the hits that satisfy the constraints, by the same searches, best first.
     Returns:
-        All hits of both; `scores["boost"]` is what was added.
+        The hits of both rankings; `scores["boost"]` is the score added.
     """
     unit = max((one.score for one in ranking), default=0.0) or 1.0
     best = max((one.score for one in likely), default=0.0) or 1.0
@@ -191,18 +192,17 @@ def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = 
 
 
 def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> list[Fused]:
-    """Rankings of different things asked for into one in which each has its share of every top.
+    """Merge rankings for different parts of a question so that each part has its share of every top.
 
-    They take turns: each gives its best hit that none has given yet. So no part of a question is pushed off the page
-    by another one that more passages speak of.
+    The rankings take turns: each gives its best hit that has not been given yet. So a part of the question with many
+    passages cannot push another part off the page.
 
     Args:
-        apart: places among which no document stands twice while the one whose turn it is has another to give. With
-            1 of 10 places for every document, recall of multi-part questions in the first ten passages was 0.86
-            instead of 0.80.
+        apart: number of top places in which no document appears twice while the ranking whose turn it is has another
+            document. With one of 10 places per document, recall at 10 of multi-part questions was 0.86 instead of 0.80.
     Returns:
-        Every chunk once, with the best raw scores and ranks of all its rankings. Scores of different rankings cannot
-        be compared, so `score` is never more than that of the hit before; `fused` is what its own ranking gave.
+        Every chunk once, with the best raw scores and ranks of all rankings. Scores of different rankings cannot be
+        compared, so `score` is lowered to at most that of the hit before; `fused` is the score in its own ranking.
     """
     if len(rankings) == 1:
         return list(rankings[0])
@@ -214,7 +214,7 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
     taken: dict[ChunkId, int] = {}
     documents: set[tuple[str, str, str]] = set()
     waiting = [(number, deque(ranking)) for number, ranking in enumerate(rankings)]
-    # A ranking may itself be of several parts.
+    # A ranking may itself consist of several parts.
     parts: dict[tuple[int, int], int] = {}
     while any(left for _, left in waiting):
         for number, left in waiting:
@@ -232,13 +232,13 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
 
 
 def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
-    """Hits of a ranking in another order, in which every part of the question keeps its turns.
+    """Reorder hits so that every part of the question keeps its places.
 
-    By how well they answer the question as a whole, the passages for one of its parts may all stand behind those for
-    another: so a hit only changes places with others for the same part.
+    Sorted by how well they answer the whole question, the passages for one part could all end up behind those for
+    another. So a hit only changes places with hits of the same part.
 
     Args:
-        ordered: hits of the ranking, not necessarily all of them.
+        ordered: hits of `ranking` in the wanted order; some may be missing.
     """
     if len({hit.part for hit in ranking}) < 2:
         return list(ordered)
@@ -249,7 +249,7 @@ def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
 
 
 def never_rising(ordered: Iterable[Fused]) -> list[Fused]:
-    """The hits with scores that are never more than that of the hit before."""
+    """Lower scores so that none exceeds the score of the hit before it."""
     lowest = math.inf
     falling = []
     for hit in ordered:
@@ -273,7 +273,7 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 
 
 class _Sum(NamedTuple):
-    """What a chunk has from its sources."""
+    """The contributions, scores and ranks of one chunk while they are summed."""
 
     shares: list[float]
     scores: dict[str, float]
@@ -284,13 +284,14 @@ class _Sum(NamedTuple):
 def _summed(
     rankings: Rankings, measures: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]
 ) -> list[Fused]:
-    """The shares of every measure added up.
+    """Add up the contributions of all measures for each chunk.
 
     Args:
-        measures: what `by_measure` makes of the rankings.
+        measures: the rankings as merged by `by_measure`.
+        contributions: returns one contribution per hit of a measure.
     """
     found: dict[ChunkId, _Sum] = {}
-    # Sources in a fixed order, and exact sums: equal scores must be equal, whoever gave which share.
+    # Fixed order of sources and exact sums, so that equal scores are equal whichever source contributed what.
     for source in sorted(measures):
         hits = measures[source]
         if not hits:
@@ -307,7 +308,7 @@ def _summed(
     for source, hits in rankings.items() if measures is not rankings else ():
         for rank, hit in enumerate(hits, 1):
             if hit.parts and hit.id in found:
-                # It is this source that found it; by the measures' names alone one would not know.
+                # Record the source that found the hit; the measure's name alone would not tell.
                 one = found[hit.id]
                 one.scores[source] = hit.score
                 one.ranks.clear()
@@ -320,29 +321,31 @@ def _summed(
 
 
 def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:
-    """Share of full text for one question.
+    """Return the weight of full text for one question.
 
-    Vectors that do not know the question's language say little. Otherwise each side counts by how far its best passage
-    stands above its last: a ranking whose scores hardly differ knows little, and min-max would hide that. BM25's
-    spread is taken as a part of its best score, the cosine's as it is. Where BM25's best stands far above its tenth,
-    as when an exact name or number was asked for, full text counts more.
+    Vectors say little if the embedder does not know the question's language. Otherwise each side is weighted by the
+    spread between its best and last score: a ranking of nearly equal scores separates little, and min-max would hide
+    that. BM25's spread is taken relative to its best score, the cosine's as it is. Full text gets more weight if BM25's
+    best score is far above its tenth, as for an exact name or number.
 
-    nDCG@10, and in brackets that of the best fixed weight of the collection itself, of 0, 0.05, ... 1: SciFact 0.741
-    (0.738), its training claims 0.741 (0.740), without the abstract of every second document 0.656 (0.649) and 0.661
+    nDCG@10, in brackets with the best fixed weight for that collection out of 0, 0.05, ... 1: SciFact 0.741 (0.738),
+    its training claims 0.741 (0.740), both without the abstract of every second document 0.656 (0.649) and 0.661
     (0.652), PEPs in English 0.560 (0.550), the sample in English 0.579 (0.581). The constant between BM25's relative
-    spread and the cosine's is no fine tuning: from 3.25 to 3.75 none of them differs by more than 0.006. With 2.5 they
-    are 0.742, 0.742, 0.638, 0.654, 0.548 and 0.562. It is that of the packaged embedder; bounds keep one with narrower
-    cosines from silencing either side.
+    spread and the cosine's is not critical: from 3.25 to 3.75 no figure changes by more than 0.006. With 2.5 they are
+    0.742, 0.742, 0.638, 0.654, 0.548 and 0.562. The constant fits the packaged embedder; the bounds keep an embedder
+    with narrower cosines from silencing either side.
 
     Args:
-        languages: those the embedder knows, None when it knows many.
+        languages: languages the embedder knows, None if it knows many.
+    Returns:
+        A weight from 0 to 1.
     """
     if languages is not None and language not in languages:
         return FOREIGN_WEIGHT
     measured = by_measure(rankings)
     lexical, near = measured.get("fulltext", ()), measured.get("vector", ())
     if len(lexical) < _SHAPE_RANK or not near:
-        return LEXICAL_WEIGHT  # so few hold any of the words that their scores have no shape
+        return LEXICAL_WEIGHT  # too few hits for the shape of the scores to mean anything
     spread = 1 - lexical[-1].score / lexical[0].score if lexical[0].score > 0 else 0.0
     spread_near = _COSINE_SCALE * (near[0].score - near[-1].score)
     if spread <= 0 or spread_near <= 0:

@@ -1,4 +1,4 @@
-"""Where a passage holds the question's words."""
+"""Highlighting: find the character ranges of a passage that hold words of the question."""
 
 import re
 import unicodedata
@@ -8,16 +8,16 @@ from retrievers.text.analysis import analyse, fold, stem
 
 _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
-# A Latin word ends where Chinese goes on without a space.
+# Chinese text may follow a Latin word without a space, so these characters end the word.
 _WORD = re.compile(rf"[^\W_{_EAST}]+")
 _BEYOND_ASCII = re.compile(r"([^\x00-\x7f]+)")
 MOST_TERMS = 64
-"""Words of a question that are looked for in its hits."""
+"""Maximum number of question words that are highlighted."""
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
 class Highlighter:
-    """Finds the words of one question in texts, by the same stems that full text compares."""
+    """Finds the words of one question in texts, compared by the stems that full text uses."""
 
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
@@ -25,12 +25,13 @@ class Highlighter:
         terms = set(islice(plain, MOST_TERMS))
         self._east_asian = sorted(term for term in terms if _EAST_ASIAN.search(term))
         self._stems = frozenset(terms) - frozenset(self._east_asian)
-        # A stem without its last letter begins its words: few places are worth stemming.
+        # A word begins with its stem, except perhaps for the stem's last letter ("library" -> "librari"). Searching for
+        # these beginnings first leaves few words to stem.
         self._beginnings = sorted({term[:-1] if len(term) > 2 else term for term in self._stems})
         self._known: dict[str, bool] = {}
 
     def __call__(self, text: str) -> tuple[tuple[int, int], ...]:
-        """Half-open character ranges, in order, not overlapping; of overlapping ones the longest."""
+        """Return half-open character ranges in order; of overlapping matches the first and longest is kept."""
         found: list[tuple[int, int]] = []
         reached = 0
         for start, past in sorted(self._places(text)):
@@ -40,7 +41,7 @@ class Highlighter:
         return tuple(found)
 
     def _places(self, text: str) -> set[tuple[int, int]]:
-        """Start and negative end of every term, so that in order the longest of one start comes first."""
+        """Return (start, -end) of every match, so that of matches with one start the longest sorts first."""
         found: set[tuple[int, int]] = set()
         for term in self._east_asian:
             at = text.find(term)
@@ -67,7 +68,10 @@ class Highlighter:
 
 
 class _Plain(dict[int, str]):
-    """Characters without case, accent and width, where that is one character: places in the text must stay."""
+    """Map a character to lower case without accent or width variant.
+
+    A character that would become several is kept, so that offsets in the text stay valid.
+    """
 
     def __missing__(self, code: int) -> str:
         folded = fold(unicodedata.normalize("NFKC", chr(code)))
@@ -79,9 +83,9 @@ _PLAIN = _Plain()
 
 
 def _plain(text: str) -> str:
-    """The text as its words are compared, every character in its place."""
+    """Fold the text for comparison; every character keeps its offset."""
     if text.isascii():
         return text.lower()
-    # Translating a whole text takes four times as long, and mostly it has a few such characters.
+    # Translating the whole text takes four times as long, and most texts have few such characters.
     parts = _BEYOND_ASCII.split(text)
     return "".join([part.lower() if part.isascii() else part.translate(_PLAIN) for part in parts])

@@ -1,4 +1,4 @@
-"""Pages: the part of the final ranking that an answer shows, and complete lists of documents."""
+"""Paging: cut a page out of the final ranking, or list all documents that satisfy a filter."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -11,24 +11,27 @@ from retrievers.core.types import ChunkId
 from retrievers.postgres.listing import Listed
 
 COMPLETE_DEPTH = 1000
-"""Least hits asked of each source for a complete list; documents that none of them is of follow by their ids."""
+"""Minimum hits requested from each source for a complete list.
+
+Documents without a hit follow, ordered by id.
+"""
 
 Load = Callable[[Sequence[Fused]], Awaitable[list[Fused]]]
-"""Hits with their passages read."""
+"""Loads the passages of hits."""
 List = Callable[[Sequence[ChunkId], int, int], Awaitable[Listed]]
-"""The documents under the filter: known passages, how many of the others to skip, how many to list."""
+"""Lists the documents under the filter. Arguments: ranked passages, number of other documents to skip, and to list."""
 
 
 class Window(NamedTuple):
-    """Which part of a ranking is shown, and how it is ordered.
+    """The part of a ranking to show, and how to order it.
 
     Attributes:
-        first, last: places from 0, half-open.
+        first, last: half-open range of places, from 0.
         per_document: see `agent.retrieval.diversity.spread`.
-        complete: the ranking goes on until every document under the filter is there, none with more passages.
-        bounded: hits below a bound were left out of the ranking, so documents that it lacks are not listed.
-        named: a document that the question names is shown whole.
-        all: all documents are asked for; without `complete` it is not known which they are.
+        complete: whether to list every document under the filter, each with at most `per_document` passages.
+        bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
+        named: whether a document that the question names is shown with all its passages.
+        all: whether all documents are asked for; without `complete`, which documents these are is unknown.
         least_share: see `agent.retrieval.diversity.spread`.
     """
 
@@ -43,10 +46,10 @@ class Window(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What is shown.
+    """The hits to show.
 
     Attributes:
-        hits: with their passages.
+        hits: with their passages loaded.
         first: place of the first hit in the ranking, from 0.
         total, complete: see `agent.types.Result`.
     """
@@ -58,7 +61,7 @@ class Page(NamedTuple):
 
 
 def asks_for_all(request: Request, intent: Intent) -> bool:
-    """Whether a complete list is asked for, by the caller or else by the question."""
+    """Return whether the caller, or else the question, asks for a complete list."""
     if intent.kind == "none":
         return False
     if request.complete is not None:
@@ -76,13 +79,13 @@ def window_of(
     relaxed: bool = False,
     bounded: bool = False,
 ) -> Window:
-    """The window of a request.
+    """Return the window of a request.
 
     Args:
-        filtered: whether a filter says which documents belong to a complete list. Where the question asks for all and
-            states no condition, which documents it means is not known: the best are shown.
-        relaxed: whether conditions were given up because nothing satisfies them all: what is found then is no list of
-            what was asked for.
+        filtered: whether a filter defines the documents of a complete list. A question that asks for all documents but
+            states no condition gets the best ones, because it does not say which documents it means.
+        relaxed: whether constraints were dropped because no document satisfies them all; the hits are then not a
+            complete list of anything.
         bounded: see `Window.bounded`.
     """
     is_for_all = asks_for_all(request, intent)
@@ -99,19 +102,19 @@ def window_of(
         bounded=bounded,
         named=request.per_document is None and not listed,
         all=is_for_all,
-        # Documents that satisfy conditions, or that a list is to hold, are relevant however weak their words are.
+        # Documents that satisfy a filter, or belong to a list, are relevant even if their words match weakly.
         least_share=0.0 if filtered or listed or request.per_document is not None else LEAST_SHARE,
     )
 
 
 async def page_of(ranking: Sequence[Fused], window: Window, question: str, load: Load, listed: List) -> Page:
-    """The hits of a window.
+    """Return the hits of a window.
 
     Args:
-        ranking: the final one, the same for every window.
-        question: self-contained.
+        ranking: the final ranking, the same for every window.
+        question: the self-contained question.
     Raises:
-        Unavailable: the database cannot give the passages, or say which documents there are.
+        Unavailable: the database cannot return the passages or list the documents.
     """
     first, last, per_document = window.first, window.last, window.per_document
     if window.complete:
@@ -134,7 +137,7 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
 
 
 async def _complete(ranking: Sequence[Fused], window: Window, load: Load, listed: List) -> Page:
-    """The documents of the ranking in its order, then those that no source has ranked, in the order of their ids."""
+    """Return the ranked documents in order, then the documents that no source ranked, ordered by id."""
     ordered = first_of_each(spread(ranking, window.per_document, least_share=0.0), window.per_document)
     if window.bounded:
         total, is_last = len({hit.id[:3] for hit in ordered}), window.last >= len(ordered)

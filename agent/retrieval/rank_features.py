@@ -1,7 +1,7 @@
-"""Rank features: what is known of a document beside what it says, where the settings ask for it (DESIGN section 4).
+"""Rank features: scores from a document's metadata and feedback, if the settings ask for them (DESIGN section 4).
 
-Each gives a hit a value, times its weight, times the best hit's score: so a weight of 0.1 moves a hit by at most
-a tenth of the best one's score, whatever the fusion. Values stand in the hit's `scores` by the feature's name.
+A feature adds to a hit's score: value * weight * score of the best hit. So a weight of 0.1 moves a hit by at most a
+tenth of the best score, whatever the fusion method. The hit's `scores` hold each value under the feature's name.
 """
 
 import math
@@ -16,21 +16,21 @@ from retrievers.core.fields import Scalar, Values, parse_date
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.folding import fold
 
-# Hits whose tags say what the question is about, where it names none itself.
+# Number of top hits whose tags stand in for the question's, if the question names no tag.
 _TELLING = 10
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureInputs:
-    """What the features are read from.
+    """The inputs of the features.
 
     Attributes:
-        question: for the tags it names.
-        now: ages are counted from it.
-        values: per hit, in the order of the hits, its document's metadata in normal form.
-        catalogue: the ranges and values of the fields.
-        feedback: per hit, -1 to 1.
+        question: searched for the names of tags.
+        now: time from which ages are counted.
+        values: per hit, in the order of the hits, its document's normalised metadata.
+        catalogue: ranges and values of the fields.
+        feedback: per hit, -1 to 1; may be empty.
     """
 
     question: str
@@ -41,7 +41,7 @@ class FeatureInputs:
 
 
 def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: FeatureInputs) -> list[Fused]:
-    """The hits ordered by their scores with the features added, ties as they stood.
+    """Add the features to the scores and sort; ties keep their order.
 
     Args:
         hits: best first.
@@ -76,7 +76,7 @@ def _items(value: Scalar | list[Scalar] | None) -> list[Scalar]:
 
 
 def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
-    """A number's place in the range of its field, in [0, 1]; 0 without one."""
+    """Return the place of the largest number in its field's range, 0 to 1; 0 without a number or a range."""
     numbers = [float(item) for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
     if (
         not numbers
@@ -90,7 +90,7 @@ def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
 
 
 def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> float:
-    """0.5 to the number of half-lives since the last of the dates; 1 for what is still to come, 0 without a date."""
+    """Return 0.5 to the power of the latest date's age in half-lives; 1 for a future date, 0 without a date."""
     moments = []
     for item in items:
         try:
@@ -104,7 +104,10 @@ def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> f
 
 
 def _tags(held: Sequence[set[str]], hits: Sequence[Fused], question: str, field: FieldValues | None) -> list[float]:
-    """How like a hit's tags are to those the question names, or else to those of the best hits: cosine, in [0, 1]."""
+    """Return per hit the cosine, 0 to 1, between its tags and the tags the question names, both weighted by rarity.
+
+    If the question names no tag, the tags of the best hits are used, weighted by score.
+    """
     documents = max(field.documents if field else 0, 1)
     counts: Mapping[str, int] = field.values if field else {}
 

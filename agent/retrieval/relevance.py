@@ -1,8 +1,8 @@
-"""Relevance: how likely a hit answers the question, from 0 to 1 and comparable across questions (DESIGN section 5).
+"""Relevance: the probability that a hit answers the question, 0 to 1, comparable across questions (DESIGN section 5).
 
-Scores of BM25 and cosines mean nothing by themselves, so each is put beside what it could be: BM25 beside the weight of
-the question's words, those included that no document has; the cosine beside that of texts that have nothing to do with
-each other. A logistic regression weighs both; `evals/train_relevance.py` makes its coefficients.
+BM25 scores and cosines are not comparable across questions, so each is put on a scale: BM25 is divided by the total
+weight of the question's words, including words that occur in no document; the cosine is measured from that of unrelated
+texts. A logistic regression combines both; `evals/train_relevance.py` fits its coefficients.
 """
 
 import json
@@ -29,8 +29,7 @@ from retrievers.text.questions import question_terms
 from retrievers.text.weights import idf
 
 UNAVAILABLE = "relevance_unavailable"
-"""In `Result.degraded`: the database did not say in time how rare the question's words are, or the embedder how its
-vectors compare."""
+"""Entry in `Result.degraded`: the database did not return the document frequencies in time, or the embedder failed."""
 
 _MOST_SHARE = 1.5
 _LEAST_WEIGHT = 1e-9
@@ -39,14 +38,14 @@ Numbers = NDArray[np.float64]
 
 
 class SearchEvidence(NamedTuple):
-    """What one search says of its hits.
+    """The scores of one search.
 
     Attributes:
-        words: BM25 by passage; None where nobody searched by words.
-        near: cosine by passage, 0 for that of unrelated texts; None where nobody searched by meaning, or the vectors
-            do not know the language.
-        weight: of all words of the question, in the units of BM25.
-        stated: the weight of its words that are conditions, which every hit satisfies.
+        words: BM25 score by passage; None if no source searched by words.
+        near: cosine by passage, rescaled so that unrelated texts have 0; None if no source searched by vectors or the
+            embedder does not know the language.
+        weight: summed weight of all words of the query, in units of BM25.
+        stated: weight of the question's words that state conditions, which every hit satisfies.
     """
 
     words: Mapping[ChunkId, float] | None
@@ -56,16 +55,16 @@ class SearchEvidence(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Which measures there are: the coefficients are different ones."""
+        """Names of the scores that exist, such as "words+near"; each combination has its own coefficients."""
         return "+".join(name for name, one in (("words", self.words), ("near", self.near)) if one is not None)
 
 
 class RelevanceWeights(NamedTuple):
-    """The learned numbers.
+    """The fitted parameters.
 
     Attributes:
-        found: least relevance of some hit at which the documents speak of what was asked.
-        coefficients: of the columns of `features`, the last a constant, by `SearchEvidence.kind`.
+        found: minimum relevance of the best hit for the documents to count as an answer.
+        coefficients: by `SearchEvidence.kind`, one per column of `features`; the last is the constant.
     """
 
     found: float
@@ -74,14 +73,14 @@ class RelevanceWeights(NamedTuple):
 
 @cache
 def weights() -> RelevanceWeights:
-    """Those of the package."""
+    """Return the packaged parameters."""
     return RelevanceWeights(
         **json.loads(files("agent.retrieval").joinpath("relevance.json").read_text(encoding="utf-8"))
     )
 
 
 def features(evidence: SearchEvidence, ids: Sequence[ChunkId]) -> Numbers:
-    """What the regression sees of passages: share of the words, nearness, and 1; shape (passages, columns)."""
+    """Return the regression's inputs: share of the query's words, nearness, and 1; shape (passages, columns)."""
     columns: list[Numbers] = []
     if evidence.words is not None:
         held = np.array([evidence.words.get(id, 0.0) for id in ids]) + evidence.stated
@@ -93,7 +92,7 @@ def features(evidence: SearchEvidence, ids: Sequence[ChunkId]) -> Numbers:
 
 
 def relevance(evidence: Sequence[SearchEvidence], ids: Sequence[ChunkId]) -> Numbers:
-    """Of each passage the highest that a search gives it, shape (passages,)."""
+    """Return per passage the highest relevance that any search gives it, shape (passages,)."""
     best = np.zeros(len(ids))
     for one in evidence:
         if (coefficients := weights().coefficients.get(one.kind)) is not None:
@@ -102,7 +101,7 @@ def relevance(evidence: Sequence[SearchEvidence], ids: Sequence[ChunkId]) -> Num
 
 
 def weighed(rows: Numbers, coefficients: Sequence[float]) -> Numbers:
-    """The logistic regression of rows of features, shape (rows,)."""
+    """Apply the logistic regression to rows of features; returns probabilities, shape (rows,)."""
     return np.asarray(1 / (1 + np.exp(-(rows @ np.array(coefficients)))))
 
 
@@ -116,14 +115,15 @@ async def judge(
     embedder: Embedders,
     is_listing: bool = False,
 ) -> dict[ChunkId, float]:
-    """The relevance of the hits of a ranking. A hit from outside is left out: nobody here can judge it.
+    """Return the relevance of the hits of a ranking; hits from outside cannot be judged and are left out.
 
-    What a calculation lists, what a question names by its id, and what satisfies a question of conditions alone has 1.
+    Relevance is 1 for hits of a calculation, for documents whose id the query names, and for all hits if the question
+    consists of conditions only.
 
     Args:
-        is_listing: whether nothing is asked beside the conditions.
+        is_listing: whether the question consists of conditions only.
     Raises:
-        Unavailable: neither the database nor the embedder says what the scores mean.
+        Unavailable: the database cannot return document frequencies, or the embedder fails.
     """
     kinds = {name: source.card.kind for name, source in sources.items()}
     satisfied = satisfies(found)
@@ -141,7 +141,7 @@ async def judge(
 
 
 def satisfies(found: SearchResults) -> bool:
-    """Whether the hits satisfy the conditions that the question states, and there are such."""
+    """Return whether the question states firm constraints and the hits satisfy them all."""
     return found.rung is not None and not found.rung.dropped and bool(found.course.constraints.firm)
 
 
@@ -155,10 +155,11 @@ async def gather(
     *,
     satisfied: bool,
 ) -> list[SearchEvidence]:
-    """What each search says; the words were counted for the searches before, so that nothing is asked again.
+    """Return the evidence of each search. The searches have already filled the catalogue's cache of term counts.
+
 
     Args:
-        satisfied: whether every hit satisfies what was read from the question as conditions.
+        satisfied: whether every hit satisfies the firm constraints read from the question.
     """
     by_search: dict[str, list[StepResult]] = {}
     for answer in answers:
@@ -196,7 +197,7 @@ async def gather(
 
 
 def _terms(query: Query) -> dict[str, float]:
-    """The question's terms that some document could hold, with their shares."""
+    """Return the query's terms that could occur in the documents, with their shares."""
     terms = question_terms(query.text, query.language, query.gloss)
     if not query.gloss or any(one.languages.get("zh") for one in query.scope.all):
         return terms
@@ -206,7 +207,7 @@ def _terms(query: Query) -> dict[str, float]:
 async def _weight(
     terms: Mapping[str, float], scope: Scope, catalogue: Catalogue, sources: Mapping[str, Retriever]
 ) -> float:
-    """BM25 of a passage of usual length that holds every term once."""
+    """Return the BM25 score of a passage of average length that holds every term once."""
     stored = await catalogue.term_counts(scope, terms) if scope.collections else {}
     counts: list[Mapping[str, int]] = [*stored.values()]
     beside = {one.name for one in scope.beside}
@@ -216,9 +217,9 @@ async def _weight(
 
 
 def _missing_senses(query: Query, question: str) -> float:
-    """How many times more words the Chinese question has than its gloss; at least 1.
+    """Return the ratio of words in the Chinese question to words in its English gloss; at least 1.
 
-    Words that the dictionary does not know are missing in the gloss, and what is left may be found anywhere.
+    The gloss lacks words that the dictionary does not know, and what remains of the question may match anything.
     """
     chinese, english = (query.text, query.gloss) if query.gloss else (question, query.text)
     if is_chinese(english) or not is_chinese(chinese):
@@ -228,5 +229,5 @@ def _missing_senses(query: Query, question: str) -> float:
 
 
 def _is_named(hit: Hit, search: str) -> bool:
-    """Whether a search names the hit's document by its id: such hits come with their beginning."""
+    """Return whether the search names the hit's document by id; such hits come with their text loaded."""
     return hit.chunk is not None and hit.parts is None and hit.id.document_id.casefold() in search.casefold()

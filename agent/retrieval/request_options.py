@@ -1,4 +1,4 @@
-"""Settings that a request may have otherwise, and what a request may not ask of them."""
+"""Apply a request's own options to the settings, and reject options that cannot work."""
 
 from agent.options import rank_features
 from agent.settings import Settings
@@ -11,10 +11,10 @@ NAMES = ("fusion", "lexical_weight", "depth", "rank_features")
 
 
 def settings_for(request: Request, settings: Settings) -> Settings:
-    """The settings with the request's own options in their place.
+    """Return the settings, overridden by the options that the request sets (`NAMES`).
 
     Raises:
-        BadRequest: an option that would have no effect.
+        BadRequest: an option would have no effect.
     """
     given = {name: getattr(request, name) for name in NAMES}
     own = {name: value for name, value in given.items() if value is not None}
@@ -24,10 +24,10 @@ def settings_for(request: Request, settings: Settings) -> Settings:
 
 
 def check_fields(request: Request, scope: Scope) -> None:
-    """Check that documents in scope have the fields of the request's rank features.
+    """Check that the fields used by the request's rank features exist in the scope.
 
     Raises:
-        BadRequest: there is no such field; names those that there are.
+        BadRequest: a field does not exist; the error lists the fields that do.
     """
     fields = filterable(scope)
     for one in rank_features.parse(request.rank_features or ""):

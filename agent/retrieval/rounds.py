@@ -1,7 +1,7 @@
-"""The loop: after each round of searches, whether every part of the question is answered, and what to search for next.
+"""Rounds: after each round of searches, check whether every part of the question is answered, else search further.
 
-Rules look first: where the words of everything that was searched for stand together in some passage, that is enough.
-Where they do not, a model judges; without one, a part whose words were not found gets a search of its own.
+Rules check first: the parts count as answered if some passage covers the words of each. If not, a model judges. Without
+a model, a part whose words were not found gets a search of its own.
 """
 
 import logging
@@ -31,40 +31,40 @@ from retrievers.core.types import ChunkId, Scope
 from retrievers.text import glosses
 
 JUDGED = 10
-"""Hits that are judged, whatever page is asked for: a page is always cut from the same ranking."""
+"""Number of top hits that are judged, whatever page is asked for, so that every page is cut from one ranking."""
 COVERED = 0.6
-"""Coverage from which on a search, or a part of the question, counts as found.
+"""Minimum coverage at which a search, or a part of the question, counts as found.
 
-With a model's searches 94 % of the complete answers reach it, so that no judgement is asked for (PEPs). Without a model
-76 % instead of 66 % of two questions asked in one breath are answered on the first page (PEPs), 100 instead of 95 %
-(CMRC); a higher one searches more for nothing.
+With a model's searches, 94 % of the complete answers reach it and need no judgement (PEPs). Without a model, 76 %
+instead of 66 % of double questions are answered on the first page (PEPs), and 100 % instead of 95 % (CMRC). A higher
+threshold only adds useless searches.
 """
 
 HALF_COVERED = 0.45
-"""The same for a search whose best vector stands out: its words stand there in other words."""
+"""The same for a search whose best vector stands out: its passage says the same in other words."""
 
-# Of the time of a round the model has this much: what it names is still to be searched for.
+# Share of a round's time for the model's judgement; the rest is for the searches that follow it.
 _JUDGE_BY = 0.8
 _DEGRADED = "sufficiency_unavailable"
 
 Stop = Literal["enough", "no_progress", "budget", "rounds", "failed"]
 
 _log = logging.getLogger(__name__)
-# Without a handler of the program's own, the lines would go to stderr as they are.
+# Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round, for the record.
+    """The record of one round.
 
     Attributes:
-        searches: made in it.
-        parts: what was asked for, as judged after it.
-        by: who judged.
-        hits: of its searches, all sources together.
-        added: passages that it brought among the first `JUDGED`.
-        stopped: why it was the last; None when another followed. `failed`: nobody could judge.
+        searches: queries made in it.
+        parts: parts of the question, as judged after it.
+        by: whether rules or the model judged.
+        hits: number of hits of its searches, over all sources.
+        added: number of passages it brought into the first `JUDGED`.
+        stopped: why it was the last round; None if another followed. `failed`: no judgement was possible.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Round:
     stopped: Stop | None
 
     def to_json(self) -> dict[str, Any]:
-        """The round as JSON values."""
+        """Return the round as JSON values."""
         judged = [
             {"part": one.part, "answered": one.answered, "by": one.by, "missing": one.missing, "search": one.search}
             for one in self.parts
@@ -94,13 +94,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Looped:
-    """What the rounds made of the first searches.
+    """The result of all rounds.
 
     Attributes:
-        found: with the steps of all rounds.
-        ranking: the final one.
-        rounds: none where there was nothing to judge.
-        relaxed: constraints that a later search had to leave out.
+        found: the searches' results, with the steps of all rounds.
+        ranking: the final ranking.
+        rounds: empty if there was nothing to judge.
+        relaxed: constraints that a later search dropped.
     """
 
     found: SearchResults
@@ -111,10 +111,10 @@ class Looped:
 
 
 def searches_by_part(intent: Intent) -> list[list[str]]:
-    """The searches of the rules' reading, those for the same part of the question together.
+    """Group an intent's searches by the part of the question they are for.
 
-    Rules search once for each part, and for a Chinese first part in English as well. A model also searches for one
-    thing in other words, so its searches are one group.
+    Rules make one search per part, and for a Chinese first part an English one too. A model also searches for one thing
+    in several wordings, so all its searches form one group.
     """
     searches = list(dict.fromkeys(intent.searches))
     if intent.by != "rules" or not searches:
@@ -125,14 +125,17 @@ def searches_by_part(intent: Intent) -> list[list[str]]:
 
 
 def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[str]:
-    """What the parts without an answer are searched for by, without what was searched for already."""
+    """Return the searches for the unanswered parts, without those already made."""
     known = {_folded(search) for search in made}
     wanted = {_folded(one.search): one.search for one in parts if not one.answered and one.search}
     return [search for folded, search in wanted.items() if folded and folded not in known]
 
 
 def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> list[Fused]:
-    """The ranking with the passages that answer a part in front, the parts in turn, none with more than its share."""
+    """Move the passages that answer a part to the front.
+
+    The parts take turns, and none has more than its share of `JUDGED`.
+    """
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
     held = {one.id for one in first}
@@ -142,7 +145,7 @@ def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> li
 
 @dataclass(slots=True)
 class _Budget:
-    """What the rounds after the first may still take."""
+    """What the later rounds may still use: time, model calls and tokens."""
 
     deadline: float
     calls: int
@@ -154,14 +157,14 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The rounds of one question.
+    """Runs the rounds of one question.
 
     Args:
-        model: judges; None for rules alone.
-        breaker: the model's.
-        fuse: makes one ranking of the answers to a search.
-        load: reads the passages of hits, under a filter.
-        templates: those of the tenant.
+        model: judges; None leaves that to rules.
+        breaker: the model's circuit breaker.
+        fuse: merges the results of a search into one ranking.
+        load: loads the passages of hits that satisfy a filter.
+        templates: the tenant's prompt templates.
     """
 
     settings: Settings
@@ -173,13 +176,13 @@ class Loop:
     templates: Library = field(default_factory=packaged)
 
     async def run(self, asked: Asked, found: SearchResults, ranking: list[Fused], calls: Calls) -> Looped:
-        """Search on until every part is answered, nothing new comes, or rounds, calls, tokens or time are used up.
+        """Search on until every part is answered, no new hits come, or rounds, calls, tokens or time are used up.
 
         Args:
-            ranking: of the first round.
-            calls: the model's are noted there.
+            ranking: ranking of the first round.
+            calls: collects the model's calls.
         Raises:
-            Unavailable: the database cannot give the passages that are to be judged.
+            Unavailable: the database cannot return the passages to be judged.
         """
         things = self._things(asked, found)
         if not things:
@@ -190,19 +193,19 @@ class Loop:
         return await run.to_the_end()
 
     def _things(self, asked: Asked, found: SearchResults) -> list[str]:
-        """What is looked for among the hits; nothing where no further round could help."""
+        """Return the things to look for among the hits; empty if no further round could help."""
         intent = found.course.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
         if not found.course.plan.rungs:
-            return []  # nothing may be asked
+            return []  # no source may be asked
         if intent.sources and not any(self.search.is_of_documents(one.name) for one in intent.sources):
-            return []  # what is asked of the world, no wording finds in the documents
+            return []  # a question for sources outside cannot be answered by rewording a search of the documents
         if self.model is None:
-            # What rules read as parts has been searched for part by part already.
+            # If the rules read several parts, each has been searched for already.
             whole = readable(intent.searches[0]) if len(searches_by_part(intent)) == 1 and intent.searches else ""
             return [] if _carries_over(asked, whole) else parts_perhaps(whole)
-        # Transformers add other words for the same thing, which need not be found as well.
+        # Transformers add rewordings of the same thing, which need not be found as well.
         searches = intent.searches[:1] if self.settings.transforms else intent.searches
         things = [part for search in map(readable, searches) for part in parts_perhaps(search) or [search]]
         return list(dict.fromkeys(things))
@@ -210,7 +213,7 @@ class Loop:
 
 @dataclass(slots=True)
 class _RoundsState:
-    """One question on its way through the rounds."""
+    """The state of one question's rounds."""
 
     loop: Loop
     asked: Asked
@@ -223,7 +226,7 @@ class _RoundsState:
     degraded: tuple[str, ...] = ()
 
     async def to_the_end(self) -> Looped:
-        """All rounds, see `Loop.run`."""
+        """Run all rounds, see `Loop.run`."""
         settings, asked = self.loop.settings, self.asked
         share_s = settings.loop_share * asked.timeout_s
         budget = _Budget(
@@ -250,7 +253,7 @@ class _RoundsState:
     async def _judged(
         self, number: int, added: int, budget: _Budget
     ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
-        """The parts, who judged them, and why no round follows, as far as that depends on the judgement."""
+        """Judge the parts; return them, who judged, and why no round follows, if the judgement decides that."""
         top = self.ranking[:JUDGED]
         covered = await self._covered(top)
         if covered is None:
@@ -261,7 +264,7 @@ class _RoundsState:
         for thing, share in zip(self.things, covered, strict=True):
             is_found = share >= COVERED or (share >= HALF_COVERED and stands_out(thing, self.found.used, ids))
             ruled.append(QuestionPart(thing, is_found, search="" if is_found else thing))
-        # Words say nothing of a constraint that had to be left out.
+        # Words cannot show whether a dropped constraint holds.
         is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
         if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):
             return ruled, "rules", "enough"
@@ -285,7 +288,7 @@ class _RoundsState:
         return parts, "llm", "enough" if all(one.answered for one in parts) else None
 
     async def _covered(self, top: Sequence[Fused]) -> list[float] | None:
-        """How far each thing asked for is covered; None when the database does not say how rare its words are."""
+        """Return the coverage of each thing, 0 to 1; None if the database does not return the document frequencies."""
         counting = coverage(self.things, top, self.asked.scope, self.loop.search.catalogue)
         try:
             return await within(counting, self.asked.at(SEARCH_BY) - time.monotonic())
@@ -295,7 +298,7 @@ class _RoundsState:
     async def _asked_model(
         self, model: Model, question: sufficiency.SufficiencyQuestion, budget: _Budget
     ) -> list[QuestionPart] | None:
-        """The model's judgement; None when it gave none that can be used."""
+        """Return the model's judgement; None if it gave no usable one."""
         breaker = self.loop.breaker
         if not breaker.admit():
             return None
@@ -318,7 +321,7 @@ class _RoundsState:
     async def _search(
         self, wanted: Sequence[str], parts: Sequence[QuestionPart], by: Literal["rules", "llm"], budget: _Budget
     ) -> int:
-        """Search for what is missing and give each search its share of the ranking; returns how many hits came."""
+        """Search for what is missing, give each search its share of the ranking, and return the number of new hits."""
         ran = await self.loop.search.again(
             self.asked, self.found, wanted, outside=by == "llm", deadline=budget.deadline
         )
@@ -327,14 +330,14 @@ class _RoundsState:
             rankings.append(await self._fused(answers, rung))
         self.ranking = take_turns(rankings)
         if len(parts) == 1:
-            # Other words for one thing: what ranks hits after this may mix them.
+            # These are rewordings of one thing, so later stages may mix their hits.
             self.ranking = [hit._replace(part=0) for hit in self.ranking]
         more = [answer for answers, _ in ran for answer in answers]
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)
 
     async def _fused(self, answers: Sequence[StepResult], rung: Rung | None) -> list[Fused]:
-        """The ranking of one search. Where it left out constraints, only what can be shown is kept."""
+        """Return the ranking of one search. If the search dropped constraints, keep only the first `JUDGED` hits."""
         ranking = self.loop.fuse(self.found, answers)
         if rung is None or not rung.dropped or not ranking:
             return ranking
@@ -344,18 +347,21 @@ class _RoundsState:
         return await self.loop.load(self.asked.scope, rung.filter, ranking[:JUDGED])
 
     async def _load_first(self) -> None:
-        """Have the passages of the first hits; those deleted meanwhile leave their places to the next."""
+        """Load the passages of the first hits; hits deleted meanwhile are replaced by the next ones."""
         first = await self.loop.load(self.asked.scope, self._filter, self.ranking[:JUDGED])
         self.ranking = [*first, *self.ranking[JUDGED:]]
 
     @property
     def _filter(self) -> Filter | None:
-        """What the hits of the first round satisfy, and those of the later ones as far as `relaxed` does not say."""
+        """The filter that the first round's hits satisfy, and the later rounds' too, except for `relaxed`."""
         return self.found.rung.filter if self.found.rung else self.asked.wanted
 
 
 def _carries_over(asked: Asked, search: str) -> bool:
-    """Whether a search holds more than the question: what a follow-up takes from the turns before it is no part."""
+    """Return whether a search adds words to a follow-up question.
+
+    Words carried over from earlier turns are not a part of the question.
+    """
     is_later = any(turn.role == "assistant" for turn in asked.request.messages or ())
     return is_later and search != readable(asked.request.question)
 

@@ -1,8 +1,8 @@
-"""Router: which sources are asked what, and what is tried when that gives nothing. A pure function.
+"""Router: plan which sources get which searches, and what is tried if they find nothing. A pure function.
 
-Rung 1 asks every chosen source at once. The rungs above it are the ladder: each runs only when those
-before gave no hit, and every constraint it leaves out is one that was read from the question. A constraint that is
-only likely narrows no rung: beside rung 1 the documents that satisfy it are searched, to be raised.
+Rung 1 asks every chosen source in parallel. The rungs above it are the fallback ladder: each runs only if the rungs
+before gave no hit, and drops only constraints that were inferred from the question. A likely (soft) constraint never
+narrows a rung: its documents get an extra search beside rung 1, and their hits are boosted.
 """
 
 import re
@@ -24,7 +24,7 @@ _NOTHING_FOUND = "nothing was found with it, though the question states it"
 
 
 class RoutingFailed(Unavailable):
-    """What was chosen for a question cannot be asked, and the fallback strategy is to fail."""
+    """The chosen sources cannot be asked, and the fallback strategy is `fail`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("the router", reason)
@@ -32,12 +32,12 @@ class RoutingFailed(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What narrows a search.
+    """The constraints of a search.
 
     Attributes:
         wanted: the caller's filter; part of every step.
-        firm: read from the question, the weakest first; dropped in this order by the ladder.
-        soft: likely, and no part of the filter: documents that satisfy them are raised.
+        firm: inferred from the question, weakest first; the ladder drops them in this order.
+        soft: likely constraints. They filter nothing; documents that satisfy them are boosted.
     """
 
     wanted: Filter | None = None
@@ -45,18 +45,19 @@ class Constraints:
     soft: tuple[Filter, ...] = ()
 
     def filter(self, *, firm: int = 0) -> Filter | None:
-        """What every hit must satisfy, without so many of the weakest firm ones."""
+        """Return the filter of every hit, without the `firm` weakest firm constraints."""
         return joined((self.wanted, *self.firm[firm:]))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What one request may take.
+    """Limits of one request.
 
     Attributes:
-        searches: most search texts asked of a source.
-        metered_searches: the same for a source outside, which is paid by the search.
-        outside: whether the ladder may end outside, which shows the question to others.
+        searches: maximum queries per source.
+        metered_searches: the same for sources that are paid per search.
+        outside: whether the ladder may end with sources outside (web, cloud), which then see the question.
+
     """
 
     source_timeout_s: float
@@ -68,12 +69,12 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Steps that run at once.
+    """Steps that run in parallel.
 
     Attributes:
-        filter: what all of them apply.
-        dropped: the inferred constraints that `filter` lacks.
-        when: `first`: at once; `failed`: when no source before has answered; `nothing`: when none gave a hit.
+        filter: the filter of all steps.
+        dropped: inferred constraints that `filter` leaves out.
+        when: `first`: always; `failed`: if no earlier source answered; `nothing`: if no earlier step had a hit.
     """
 
     number: int
@@ -85,12 +86,12 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ladder.
+    """The fallback ladder.
 
     Attributes:
-        likely: the searches of the first rung among the documents that satisfy the soft constraints as well.
-        degraded: what the intent chose and is not there.
-        is_held: whether nothing may stand in for what was chosen, in later searches neither.
+        likely: the first rung's searches over the documents that also satisfy the soft constraints.
+        degraded: notes about chosen sources that are missing or partial.
+        is_held: whether no source may replace the chosen ones, in later searches either.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -100,7 +101,7 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every step, those among the likely documents first, then in the order of the ladder."""
+        """All steps: those of `likely` first, then the rungs in order."""
         rungs = (self.likely, *self.rungs) if self.likely is not None else self.rungs
         return tuple(step for rung in rungs for step in rung.steps)
 
@@ -118,22 +119,22 @@ def plan(
     vector_only: Collection[str] = (),
     partial: Collection[str] = (),
 ) -> Plan:
-    """The steps for an intent.
+    """Return the ladder for an intent.
 
     Args:
-        cards: the sources that exist, by name, in the order of preference.
-        resting: those whose breaker is open: the ladder does not turn to them. One that was chosen keeps
-            its step, so that its outcome says why it was not asked.
-        constraints: those of the intent, see `constraints_of`.
-        fallback: what to do when routing failed, see `_chosen`.
-        caller_sources: the caller named the sources: no other is asked, whatever happens.
-        number: of the first rung.
-        vector_only: searches that no other source is to be asked: their words are made up.
-        partial: sources of which the request may search a part only.
+        cards: the existing sources by name, in order of preference.
+        resting: sources whose breaker is open; the ladder does not turn to them. A chosen source keeps its step, so
+            that its outcome says why it was not asked.
+        constraints: the intent's constraints, see `constraints_of`.
+        fallback: strategy if routing failed, see `_chosen`.
+        caller_sources: whether the caller named the sources; then no other source is asked.
+        number: number of the first rung.
+        vector_only: queries for vectors only, because their words are made up by a model.
+        partial: sources of which the request may search only a part.
     Returns:
-        The ladder; empty when nothing is to be retrieved.
+        The ladder; empty if nothing is to be retrieved.
     Raises:
-        RoutingFailed: so it did, and `fallback` is `fail`.
+        RoutingFailed: routing failed, and `fallback` is `fail`.
     """
     if intent.kind == "none":
         return Plan()
@@ -148,7 +149,7 @@ def plan(
     builder.add(others)
     for count in range(1, len(constraints.firm) + 1):
         builder.add([*asked, *others], firm=count)
-    # What is outside knows none of the documents' metadata: to it, the question's own words must say as much.
+    # Sources outside know none of the metadata, so no inferred constraint applies: the question's words must suffice.
     builder.add([name for name in chosen if cards[name].kind == "outside"], firm=len(constraints.firm))
     if limits.outside and not no_others:
         builder.add(outside, firm=len(constraints.firm))
@@ -156,7 +157,7 @@ def plan(
 
 
 def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
-    """The first rung's searches of the documents, within the soft constraints too; None where there are none."""
+    """Return the first rung's searches of documents, narrowed by the soft constraints; None if that adds nothing."""
     wanted = joined((constraints.filter(), *constraints.soft))
     if not rungs or wanted is None or conjuncts(wanted) == conjuncts(rungs[0].filter):
         return None
@@ -173,21 +174,21 @@ def _chosen(
     resting: Collection[str],
     partial: Collection[str],
 ) -> tuple[list[str], tuple[str, ...], bool]:
-    """The sources of the first rung, what is to be said of those that are not there, and whether none may stand in.
+    """Return the sources of the first rung, the degraded notes, and whether no source may replace the chosen ones.
 
-    A model's or caller's choice failed when any of it is unknown, rests or can be searched in part only; that of rules
-    when all of it does; where a model alone is to choose, so did routing when it gave no reading. Then the strategy
-    says what is asked:
+    Routing fails if any source that a model or the caller chose is unknown, resting or only partly searchable. For
+    sources chosen by rules, it fails only if this is true of all of them. It also fails if a model alone may choose and
+    gave no reading. Then the strategy applies:
 
-    - `ordered_backoff`: what is there of the choice; others when that gives nothing. Where nothing of it is there, the
-      usual sources.
-    - `do_not_route`: what is there of the choice as a whole, and no other source.
-    - `route_to_all`: every source at once.
-    - `fail`: nothing.
+    - `ordered_backoff`: the chosen sources that exist, and others if they find nothing. If none exists, the usual
+      sources.
+    - `do_not_route`: the chosen sources that can be searched as a whole, and no others.
+    - `route_to_all`: every source in parallel.
+    - `fail`: raise.
 
-    What the caller named is never exchanged for others.
+    Sources that the caller named are never replaced by others.
     """
-    # A source over metadata answers calculations alone.
+    # Sources of kind "metadata" answer only calculations.
     usable = [name for name in cards if cards[name].kind != "metadata" or intent.aggregate]
     named = list(dict.fromkeys(choice.name for choice in intent.sources))
     unknown = [name for name in named if name not in cards]
@@ -217,12 +218,12 @@ def _chosen(
         return known, degraded, False
     if fallback == "route_to_all":
         return list(dict.fromkeys((*known, *(name for name in usable if not cards[name].part)))), degraded, False
-    # Where no source of documents may be asked, the others are what there is.
+    # If no source of documents may be asked, use any that can answer.
     return known or usual(cards) or usable, degraded, False
 
 
 class _Ladder:
-    """Collects rungs; a step that an earlier rung holds is not added again."""
+    """Collects rungs; a step that is already in an earlier rung is not added again."""
 
     def __init__(
         self,
@@ -247,14 +248,14 @@ class _Ladder:
         when: Literal["first", "failed", "nothing"] = "nothing",
     ) -> None:
         if when != "first" and not self.rungs:
-            return  # nothing was asked at all: no ladder leads on from there
+            return  # no source was asked, so there is nothing to fall back from
         constraints, limits = self._constraints, self._limits
         wanted = constraints.filter(firm=firm)
         shown = to_json(wanted) if wanted else None
         steps = []
         for search, source in self._asked(sources):
             key = (source, search, conjuncts(wanted))
-            # When nobody answered, asking the others is no repetition of a later rung: that one is left out.
+            # A step that ran because all others failed is not repeated by a later rung.
             if key in self._known:
                 continue
             self._known.add(key)
@@ -273,7 +274,7 @@ class _Ladder:
         self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped, when))
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
-        """Every search of every source; one that is paid by the search is asked less, one that calculates once."""
+        """Return (query, source) pairs: paid sources get fewer queries, sources that calculate get one."""
         limits = self._limits
         most = {"documents": limits.searches, "outside": limits.metered_searches, "metadata": 1}
         searches = list(dict.fromkeys(self._intent.searches))[: self._limits.searches]
@@ -295,27 +296,28 @@ def constraints_of(
     firm: Sequence[Filter] = (),
     soft: Sequence[Filter] = (),
 ) -> Constraints:
-    """The constraints of an intent, told apart from the caller's.
+    """Separate the constraints of an intent from the caller's filter.
 
     Args:
-        fields: those that exist.
-        firm, soft: the inferred ones from weakest to strongest, where the reader has said so; what the
-            intent's filters hold beyond them counts as stronger.
+        wanted: the caller's filter.
+        fields: the existing fields.
+        firm, soft: inferred constraints, weakest first, if the reader ranked them. Further constraints in the intent's
+            filters count as stronger.
     Raises:
-        BadFilter: the intent's filters name what does not exist.
+        BadFilter: the intent's filters name a field or operator that does not exist.
     """
     callers = _parts(to_json(wanted)) if wanted else []
 
     def inferred(stated: Mapping[str, Any] | None, known: Sequence[Filter]) -> tuple[Filter, ...]:
         said = [*callers, *(part for one in known for part in _parts(to_json(one)))]
-        # Part by part: with the caller's around them they may be nested deeper than one filter may be.
+        # Parse each condition alone: joined with the caller's filter, they could exceed the maximum depth.
         return (*known, *(parse(part, fields) for part in _parts(stated) if part not in said))
 
     return Constraints(wanted, inferred(intent.filter, firm), inferred(intent.soft_filter, soft))
 
 
 def joined(filters: Sequence[Filter | None]) -> Filter | None:
-    """One filter that holds where all of them do; None when there is none."""
+    """Return a filter that holds where all filters do; None if there is no filter."""
     parts = tuple(dict.fromkeys(part for one in filters if one is not None for part in _flat(one)))
     if len(parts) > 1:
         return And(parts)
@@ -323,7 +325,7 @@ def joined(filters: Sequence[Filter | None]) -> Filter | None:
 
 
 def conjuncts(wanted: Filter | None) -> frozenset[Filter]:
-    """The conditions that must all hold: two filters of the same ones mean the same."""
+    """Return the conditions that must all hold; two filters with equal sets mean the same."""
     return frozenset(_flat(wanted)) if wanted else frozenset()
 
 
@@ -332,7 +334,7 @@ def _flat(wanted: Filter) -> list[Filter]:
 
 
 def _parts(stated: Any) -> list[Any]:
-    """The conditions of a filter in JSON that must all hold; nothing is checked yet."""
+    """Return the conditions of a JSON filter that must all hold, unchecked."""
     if stated is None:
         return []
     inner = stated.get("filters") if isinstance(stated, Mapping) and stated.get("type") == "and" else None
@@ -342,7 +344,7 @@ def _parts(stated: Any) -> list[Any]:
 
 
 def _shown(name: str) -> str:
-    # A model may have made the name up: only what looks like one is repeated.
+    # A model may have invented the name: repeat it only if it looks like a name.
     return name if _NAME.fullmatch(name) else "source"
 
 

@@ -1,4 +1,4 @@
-"""Routes: the sources of a request by its metadata or its user, as the setting ROUTES says."""
+"""Routes: choose the sources of a request by its metadata or user, as the setting ROUTES says."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -13,13 +13,13 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 def routed(request: AnyRequest, rules: Sequence[str], existing: Collection[str]) -> AnyRequest:
-    """The request with the sources of the first route that it fits, as if its caller had named them.
+    """Return the request with the sources of the first matching route, as if the caller had named them.
 
-    A caller's own sources stand. A route leads to nothing that a caller could not name.
+    Sources that the caller named itself are kept. A route cannot reach a source that the caller could not name.
 
     Args:
-        rules: of the form of `parse`.
-        existing: sources that are configured and that the tenant may ask; a route to none of them is passed over.
+        rules: the setting ROUTES, in the form that `parse` reads.
+        existing: names of the configured sources that the tenant may use. A route to none of them is skipped.
     """
     if request.sources is not None or not rules:
         return request

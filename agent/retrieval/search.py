@@ -1,4 +1,7 @@
-"""The searches for one question: those of the first reading, those a model's reading adds, and the ladder."""
+"""Search: run the searches of the first reading, then those that a model's reading adds, then the fallback ladder.
+
+It takes a request and its reading and returns the hits and outcome of every step.
+"""
 
 import asyncio
 import json
@@ -30,26 +33,27 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
 
 MODEL_UNAVAILABLE = "intent_model_unavailable"
-"""In `SearchResults.degraded`: a model was asked for its reading and gave none."""
+"""Entry in `SearchResults.degraded`: a model was asked to read the question but gave no usable reading in time."""
 
-# Shares of the request's time at which a model's reading and the searches must have ended: what comes after
-# each needs the rest.
+# Shares of the request's time by which the model's reading and the searches must have ended, so that the later
+# stages have time left.
 _JOIN_BY, SEARCH_BY = 0.8, 0.9
-# What the slowest reading leaves to a source of the time that a request has by the settings.
+# Minimum share of the `timeout_s` setting that a source gets, even after the slowest reading.
 _LEAST_SHARE = 0.4
 
 _log = logging.getLogger(__name__)
-# Without a handler of the program's own, the lines would go to stderr as they are.
+# Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request with what it may read, and when it began, on the clock of `time.monotonic`.
+    """A request with what it may read and when it started, on the clock of `time.monotonic`.
 
     Attributes:
-        depth: least hits asked of each source of documents.
-        partial: sources of which the request may search a part only.
+        wanted: the caller's filter.
+        depth: minimum hits requested from each source of documents.
+        partial: sources of which this request may search only a part.
         narrows: whether a reading may choose among the collections of the scope.
     """
 
@@ -63,16 +67,17 @@ class Asked:
     partial: Collection[str] = ()
 
     def at(self, share: float) -> float:
-        """The moment at which that share of the time is used up."""
+        """Return the time at which that share of the request's time is used up."""
         return self.started + share * self.timeout_s
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An intent and how it is carried out.
+    """An intent and the plan made for it.
 
     Attributes:
-        says_where: whether the intent's choice of sources says where to look, and not only how.
+        statement: an SQL statement to run, if the intent holds one.
+        says_where: whether the intent's sources say where to look (a folder), and not only how (by words).
     """
 
     intent: Intent
@@ -85,13 +90,14 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What the searches gave.
+    """The results of all searches.
 
     Attributes:
-        answers: of every step, of both readings.
-        used: those whose hits count: of the first reading's only what a later one leaves standing.
-        rung: the last that was run; its filter holds for every hit.
-        likely: of `answers`, what the searches gave among the documents that satisfy the intent's soft filter.
+        later: the model's reading, if it arrived.
+        answers: the results of all steps, of both readings.
+        used: the results whose hits count; of the first reading's, only those that the later reading keeps.
+        rung: the last rung that ran; every hit satisfies its filter.
+        likely: those of `answers` that searched only documents satisfying the intent's soft filter.
     """
 
     course: Course
@@ -105,7 +111,7 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The sources of a pipeline, and how one request is put to them. Arguments as of `Pipeline`."""
+    """Sends the searches of one request to the sources. Arguments as for `Pipeline`."""
 
     settings: Settings
     catalogue: Catalogue
@@ -114,10 +120,10 @@ class Search:
     breakers: Breakers
 
     async def run(self, asked: Asked, reading: Reading) -> SearchResults:
-        """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found.
+        """Run the first reading's searches, then those the model's reading adds; climb the ladder if nothing was found.
 
         Raises:
-            RoutingFailed: so it did, by whichever reading, and the fallback strategy is to fail.
+            RoutingFailed: routing failed for either reading, and the fallback strategy is `fail`.
         """
         degraded: tuple[str, ...] = ()
         sources, by = self._guarded(asked.scope), asked.at(SEARCH_BY)
@@ -126,7 +132,8 @@ class Search:
             try:
                 first = self._course(asked, reading.first, reading)
             except BadRequest:
-                # Read from a catalogue that has changed since: what the caller asked for still stands.
+                # The reading used a catalogue that has changed since. Search the plain question under the caller's
+                # options.
                 degraded = ("intent_unavailable",)
                 first = self._course(asked, (await unread(asked, self.sources)).first)
             (answers, rung), likely = await asyncio.gather(
@@ -148,11 +155,11 @@ class Search:
             answers = [*answers, *more]
         course = second or first
         rungs = [replace(rung, steps=self._affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
-        # What has failed once is not asked again, whichever reading asked it.
+        # A source that failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
         more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
         if last is not None and last.dropped and any(one.gave for one in more):
-            # A table without rows says nothing of what was found by letting a condition go.
+            # Hits were found after a constraint was dropped, so an empty table calculated under it is not shown.
             used = [one for one in used if one.gave or not one.hits]
         if not any(one.gave for one in (*used, *more)):
             again, kept = self._answered_outside(course.plan.rungs[1:], answers)
@@ -168,7 +175,7 @@ class Search:
         )
 
     async def _likely(self, asked: Asked, course: Course, sources: GuardedSources) -> list[StepResult]:
-        """What the first rung's searches give among the documents that satisfy the soft constraints."""
+        """Run the first rung's searches over the documents that also satisfy the soft constraints."""
         rung = course.plan.likely
         if rung is None:
             return []
@@ -178,14 +185,15 @@ class Search:
     async def again(
         self, asked: Asked, found: SearchResults, searches: Sequence[str], *, outside: bool, deadline: float
     ) -> list[tuple[list[StepResult], Rung | None]]:
-        """More searches of the documents, under what the searches before ended with; each with its own ladder.
+        """Run more searches, under the constraints that the earlier searches ended with; each has its own ladder.
 
         Args:
-            outside: what is searched for is missing in the documents, so the sources outside that may be asked are
-                asked as well, by the question.
+            searches: queries for the documents.
+            outside: whether the documents lack the answer, so that sources outside, where allowed, also get the
+                question.
             deadline: on the clock of `time.monotonic`.
         Returns:
-            For each search, the one outside last, what became of its steps, and the last rung that was run.
+            For each search, and last for the one outside, the results of its steps and the last rung that ran.
         """
         more = [self._again(asked, found, search, deadline) for search in searches]
         if outside and (names := self._outside(asked, found)):
@@ -205,10 +213,10 @@ class Search:
     async def _ask_outside(
         self, asked: Asked, found: SearchResults, names: Sequence[str], deadline: float
     ) -> tuple[list[StepResult], Rung | None]:
-        """The question put to sources outside.
+        """Send the question to sources outside.
 
-        A search text that a model has made after it read the documents could carry what they say to others: it is
-        never sent. Of the constraints the caller's alone hold, as on the ladder; the question's own words say the rest.
+        Only the question itself is sent: a query that a model wrote after reading the documents could leak their
+        content. Only the caller's constraints apply, as on the ladder; the question's words state the others.
         """
         constraints = found.course.constraints
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
@@ -239,7 +247,7 @@ class Search:
             constraints=constraints,
             limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
-            # Outside is no way round to the documents, which have a search of their own.
+            # A search outside must not fall back to the documents, which have searches of their own.
             caller_sources=outside or bool(asked.request.sources) or course.plan.is_held,
             number=max((one.step.step for one in found.answers), default=0) + 1,
         )
@@ -248,7 +256,7 @@ class Search:
         return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
 
     def _outside(self, asked: Asked, found: SearchResults) -> list[str]:
-        """The sources outside that may be asked the question, and were not yet."""
+        """Return the sources outside that may be asked the question and have not been asked yet."""
         chosen = {one.name for one in found.course.intent.sources}
         allowed = self.settings.outside_fallback and not asked.request.sources
         question, paid = found.course.intent.question, self._paid(found.answers)
@@ -263,13 +271,13 @@ class Search:
         ]
 
     def is_of_documents(self, name: str) -> bool:
-        """Whether there is such a source, and it searches the documents' texts."""
+        """Return whether the source exists and searches document texts."""
         return name in self.sources and self.sources[name].card.kind == "documents"
 
     async def _second(
         self, asked: Asked, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
     ) -> Course | None:
-        """The model's reading; None when it does not come in time or cannot be used."""
+        """Plan the model's reading; None if it is late or cannot be used."""
         given_s = asked.at(_JOIN_BY) - asked.started
         try:
             intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
@@ -279,17 +287,19 @@ class Search:
             _log.warning("the model's reading was not used: %s", no_answer(given_s))
             return None
         except RoutingFailed:
-            raise  # it was asked for by the fallback strategy
+            raise  # the fallback strategy asked for this error
         except Exception as error:
-            # It would have been an improvement: whatever is wrong with it, the first reading stands.
+            # The model's reading is only an improvement: if anything is wrong with it, the first reading stands.
             _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
             return None
 
     def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:
-        """What the strategy makes of a model that was to choose and gave no reading; None to keep the rules' choice.
+        """Apply the fallback strategy if a model had to choose the sources but gave no reading.
 
+        Returns:
+            A new course, or None to keep the sources that the rules chose.
         Raises:
-            RoutingFailed: it is to fail.
+            RoutingFailed: the strategy is `fail`.
         """
         fallback = asked.request.fallback or self.settings.fallback
         rules_may = (asked.request.intent or self.settings.intent) != "llm" or fallback == "ordered_backoff"
@@ -302,14 +312,14 @@ class Search:
     async def _join(
         self, asked: Asked, second: Course, answers: Sequence[StepResult], sources: GuardedSources, *, replaces: bool
     ) -> tuple[Rung | None, list[StepResult], list[StepResult]]:
-        """Run what the model's reading adds to the searches of the first.
+        """Run the searches that the model's reading adds to the first reading's.
 
         Args:
-            answers: to the searches of the first.
-            replaces: these do not count beside hits of the model's own searches.
+            answers: results of the first reading's searches.
+            replaces: whether hits of the model's searches replace the first reading's.
         Returns:
-            Its first rung, as far as it was still to be run; the answers of that; and all answers whose hits
-            satisfy its filter.
+            The model's first rung; the results of the steps that ran for it; and all results that count, whose hits
+            satisfy its filter. Without a rung: None and two empty lists.
         """
         if not second.plan.rungs:
             return None, [], []
@@ -327,9 +337,9 @@ class Search:
             deadline=asked.at(SEARCH_BY),
             before=failed,
         )
-        # The same search under the right filter says all that the first one did, and more.
+        # The model's search with the same text applies the right filter, so its hits replace those of the first one.
         places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
-        # Where the model says where to look, what was found elsewhere is not meant.
+        # If the model says where to look, hits from other sources are dropped.
         meant = {step.source for step in rung.steps}
         anywhere = not (second.plan.is_held or second.says_where)
         others = [
@@ -343,7 +353,7 @@ class Search:
         return rung, more, [*same, *more, *await self._satisfying(asked, second, others, rung.filter)]
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[StepResult]) -> tuple[Step, ...]:
-        """The steps without those at a source outside that was asked as often for this question as it may be."""
+        """Drop steps at paid sources that this question has already used as often as allowed."""
         asked = self._paid(answers)
         kept = []
         for step in steps:
@@ -356,7 +366,7 @@ class Search:
     def _answered_outside(
         self, rungs: Sequence[Rung], answers: Sequence[StepResult]
     ) -> tuple[Rung | None, list[StepResult]]:
-        """What sources outside, which may not be asked again, have answered to the first rung that would take it."""
+        """Return the first rung whose filter earlier results of sources outside satisfy, and those results."""
         for rung in rungs:
             needed = router.conjuncts(rung.filter)
             names = {step.source for step in rung.steps if self.sources[step.source].card.kind == "outside"}
@@ -366,7 +376,7 @@ class Search:
         return None, []
 
     def _paid(self, answers: Sequence[StepResult]) -> Counter[str]:
-        """How often each source was asked; what it refused has cost nothing."""
+        """Count how often each source was asked; refused queries cost nothing and do not count."""
         return Counter(
             one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
         )
@@ -374,8 +384,7 @@ class Search:
     async def _satisfying(
         self, asked: Asked, course: Course, answers: Sequence[StepResult], wanted: Filter | None
     ) -> list[StepResult]:
-        """The answers without the hits that do not satisfy the filter, or of which that cannot be known, and without
-        those of collections that the course leaves out."""
+        """Drop hits that do not satisfy the filter, or may not, and hits of collections that the course leaves out."""
         kept = {(one.tenant, one.name) for one in asked.scope.only(course.intent.collections).collections}
         left_out = {(one.tenant, one.name) for one in asked.scope.collections} - kept
         answers = [replace(one, hits=[hit for hit in one.hits if hit.id[:2] not in left_out]) for one in answers]
@@ -403,11 +412,11 @@ class Search:
         number: int = 1,
         vector_only: Collection[str] = (),
     ) -> Course:
-        """The intent with what the caller fixed, and its plan.
+        """Apply the caller's options to the intent and plan it.
 
         Raises:
-            BadRequest: the intent names what does not exist.
-            Unavailable: no source can be chosen, and the fallback strategy is to fail.
+            BadRequest: the intent names a field or value that does not exist.
+            RoutingFailed: no source can be chosen, and the fallback strategy is `fail`.
         """
         fallback = asked.request.fallback or self.settings.fallback
         astray = fallback == "route_to_all" and any(one.kind == "collection" for one in intent.missing)
@@ -420,7 +429,7 @@ class Search:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
         elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
-            # Which way the documents are searched says nothing about documents that stand elsewhere; a place does.
+            # Choosing full text or vectors does not exclude sources with documents of their own; choosing a place does.
             others = [name for name, one in self.sources.items() if isinstance(one, Holder)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
@@ -455,14 +464,14 @@ class Search:
         )
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
-        """How the query of a step is made."""
+        """Return the function that makes the query of a step."""
         intent = course.intent
         scope = asked.scope.only(intent.collections)
 
         def make(step: Step, wanted: Filter | None) -> Query:
             language = intent.language
             if step.search != intent.question:
-                # A model may well search in the documents' language instead of the question's.
+                # A model may write queries in the documents' language instead of the question's.
                 language = question_language(step.search, asked.scope)
             card = self.sources[step.source].card
             kind = card.kind
@@ -476,7 +485,10 @@ class Search:
         return make
 
     def _guarded(self, scope: Scope) -> GuardedSources:
-        """The sources; vectors of embedders that cannot be opened are the collections' matter alone."""
+        """Return the sources with their breakers.
+
+        `vector` is not guarded if no embedder of this scope can be opened, since it may work for other scopes.
+        """
         embedders = Embedders.of(self.embedder)
         served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks} != {False}
         guarded = frozenset(name for name in self.sources if served or name != "vector")
@@ -485,22 +497,23 @@ class Search:
 
 
 async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
-    """The question as it is."""
+    """Return a reading that infers nothing: the question is searched as it is."""
     return await Off(usual({name: source.card for name, source in sources.items()})).read(
         asked.request, asked.scope, asked.wanted, asked.at(1.0)
     )
 
 
 def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:
-    """What is to be said of searches for vectors where vectors are not searched."""
+    """Return `degraded` notes for transformers whose queries, meant only for vectors, were not searched."""
+
     searched = {step.search for step in course.plan.steps}
     made = reading.transforms.vector_only
-    # Where no text is searched at all, none is missing.
+    # If no query was searched at all, none is missing.
     return transform.skipped(name for text, name in made.items() if text not in searched) if searched else ()
 
 
 def _key(step: Step, query: Query) -> tuple[object, ...]:
-    """What makes two searches the same one."""
+    """Return a key that is equal for two steps that run the same search."""
     among = tuple(one.number for one in query.scope.collections)
     wanted = router.conjuncts(query.filter)
     return (step.source, query.text, query.language, among, wanted, query.aggregate, query.statement)

@@ -1,4 +1,4 @@
-"""The model's judgement of what was found: which parts of the question it answers, and what to search for next."""
+"""Sufficiency: ask a model which parts of the question the hits answer, and what to search for next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from retrievers.core.filters import Filter, in_words, to_json
 STAGE = "sufficiency"
 MOST_PARTS = 4
 PASSAGE_CHARACTERS = 1500
-"""Of each passage as much is shown."""
+"""Maximum characters of each passage shown to the model."""
 _LONGEST = 500
 
 
@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 
 class Sufficiency(BaseModel):
-    """The reply as it is asked for."""
+    """The parts of the question, and which passages answer each."""
 
     parts: Annotated[list[_Part], Field(min_length=1)]
 
@@ -38,10 +38,10 @@ class QuestionPart:
     """One thing that a question asks for.
 
     Attributes:
-        answered: whether the passages found answer it.
-        by: those that do, numbers from 1 in the order of the ranking.
-        missing: what is still to be found; "" when it is answered, or when nobody says.
-        search: what would find it; "" when there is nothing to search for.
+        answered: whether the hits answer it.
+        by: numbers of the hits that answer it, from 1 in ranking order.
+        missing: what still has to be found; "" if the part is answered or nothing was said.
+        search: query that should find it; "" if there is nothing to search for.
     """
 
     part: str
@@ -53,14 +53,15 @@ class QuestionPart:
 
 @dataclass(frozen=True, slots=True)
 class SufficiencyQuestion:
-    """What the model is asked.
+    """The input of a judgement: whether these passages are sufficient.
 
     Attributes:
-        collection: the one searched, None for all.
-        searches: made so far.
-        hits: with their chunks, best first.
-        filter: what all of them satisfy.
-        templates: those of the tenant.
+        text: the user's question.
+        collection: the collection searched, None for all.
+        searches: queries made so far.
+        hits: hits with their chunks, best first.
+        filter: the filter that all hits satisfy.
+        templates: the tenant's prompt templates.
     """
 
     text: str
@@ -71,7 +72,7 @@ class SufficiencyQuestion:
     templates: prompts.Library = field(default_factory=prompts.packaged)
 
     def messages(self) -> list[dict[str, str]]:
-        """The prompt."""
+        """Return the chat messages of the prompt."""
         passages = "\n\n".join(_shown(number, hit) for number, hit in enumerate(self.hits, 1)) or "none"
         searches = "\n".join(self.searches)
         constraints = in_words(to_json(self.filter)) if self.filter else "nothing"
@@ -80,7 +81,7 @@ class SufficiencyQuestion:
         return self.templates.load(STAGE).messages({**values, "fence": fence})
 
     def key(self) -> dict[str, object]:
-        """What identifies the call in a recording: the same question over other passages is another one."""
+        """Return what identifies this call in a recording; the same question over other passages is another call."""
         return {
             "question": self.text,
             "collection": self.collection,
@@ -91,12 +92,13 @@ class SufficiencyQuestion:
 
 
 async def judge(question: SufficiencyQuestion, model: Model, deadline: float) -> tuple[list[QuestionPart], CallUsage]:
-    """The parts of the question as the model sees them, at most four, and what the call used.
+    """Return the parts of the question as the model sees them, at most `MOST_PARTS`, and the usage of the call.
 
-    A number that no passage has is left out, and what no passage answers is not answered, whatever the model says.
+    Passage numbers that do not exist are dropped. A part without a passage counts as not answered, whatever the model
+    says.
 
     Raises:
-        ModelFailed: no usable reply in time.
+        ModelFailed: no usable reply came in time.
     """
     messages = question.messages()
     reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=question.key(), schema=Sufficiency)
@@ -108,7 +110,7 @@ async def judge(question: SufficiencyQuestion, model: Model, deadline: float) ->
 
 
 def tokens_of(messages: Sequence[dict[str, str]]) -> int:
-    """What a prompt takes, estimated."""
+    """Estimate the number of tokens of a prompt."""
     return sum(estimate_tokens(turn["content"]) for turn in messages)
 
 
@@ -121,7 +123,7 @@ def _checked(said: _Part, passages: int) -> QuestionPart:
 
 
 def _line(text: str) -> str:
-    """One line of printable characters, cut at a word when it is too long."""
+    """Return the text as one line of printable characters, cut at a word to at most `_LONGEST`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).split())
     return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0]
 

@@ -1,4 +1,4 @@
-"""What tenants use: questions counted as they are let in, tokens of model calls as they end, written down once."""
+"""Metering: count tenants' questions when they are admitted and the tokens of model calls when they end."""
 
 import asyncio
 import logging
@@ -20,22 +20,22 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.tenants import State, Tenants
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
-"""How long use is gathered before it is written; how long a database that fails is left alone; how long it may take."""
+"""Seconds: to gather use before writing it; to pause after a failure; for one write; for the last write."""
 
 _log = logging.getLogger(__name__)
 _log.addFilter(Sparing())
 
 told: ContextVar[list[State] | None] = ContextVar("told", default=None)
-"""Where a door wants to know the states of the tenants that its request is counted for, it sets a list."""
+"""A request handler that wants the states of the tenants that its request counts for sets a list here."""
 
 
 @dataclass(slots=True)
 class Account:
-    """A request of a tenant.
+    """The account of one request.
 
     Attributes:
-        state: what holds for it, as of its beginning.
-        tokens: that its model calls have taken and that are not written down yet.
+        state: the tenant's rules and use when the request began.
+        tokens: tokens used by its model calls and not yet written.
     """
 
     tenant: str
@@ -45,7 +45,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """A model whose tokens go on an account, also of calls that nobody waits for to their end."""
+    """A model that charges its tokens to an account, even for calls that are abandoned."""
 
     model: Model
     account: Account
@@ -99,7 +99,7 @@ class Metered:
             raise
 
     def _count(self, messages: Messages, text: str, reply: Reply | None = None) -> None:
-        """Count what the server says it used, or an estimate where it says nothing."""
+        """Charge the tokens that the server reports, or an estimate if it reports none."""
         used = reply.usage.prompt_tokens + reply.usage.completion_tokens if reply is not None else 0
         asked = "\n".join(str(one.get("content") or "") for one in messages)
         self.account.tokens += used or estimate_tokens(asked) + estimate_tokens(text)
@@ -108,19 +108,19 @@ class Metered:
         return await self.model.probe(deadline)
 
     async def aclose(self) -> None:
-        """The model outlives the request."""
+        """Do nothing: the model is shared and outlives the request."""
 
 
 def _may_have_cost(error: BaseException) -> bool:
-    """Whether a model may have worked on a call that failed or was given up: not where nobody could be asked."""
+    """Return whether a failed or abandoned call may have used tokens; not if no server was reached."""
     return not isinstance(error, BadRequest) and getattr(error, "fault", "") != "down"
 
 
 class Metering:
-    """Lets requests of tenants in and writes down what they use; open between `async with`.
+    """Admits requests of tenants and writes down what they use. Open inside `async with`.
 
-    A quota is counted before a request is answered, in the statement that reads the tenant's settings. Where there is
-    none, use is gathered and written a moment later.
+    If the tenant has a quota, the question is counted before it is answered, in the statement that reads the tenant's
+    settings. Otherwise use is gathered and written a moment later.
 
     Args:
         zone: time zone of tenants that have set none.
@@ -147,11 +147,11 @@ class Metering:
             await asyncio.gather(self._writing, return_exceptions=True)
 
     async def admit(self, tenant: str) -> Account:
-        """An account of a request, which is counted.
+        """Count a request and return its account.
 
         Raises:
-            QuotaUsedUp: the tenant has used what it may use today; nothing was counted.
-            Unavailable: the database cannot be asked, or cannot count.
+            QuotaUsedUp: the tenant has used up its quota for today; nothing was counted.
+            Unavailable: the database cannot be reached, or cannot count.
         """
         state = await self.tenants.enter(tenant)
         if state.use is None:
@@ -163,33 +163,33 @@ class Metering:
         return Account(tenant, state)
 
     async def settle(self, account: Account) -> None:
-        """Write down the tokens of a request: before its answer ends where there is a quota of them."""
+        """Write the tokens of a request; with a token quota this happens before its answer ends."""
         tokens = account.tokens
         if tokens and account.state.rules.tokens_per_day is not None:
-            # Where that fails or is given up, `leave` sees to it.
+            # If this fails or is cancelled, `leave` writes them later.
             with suppress(TimeoutError, ConnectionAbortedError, Unavailable, OSError):
                 await within(self.tenants.note(account.tenant, 0, tokens), _WRITE_S)
                 account.tokens -= tokens
 
     def spent(self, tenant: str, tokens: int) -> None:
-        """Add tokens of a call that belongs to no request."""
+        """Add the tokens of a call that belongs to no request."""
         self._note(tenant, 0, tokens)
 
     def leave(self, account: Account) -> None:
-        """A request has ended, however it has: what is not written down yet will be."""
+        """End a request, however it ended, and schedule the writing of its remaining tokens."""
         if account.tokens:
             self._note(account.tenant, 0, account.tokens)
 
     async def state(self, tenant: str) -> State:
-        """The rules of a tenant and its use of today, with all that this process has counted."""
+        """Return a tenant's rules and use of today, including everything this process has counted."""
         await self.flush()
         return await self.tenants.state(tenant)
 
     async def flush(self) -> None:
-        """Write down what was gathered.
+        """Write the gathered use.
 
         Raises:
-            Unavailable: the database cannot be asked; nothing is lost.
+            Unavailable: the database cannot be reached; nothing is lost.
         """
         async with self._flushing:
             while self._pending:

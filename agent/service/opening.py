@@ -1,4 +1,4 @@
-"""Building the service: the one place where settings become parts."""
+"""Build the service from its settings; no other module builds its parts."""
 
 import asyncio
 import gc
@@ -59,7 +59,7 @@ from retrievers.sync.schedule import Schedules
 _log = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_PASSES = 20_000
 _WATCH_S = 1.0
-"""How often the embedded server is looked after."""
+"""Seconds between checks that the embedded server is running."""
 
 
 @asynccontextmanager
@@ -70,15 +70,15 @@ async def open_service(
     cores: int | None = None,
     **changes: Any,
 ) -> AsyncIterator[Service]:
-    """The service, open inside `async with`: database up and migrated, pool open.
+    """Open the service for an `async with` block: database started and migrated, connection pool open.
 
     Args:
-        settings: all of them; read from the environment and `signalbox.toml` when None.
-        advisors: of the caller's own, around every question; see `agent.chat.advisors.base`.
-        cores: how many the models that run in this process may keep busy; all of them when None.
-        changes: single settings that win over those.
+        settings: all settings; None reads them from the environment and `signalbox.toml`.
+        advisors: your own advisors, see `agent.chat.advisors.base`.
+        cores: maximum CPU cores for models that run in this process; None means all.
+        changes: single settings that override the others; used only if `settings` is None.
     Raises:
-        BadSetting: a setting that cannot be used.
+        BadSetting: a setting cannot be used.
         Unavailable: the database cannot be reached or prepared.
     """
     if settings is None:
@@ -89,7 +89,7 @@ async def open_service(
     reranker = open_reranker(settings, model, cores=cores)
     try:
         for name in parse_pairs(settings.embedders):
-            await embedder.named(name)  # now, and not while the first question waits for it
+            await embedder.named(name)  # load it now rather than during the first question
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
             async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
@@ -137,7 +137,7 @@ async def open_service(
 
 
 def _templates(settings: Settings) -> Library:
-    """The prompt templates in force."""
+    """Return the prompt templates in force; raise BadSetting if the folder cannot be used."""
     try:
         return open_library(settings.prompts)
     except BadTemplate as error:
@@ -145,7 +145,7 @@ def _templates(settings: Settings) -> Library:
 
 
 def _sources(settings: Settings, resources: registry.Resources) -> dict[str, Retriever]:
-    """Every source of the settings, in the order of preference: those of the database and the short forms first."""
+    """Build all sources in order of preference: the database's and the short forms, then the named ones."""
     built = {name: registry.build(name, resources) for name in registry.names()}
     sources = {name: source for name, source in built.items() if source is not None}
     for name, one in settings.sources.items():
@@ -165,9 +165,7 @@ def _embedders(settings: Settings, cores: int | None) -> Embedders:
 
 
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
-    """What carries out jobs, runs of the settings' schedules among them: what it has written, questions of this process
-    find at once.
-    """
+    """Return the worker that runs jobs and scheduled syncs; questions in this process find what it stores at once."""
 
     async def stored(
         tenant: str,
@@ -183,7 +181,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
                 database, embedder, tenant, collection, items, delivery=delivery, written=written, progress=progress
             )
         finally:
-            # What was written is found at once by this process.
+            # Clear the cache, so that this process finds the new documents at once.
             catalogue.forget(tenant)
 
     jobs = JobQueue(database, most_of_tenant=settings.tenant_jobs)
@@ -206,7 +204,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
 
 @asynccontextmanager
 async def _closing(sources: Iterable[Retriever]) -> AsyncIterator[None]:
-    """Sources that hold connections or work of their own let go of them."""
+    """Close all sources that hold connections or background tasks."""
     try:
         yield
     finally:
@@ -217,13 +215,13 @@ async def _closing(sources: Iterable[Retriever]) -> AsyncIterator[None]:
 
 @cache
 def _settle_heap() -> None:
-    """Keep what is loaded by now out of garbage collection, and make passes rarer, once for the process.
+    """Exclude everything loaded so far from garbage collection and make collections rarer, once per process.
 
-    A full pass over it takes 50 ms, amid some answer: the 99th percentile of a question fell from 60 to 30 ms. It
-    stays where it is until the process ends.
+    A full collection over these objects takes 50 ms in the middle of some answer. Without it, the 99th percentile of a
+    question fell from 60 to 30 ms. The objects are kept until the process ends.
 
-    A question makes some 1,400 objects that a pass counts, so by default there is one for every half a question, which
-    looks in vain at all that other questions are using meanwhile: 14 % of the processor time under load.
+    A question allocates some 1,400 tracked objects, so by default there is a collection about every half question,
+    which scans the objects of all other running questions: 14 % of the CPU time under load.
     """
     gc.collect()
     gc.freeze()
@@ -232,14 +230,14 @@ def _settle_heap() -> None:
 
 @contextmanager
 def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Connection strings of the owner and the service; the embedded server runs meanwhile when none is set."""
+    """Yield the connection strings of owner and service; the embedded server runs meanwhile if no database is set."""
     with _embedded(settings) as server:
         yield _addresses(settings, server)
 
 
 @contextmanager
 def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
-    """The embedded server, running; None where there is a database of the user's own."""
+    """Run the embedded server; yield None if a database of the user's own is set."""
     if settings.database_url:
         yield None
         return
@@ -260,7 +258,7 @@ def _addresses(settings: Settings, server: EmbeddedServer | None) -> tuple[str, 
 
 @asynccontextmanager
 async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
-    """The embedded server is started again when it is killed: whoever killed it did not mean the service."""
+    """Restart the embedded server if it is killed, since that was not meant to stop the service."""
 
     async def watch(server: EmbeddedServer) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The schedules of the settings, as the mirrors that they mean."""
+"""Turn the sync tables of the settings into schedules of mirrors."""
 
 from agent.settings import ScheduledSync, Settings
 from retrievers.postgres.database import Database
@@ -8,10 +8,10 @@ from retrievers.sync.sources import open_source
 
 
 def scheduled(settings: Settings, database: Database) -> list[Schedule]:
-    """The tables [sync.NAME]; nothing is looked at yet.
+    """Return a schedule for each table [sync.NAME]; no source is contacted yet.
 
     Raises:
-        BadRequest: a source is of no form that is known.
+        BadRequest: a source has no known form.
     """
     return [Schedule(name, _mirror(settings, database, one), one.every_s) for name, one in settings.sync.items()]
 

@@ -1,4 +1,4 @@
-"""The service: what can be asked of it in Python; `agent.service.opening` builds it from its settings."""
+"""The service: its Python interface. `agent.service.opening` builds it from the settings."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ from retrievers.sync.schedule import Followed, Schedules
 from retrievers.sync.source import Source
 
 _NOTABLE_WAIT_S = 0.05
-"""Of a request for the database: what is less costs it none of its time."""
+"""Waits for the database shorter than this, in seconds, are not deducted from a request's time."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ Returned = TypeVar("Returned")
 def _in_time(
     method: Callable[Concatenate["Service", Given], Awaitable[Returned]],
 ) -> Callable[Concatenate["Service", Given], Coroutine[Any, Any, Returned]]:
-    """A method that waits for nothing but the database: one that hangs holds its caller no longer than a question."""
+    """Limit a method that only uses the database to the time of a question; raises Unavailable when it is over."""
 
     @wraps(method)
     async def bounded(self: "Service", /, *args: Given.args, **options: Given.kwargs) -> Returned:
@@ -104,11 +104,11 @@ def _in_time(
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The open service: what every door calls.
+    """The open service; every interface (command line, HTTP, MCP, Python) calls it.
 
-    Every method takes `tenant`; None is the tenant of the settings. A tenant by its name reads what has no readers, a
-    `Viewer` also what its principals read; methods that write, write for the tenant. The `observers` are told of
-    every question.
+    Every method takes `tenant`; None means the tenant of the settings. A tenant's name reads only documents without
+    readers; a `Viewer` also reads what its principals may read. Methods that write use only the tenant. The `observers`
+    are notified of every question.
     """
 
     settings: Settings
@@ -127,13 +127,13 @@ class Service:
     observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Result:
-        """Ranked hits for a question.
+        """Return ranked hits for a question.
 
         Args:
             query: the question; or give `messages`.
-            options: the other keys of `agent.types.Request`: collection, filter, sources, top_k, page, ...
+            options: other fields of `agent.types.Request`: collection, filter, sources, top_k, page, ...
         Raises:
-            BadRequest: the request is malformed or names what does not exist.
+            BadRequest: the request is malformed or names something that does not exist.
             Unavailable: the database or every source failed.
         """
         async with aclosing(self._results(Request, query, tenant, options)) as pieces:
@@ -143,7 +143,7 @@ class Service:
         raise AssertionError("a stream ends with its result")
 
     async def augment(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Prompt:
-        """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
+        """Return the prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         async with aclosing(self._results(AugmentRequest, query, tenant, options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Prompt):
@@ -151,9 +151,9 @@ class Service:
         raise AssertionError("a stream ends with its prompt")
 
     async def ask(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Answer:
-        """The answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
+        """Return the answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
 
-        Without a model, or when it fails, the prompt's passages are the answer and `degraded` says so.
+        Without a model, or if the model fails, the answer is the prompt's passages, and `degraded` says so.
         """
         async with aclosing(self.ask_stream(query, tenant=tenant, **options)) as pieces:
             async for piece in pieces:
@@ -164,7 +164,7 @@ class Service:
     async def ask_stream(
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | Answer]:
-        """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
+        """Yield pieces of the answer's text, then the `Answer`, whose text is all pieces joined."""
         async with aclosing(self._results(AskRequest, query, tenant, options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str | Answer):
@@ -173,14 +173,14 @@ class Service:
     async def _results(
         self, shape: type[AnyRequest], query: str | None, tenant: str | Viewer | None, options: Mapping[str, Any]
     ) -> AsyncGenerator[str | Result]:
-        """Pieces of text, then the result that the request asks for."""
+        """Yield pieces of text, then the result that the request asks for."""
         who, request = self._asked(tenant, _request(shape, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
                 yield piece if isinstance(piece, str) else result_of(request, piece)
 
     async def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
-        """The request let in and on its way through the advisors, as its tenant has them; see `Chat.stream`."""
+        """Admit the request and run it through the advisors with the tenant's settings; see `Chat.stream`."""
         at = datetime.now(UTC)
         async with self._admitted(who, request) as (desk, asked):
             retrieval = RetrievalAdvisor(desk.pipeline, self.traces, self.observers)
@@ -194,7 +194,7 @@ class Service:
     async def _answered(
         self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: AskRequest
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
-        """The pieces of an answer, then the answer with how it came about."""
+        """Yield pieces of an answer, then the answer with its decision record."""
         started = time.monotonic()
         with self.observers.question():
             prompt, decision = await pipeline.decide_prompt(who, request)
@@ -210,7 +210,7 @@ class Service:
                 yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
     async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
-        """As `ask`, with what the advisors left for the asker (`ChatAnswer.context`); a refusal has no `details`."""
+        """Answer as `ask` does, but return the advisors' `ChatAnswer.context` too; a refusal has no `details`."""
         async with aclosing(self.chat_stream(query, tenant=tenant, **options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ChatAnswer):
@@ -220,7 +220,7 @@ class Service:
     async def chat_stream(
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
-        """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
+        """Yield pieces of the answer's text, then the `ChatAnswer`."""
         who, request = self._asked(tenant, _request(AskRequest, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
@@ -235,7 +235,7 @@ class Service:
         user: str | None = None,
         limit: int = 50,
     ) -> list[Exchange]:
-        """What was asked, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
+        """Return recorded questions, newest first, with answers and feedback; empty if CHAT_DAYS is 0."""
         if self.records is None:
             return []
         return await self.records.newest(self.viewer(tenant), conversation=conversation, asker=user, limit=limit)
@@ -244,17 +244,17 @@ class Service:
     async def erase(
         self, *, user: str | None = None, conversation: str | None = None, tenant: str | Viewer | None = None
     ) -> Erased:
-        """Erase what one user asked, or what was asked in one conversation, with all that was derived from it.
+        """Erase what one user asked, or what was asked in one conversation, with everything derived from it.
 
-        Of a question that is under way meanwhile nothing is kept either. A second time, there is nothing to erase.
+        Questions that are being answered meanwhile are not stored either. Repeating the call is harmless.
 
         Args:
-            tenant: by its name, all of what it was asked; a `Viewer`, what was asked as principals of its own.
+            tenant: a name erases what anybody asked of the tenant; a `Viewer`, only what was asked with its principals.
         Returns:
-            How many of each were erased.
+            The numbers of erased items.
         Raises:
-            BadRequest: not one of the two is given.
-            Unavailable: the database cannot be asked.
+            BadRequest: not exactly one of user and conversation is given.
+            Unavailable: the database cannot be reached.
         """
         if (user is None) == (conversation is None):
             raise BadRequest(
@@ -270,37 +270,37 @@ class Service:
 
     @_in_time
     async def explain(self, trace_id: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """How an answer came about: the record of `agent.records.trace.Trace.record`, with `trace_id` and `request`.
+        """Return the trace of an answer: `agent.records.trace.Trace.record`, with `trace_id` and `request`.
 
         Raises:
-            BadRequest: the tenant has no trace of that id, or no more.
-            Unavailable: the database cannot be asked.
+            NotFound: the tenant has no such trace, or it has expired.
+            Unavailable: the database cannot be reached.
         """
         return await self.traces.load(self.viewer(tenant), trace_id)
 
     async def replay(
         self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> Result:
-        """The request of a trace again, as of its own day, without calling a model: its recorded replies are used.
+        """Run the request of a trace again, as of its original time, without calling a model.
 
-        Nor is a reranker called that asks a server: its recorded scores are used where the same passages come up,
-        and where others do, the answer's `degraded` says that they were not reranked.
+        The recorded replies are used instead. A remote reranker is not called either: its recorded scores are used for
+        the same passages; for other passages `degraded` says that they were not reranked.
 
         Args:
-            changes: settings that differ from those of the first run, by name; see `agent.records.trace.REPLAYABLE`.
+            changes: settings to change, by name; see `agent.records.trace.REPLAYABLE`.
         Returns:
-            A result as of `retrieve`, or a prompt where the first run made one; with a trace of its own.
+            A result as for `retrieve`, or a prompt or answer if the first run made one; with a trace of its own.
         Raises:
-            BadSetting: a setting that cannot be changed or a value that does not fit.
-            BadRequest: there is no such trace, or what it asked for is not there any more.
-            Unavailable: as of `retrieve`.
+            BadSetting: a setting cannot be changed, or a value is not valid.
+            BadRequest: there is no such trace, or something that it asked for no longer exists.
+            Unavailable: as for `retrieve`.
         """
         return (await self.replay_compared(trace_id, tenant=tenant, changes=changes))[0]
 
     async def replay_compared(
         self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> tuple[Result, dict[str, Any]]:
-        """As `replay`, with what came out differently, see `agent.records.replay.compare`."""
+        """Replay as `replay` does, and also return the differences, see `agent.records.replay.compare`."""
         who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
@@ -310,7 +310,7 @@ class Service:
             reader, model = desk.pipeline.reader, replaying.model_of(before, changes)
             if isinstance(reader, Cascade):
                 reader = replace(reader, settings=settings, model=model, breaker=Breaker())
-            # What failed for others lately says nothing about this run, nor this run about theirs.
+            # Fresh breakers: earlier failures must not affect this run, nor this run other requests.
             pipeline = replace(
                 desk.pipeline,
                 settings=settings,
@@ -319,7 +319,7 @@ class Service:
                 breakers=Breakers(),
                 model=model,
                 model_breaker=Breaker(),
-                default_collection=None,  # the trace says what was asked then
+                default_collection=None,  # the trace holds the collection that was asked
             )
             answerer = replace(desk.answerer, settings=settings, model=model, breaker=Breaker())
             result, decision = await self._again(pipeline, answerer, who, request)
@@ -331,7 +331,7 @@ class Service:
     async def _again(
         self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: Request
     ) -> tuple[Result, Decision]:
-        """What a request gives, in the form that it asks for."""
+        """Run a request again and return the hits, prompt or answer that it asks for."""
         if isinstance(request, AskRequest):
             async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
                 return [piece async for piece in pieces if not isinstance(piece, str)][-1]
@@ -344,19 +344,20 @@ class Service:
     async def feedback(
         self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | Viewer | None = None
     ) -> None:
-        """Keep what somebody thought of an answer; the rank feature `feedback` learns from it.
+        """Store feedback on an answer; the rank feature `feedback` learns from it.
 
         Args:
-            score: 0 (useless) to 10 (just right). A second judgement of the same answer replaces the first.
+            score: 0 (useless) to 10 (just right). New feedback on the same answer replaces the old.
         Raises:
-            BadRequest: the tenant has no such trace, or the score is none.
-            Unavailable: the database cannot be asked.
+            BadRequest: the tenant has no such trace, or the score is not valid.
+            Unavailable: the database cannot be reached.
         """
         viewer = self.viewer(tenant)
         who = viewer.tenant
         if isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10:
             raise BadRequest("a score is a whole number from 0 to 10", where="score")
-        # Nothing of it is shown: of an answer that is shown no more, an opinion is welcome as well.
+        # Load it without the viewer's restrictions: nothing of it is returned, and feedback on hidden answers is
+        # welcome.
         trace = await self.traces.load(whole(who), trace_id)
         if not viewer.sees_all_of(trace.get("principals", ())):
             raise self.traces.unknown(trace_id)
@@ -364,7 +365,8 @@ class Service:
         collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
         documents = []
         for hit in trace["hits"]:
-            # What stands before the document's id in the hit's; a source outside is no collection.
+            # The part of the hit's id before the document's id; for a source outside it is not the name of a
+            # collection.
             name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
             if name in collections:
                 documents.append((collections[name].number, hit["document_id"]))
@@ -373,11 +375,11 @@ class Service:
 
     @asynccontextmanager
     async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
-        """The parts of the service as the tenant has them, and the request with the time that is left of its own.
+        """Admit a request; yield the parts adapted to the tenant, and the request with its remaining time.
 
         Raises:
-            QuotaUsedUp: the tenant has asked as much as it may today.
-            Unavailable: the database does not say what holds for it.
+            QuotaUsedUp: the tenant has used up its quota for today.
+            Unavailable: the database cannot return the tenant's settings.
         """
         started = time.monotonic()
         timeout_s = request.timeout_s or self.settings.timeout_s
@@ -397,11 +399,11 @@ class Service:
 
     @asynccontextmanager
     async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
-        """The parts of the service for a question that no other method here answers, which is counted.
+        """Admit and count a question that no other method here answers; yield the parts adapted to the tenant.
 
         Raises:
-            QuotaUsedUp: the tenant has asked as much as it may today.
-            Unavailable: the database does not say what holds for it.
+            QuotaUsedUp: the tenant has used up its quota for today.
+            Unavailable: the database cannot return the tenant's settings.
         """
         async with self._admitted(self.viewer(tenant), Request()) as (desk, _):
             yield desk
@@ -409,18 +411,18 @@ class Service:
 
     @_in_time
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """The settings of the tenant and its use of today, see `agent.service.tenancy.shown`."""
+        """Return the tenant's settings and its use of today, see `agent.service.tenancy.shown`."""
         who = self._tenant(tenant)
         return shown(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
 
     @_in_time
     async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """Set settings of the tenant on its own behalf: those that widen no right.
+        """Change settings on the tenant's own behalf; only settings that widen no right.
 
         Returns:
-            The settings as `tenant` does.
+            The settings as returned by `tenant`.
         Raises:
-            BadRequest: a setting that the operator alone sets, or a value that cannot be.
+            BadRequest: only the operator may change the setting, or the value is not valid.
         """
         who = self._tenant(tenant)
         given = changes.checked(self.settings)
@@ -432,7 +434,7 @@ class Service:
         return await self.tenant(tenant=who)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
-        """Have the decision stored behind the answer's back, and tell the observers."""
+        """Store the decision record in the background and notify the observers."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
         self.observers.answered(trace)
@@ -452,7 +454,7 @@ class Service:
         Args:
             schema: declared fields; a `retrievers.core.schema.Schema` also says what a document is called.
         Raises:
-            BadRequest: an item is no document; `retrievers.ingest.read.read_record` makes one of a mapping.
+            BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping.
         """
         who = self._tenant(tenant)
         items = _documents(items)
@@ -461,22 +463,24 @@ class Service:
                 self.database, self.embedder, who, collection, items, declared=schema, progress=progress
             )
         finally:
-            # What was written is found at once by this process.
+            # Clear the cache, so that this process finds the new documents at once.
             self.catalogue.forget(who)
 
     async def submit(
         self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | Viewer | None = None
     ) -> Job:
-        """Store documents given as records, see `retrievers.ingest.read.read_record`; a bad one loses no other.
+        """Store documents given as records, see `retrievers.ingest.read.read_record`.
+
+        An invalid record does not stop the others.
 
         Args:
-            wait: store them before this returns. Otherwise they are on disk when it does, and a worker of
-                `signalbox serve` stores them.
+            wait: return after they are stored. Otherwise the job is saved, and a worker of `signalbox serve` stores
+                them.
         Raises:
-            BadRequest: they cannot be stored in this collection, or are no or too many documents.
+            BadRequest: the collection cannot store them, or there are none or too many.
             Unavailable: the database or the embedder failed.
         """
-        # Megabytes of JSON take a while to write.
+        # Encoding megabytes of JSON takes a while.
         delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
         return await self._submit(delivery, wait, tenant)
 
@@ -490,12 +494,11 @@ class Service:
         tenant: str | Viewer | None = None,
         within_s: float | None = None,
     ) -> Job:
-        """As `submit`, for the documents of a file of any form that `signalbox ingest` reads.
+        """Store the documents of a file, as `submit` does, in any format that `signalbox ingest` reads.
 
         Args:
-            name: of the file: its ending tells the form, and a document that has no id or title gets this one.
-            within_s: how long is waited until its documents are stored; the job of one that takes longer is still
-                running when this returns.
+            name: file name; its ending decides the format, and it becomes the id or title of a document without one.
+            within_s: maximum seconds to wait; the job continues afterwards.
         """
         return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, within_s)
 
@@ -507,53 +510,54 @@ class Service:
             id, _ = await self.worker.deliver(who, delivery, within_s=within_s)
         else:
             id = await self._accept(who, delivery)
-        # Who has sent the documents is told what is wrong with them, whoever their readers are.
+        # The sender is told about all invalid documents, whoever may read them.
         return await self.job(id, tenant=whole(who))
 
     @_in_time
     async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
-        """Write a delivery down for a worker."""
+        """Save a delivery for a worker."""
         id = await self.worker.jobs.submit(tenant, delivery)
         self.worker.wake()
         return id
 
     @_in_time
     async def jobs(self, *, limit: int = 50, tenant: str | Viewer | None = None) -> list[Job]:
-        """The last ingestion jobs, newest first, at most 100, each without its `failures`."""
+        """Return the latest ingestion jobs, newest first, at most 100, without their `failures`."""
         return await self.worker.jobs.recent(self.viewer(tenant), limit)
 
     @_in_time
     async def job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """One ingestion job with the documents that failed.
+        """Return one ingestion job with its failed documents.
 
         Raises:
-            NotFound: the tenant has none of that id, or no more.
+            NotFound: the tenant has no such job, or it has expired.
         """
         return await self.worker.jobs.job(self.viewer(tenant), job_id)
 
     @_in_time
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Have the documents of a job that failed stored by a worker after all; what came later is not replaced.
+        """Let a worker store the failed documents of a job again; newer versions are not overwritten.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: nothing of it failed, or it is not over yet.
+            BadRequest: no document of it failed, or it is still running.
         """
         job = await self.worker.jobs.retry(self.viewer(tenant), job_id)
         self.worker.wake()
         return job
 
     async def reembed(self, collection: str, embedder: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Have a collection made anew with another embedder by a worker; questions are answered from the old vectors
-        until all of it is there.
+        """Re-embed a collection with another embedder in the background.
+
+        Questions use the old vectors until all new ones are there.
 
         Args:
-            embedder: as of the setting EMBEDDER.
+            embedder: in the form of the setting EMBEDDER.
         Returns:
-            The job; the one under way, where the collection is being made anew with that embedder already.
+            The job; an existing one if the collection is already being re-embedded with that embedder.
         Raises:
-            UnknownCollection: the tenant has no such collection of its own that the viewer sees.
-            BadRequest: there is no such embedder, the collection has it, or is being made anew with another.
+            UnknownCollection: the tenant has no such collection of its own that the viewer may see.
+            BadRequest: there is no such embedder, the collection already has it, or another rebuild is running.
         """
         Embedders.of(self.embedder).check(embedder)
         who = self.viewer(tenant)
@@ -567,11 +571,12 @@ class Service:
         return await self._make_anew(own, embedder, who)
 
     async def rebuild(self, collection: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Have the documents of a collection split, analysed and indexed anew, as `reembed` does; what is embedded
-        already is not embedded again.
+        """Split, analyse and index the documents of a collection again, in the background as `reembed` does.
+
+        Embeddings that exist already are reused.
 
         Raises:
-            UnknownCollection, BadRequest: as `reembed`.
+            UnknownCollection, BadRequest: as for `reembed`.
         """
         who = self.viewer(tenant)
         return await self._make_anew(await self._own(who, collection), None, who)
@@ -595,18 +600,18 @@ class Service:
         timeout_s: float | None = None,
         tenant: str | Viewer | None = None,
     ) -> CheckReport:
-        """Compare all that is stored of a collection with what its documents make of it; see `retrievers.ingest.check`.
+        """Compare everything stored for a collection with what its documents should give.
 
-        A viewer that does not read everything is told nothing of documents that it does not read, but that something
+        See `retrievers.ingest.check`. A viewer who may not read every document learns of the others only that something
         is wrong.
 
         Args:
-            mend: put right what is wrong.
-            progress: called with how many documents are compared.
-            timeout_s: how long it may take; as long as it needs when None.
+            mend: repair what is wrong.
+            progress: called with the number of documents compared.
+            timeout_s: time limit; None means no limit.
         Raises:
-            UnknownCollection: the tenant has no such collection of its own that the viewer sees.
-            Unavailable: the database failed, or the embedder of vectors that are to be mended; or it is late.
+            UnknownCollection: the tenant has no such collection of its own that the viewer may see.
+            Unavailable: the database failed, the embedder failed during a repair, or the time is over.
         """
         if timeout_s is not None:
             work = self._checked(collection, mend, progress, timeout_s, self.viewer(tenant))
@@ -639,23 +644,24 @@ class Service:
 
     @_in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """End a job of `reembed` or `rebuild`, where the collection stays as it is, or the run of a sync, where what it
-        has stored stays.
+        """Cancel a job of `reembed` or `rebuild`, which leaves the collection unchanged, or a sync.
+
+        Documents that a sync has already stored stay.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion of documents that were sent.
+            BadRequest: the job is over, or stores documents that were sent.
         """
         return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
 
     @_in_time
     async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
-        """The collections the tenant can see."""
+        """Return the collections that the viewer may see."""
         return await self.catalogue.collections(self.viewer(tenant), fresh=True)
 
     @_in_time
     async def sources(self, *, tenant: str | Viewer | None = None) -> tuple[SourceSummary, ...]:
-        """The sources that the tenant's questions may be put to, those of `signalbox.toml` by their names."""
+        """Return the sources that the tenant's questions can use, including those of `signalbox.toml`."""
         who = self.viewer(tenant)
         state = await self.metering.state(who.tenant)
         allowed = sources_for(self.pipeline.sources, state.rules)
@@ -663,11 +669,12 @@ class Service:
 
     @_in_time
     async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """A collection's field catalogue: per field its type, ranges, and its commonest values with counts; with what
-        is declared and what the reading derives: words for a document, units, words for a field.
+        """Return a collection's field catalogue: types, ranges and the most frequent values with counts.
+
+        It includes what is declared and what the reader derives: names for documents and fields, and units.
 
         Raises:
-            UnknownCollection: the tenant sees none of that name.
+            UnknownCollection: the viewer sees no such collection.
         """
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
@@ -676,7 +683,7 @@ class Service:
         return with_derived(described, derive(fields, [called] if called else []))
 
     async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
-        """The job that makes the tenant's own collection anew, in short; who reads as somebody sees no jobs."""
+        """Return the running rebuild of the tenant's own collection; None for viewers with principals."""
         own = any(one.tenant == viewer.tenant for one in scope.collections)
         if not own or viewer.principals not in ((), EVERYTHING):
             return None
@@ -691,12 +698,12 @@ class Service:
     ) -> dict[str, Any]:
         """Declare a collection's fields and what its documents are called, see `retrievers.core.schema.read_schema`.
 
-        The collection is made when it is missing; what the schema does not name stays as it is.
+        A missing collection is created; what the schema does not mention stays unchanged.
 
         Returns:
-            The collection as `describe` does.
+            The collection as returned by `describe`.
         Raises:
-            BadRequest: it is no schema, or changes the type of a field of documents.
+            BadRequest: the schema is not valid, or changes the type of a field that documents already have.
         """
         who = self._tenant(tenant)
         check_name(collection)
@@ -714,21 +721,21 @@ class Service:
     async def fields(
         self, collection: str, *, tenant: str | Viewer | None = None
     ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
-        """The fields that a filter on a collection may name, and what those of its documents hold.
+        """Return the fields that filters on a collection may use, and the values in its documents.
 
         Raises:
-            UnknownCollection: the tenant sees none of that name.
+            UnknownCollection: the viewer sees no such collection.
         """
         scope = await self.catalogue.scope(self.viewer(tenant), collection)
         return filterable(scope), (await self.catalogue.fields(scope)).fields
 
     @_in_time
     async def document(self, collection: str, id: str, *, tenant: str | Viewer | None = None) -> StoredDocument:
-        """One document as it is stored.
+        """Return one stored document.
 
         Raises:
-            UnknownCollection: the tenant sees none of that name.
-            NotFound: the collection holds no such document that the tenant can see.
+            UnknownCollection: the viewer sees no such collection.
+            NotFound: the collection has no such document that the viewer may see.
         """
         _check_id(id)
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
@@ -739,35 +746,35 @@ class Service:
 
     @_in_time
     async def recent_traces(self, limit: int = 50, *, tenant: str | Viewer | None = None) -> list[dict[str, Any]]:
-        """The latest traces in short, newest first, see `agent.records.trace.TraceStore.recent`."""
+        """Return summaries of the latest traces, newest first, see `agent.records.trace.TraceStore.recent`."""
         return await self.traces.recent(self.viewer(tenant), limit)
 
     def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:
-        """A collection that follows a source, see `retrievers.sync.sources.open_source`; nothing is done yet."""
+        """Return a mirror of a source (see `retrievers.sync.sources.open_source`); nothing is synced yet."""
         return Mirror(self.database, self._tenant(tenant), collection, source)
 
     async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> SyncPlan:
-        """What `sync` would add, change and delete now; nothing is written.
+        """Return what `sync` would add, change and delete now, without writing anything.
 
         Raises:
-            BadRequest: there is no such source.
-            Unavailable: it, or the database, cannot be asked.
+            BadRequest: the source does not exist.
+            Unavailable: the source or the database cannot be reached.
         """
         return await mirror.plan(DeletionLimits(self.settings.sync_max_delete, force))
 
     async def sync(
         self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
     ) -> tuple[str, Mirrored]:
-        """Bring a mirror up to date in this process; one run of it at a time, whoever asks.
+        """Run a sync in this process. Only one run of a mirror is possible at a time.
 
         Args:
-            force: delete whatever the source has no more, be it all.
+            force: delete everything that the source no longer has, even all documents.
         Returns:
-            The id of the job that this run was, and what it did.
+            The id of the job of this run, and its report.
         Raises:
-            BadRequest: there is no such source, or its documents cannot be stored in this collection at all.
-            DeletionRefused: more of it is gone than SYNC_MAX_DELETE allows; what it has is stored.
-            Unavailable: it is being synced already; or the source, the database or the embedder failed.
+            BadRequest: the source does not exist, or the collection cannot store its documents.
+            DeletionRefused: more documents are gone than SYNC_MAX_DELETE allows; the others are stored.
+            Unavailable: another run is in progress; or the source, the database or the embedder failed.
         """
         limits = DeletionLimits(self.settings.sync_max_delete, force)
         lease = await self._schedules.begin(mirror)
@@ -797,33 +804,35 @@ class Service:
 
     @_in_time
     async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
-        """The mirrors of the tenant, each with its last run, and the schedules of these settings before their first."""
+        """Return the tenant's mirrors, each with its last run, and the settings' schedules that have not run yet."""
         return await self._schedules.listed(self.viewer(tenant))
 
     @_in_time
     async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
-        """Have a worker run a scheduled mirror now.
+        """Let a worker run a scheduled sync now.
 
         Raises:
             NotFound: the tenant has no schedule of that name.
-            BadRequest: no worker has it in its settings any more.
+            BadRequest: no worker has the schedule in its settings any more.
         """
         return await self._schedules.run_now(self.viewer(tenant), name)
 
     @_in_time
     async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
-        """Follow a source no more, because it was moved or named otherwise; the documents stay. Returns what it was.
+        """Stop following a source, for example because it was moved or renamed, and return what it was.
+
+        Its documents stay.
 
         Args:
-            name: of its schedule, its id, the source as it is listed, or a collection that follows one alone.
+            name: name of its schedule, its id, the source as listed, or a collection that follows only one source.
         Raises:
             NotFound: the tenant follows no such source.
-            BadRequest: the collection follows several.
+            BadRequest: the collection follows several sources.
         """
         return await self._schedules.forget(self.viewer(tenant), name)
 
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
-        """Delete one document, or a collection with all of them; returns how many documents went.
+        """Delete one document, or a collection with all its documents; return the number of deleted documents.
 
         Raises:
             UnknownCollection: the tenant has no such collection of its own.
@@ -836,7 +845,7 @@ class Service:
                     return await self._delete_document(viewer, collection, document)
                 own = await self._own(whole(who), collection, told=viewer)
                 async with self.database.transaction(whole(who)) as connection:
-                    # Rows before jobs, as those who write them do.
+                    # Lock rows before jobs, in the same order as writers do.
                     await store.lock_all(connection, who, own.number)
                     await manifest.forget(connection, who, collection)
                     await queue.cancel(connection, who, collection)
@@ -861,10 +870,10 @@ class Service:
 
     @_in_time
     async def _own(self, who: Viewer, collection: str, *, told: Viewer | None = None) -> Collection:
-        """The collection of that name of the viewer's tenant, not the platform's.
+        """Return the collection of that name that belongs to the viewer's tenant, not to the platform.
 
         Args:
-            told: whose collections an error names; the viewer's when None.
+            told: viewer whose collections an error lists; the first viewer's if None.
         """
         try:
             scope = await self.catalogue.scope(who, collection, fresh=True)
@@ -876,10 +885,10 @@ class Service:
         return own
 
     def viewer(self, given: str | Viewer | None, principals: Sequence[str] | None = None) -> Viewer:
-        """On whose behalf a call reads. An empty tenant is none, and an error further down: never the default.
+        """Return the viewer of a call. An empty tenant name is an error further down, never the default tenant.
 
         Args:
-            principals: in place of the given viewer's.
+            principals: replace those of the given viewer.
         """
         viewer = Viewer.of(self.settings.tenant if given is None else given)
         if principals is None:
@@ -887,27 +896,28 @@ class Service:
         return Viewer(viewer.tenant, check_principals(principals, everything=True))
 
     def _tenant(self, given: str | Viewer | None) -> str:
-        """The tenant of a call that writes."""
+        """Return the tenant of a call that writes."""
         return self.viewer(given).tenant
 
     def _asked(self, tenant: str | Viewer | None, request: AnyRequest) -> tuple[Viewer, AnyRequest]:
-        """On whose behalf a question is asked, and the question without that: no trace lets others ask as them."""
+        """Return the viewer of a question, and the question without its principals, which no trace may hold."""
         viewer = self.viewer(tenant, request.principals)
         if request.principals is None:
             return viewer, request
         return viewer, request.model_copy(update={"principals": None})
 
     def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
-        """The OpenAI function schema of `call_tool`, strict, for a model's tool list; see `tool.schema`."""
+        """Return the OpenAI function schema of `call_tool`, in strict mode; see `tool.schema`."""
         return tool.schema(api)
 
     async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | Viewer | None = None) -> str:
-        """What a model's call of the tool finds, as the JSON it is to be answered with.
+        """Run a model's call of the tool and return the JSON to answer it with.
 
         Args:
-            arguments: of the call, as JSON or decoded. What is wrong with them the model is told in the answer.
+            arguments: the call's arguments, as JSON or decoded. Invalid arguments are explained to the model in the
+                answer.
         Raises:
-            Unavailable: as of `retrieve`.
+            Unavailable: as for `retrieve`.
         """
         try:
             found = await self.retrieve(tenant=tenant, **tool.read_arguments(arguments))
@@ -917,7 +927,7 @@ class Service:
 
 
 def _as_of(request: AnyRequest, at: datetime, desk: Desk) -> AnyRequest:
-    """The request with its moment fixed, so that it means the same when it is run again."""
+    """Return the request with its time fixed, so that a replay resolves relative dates the same way."""
     if request.now is not None:
         return request
     return request.model_copy(update={"now": at.astimezone(desk.settings.zone)})

@@ -1,4 +1,4 @@
-"""What holds for a tenant: its settings laid over those of the service, the sources it may ask, its quotas."""
+"""Tenancy: apply a tenant's settings, allowed sources and quotas to the parts of the service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,26 +26,26 @@ MOST_PER_DAY = 10**15
 
 
 def sources_for(sources: Mapping[str, Retriever], rules: Rules) -> Mapping[str, Retriever]:
-    """The sources that a request may be put to: the one place where that is decided."""
+    """Return the sources that the tenant may use; decided only here."""
     if rules.sources is None:
         return sources
     return {name: source for name, source in sources.items() if name in rules.sources}
 
 
 def known_sources(settings: Settings) -> tuple[str, ...]:
-    """Names that a tenant's sources may have, whether the service has such a source now or not."""
+    """Return all names allowed in a tenant's `sources`, whether the service has such a source now or not."""
     return (*registry.names(), *settings.sources)
 
 
 def settings_for(settings: Settings, rules: Rules) -> Settings:
-    """The settings of the service with the tenant's in their place."""
+    """Return the service's settings, overridden by the tenant's."""
     own = {name: getattr(rules, name) for name in OWN if name in Settings.model_fields}
     own = {name: value for name, value in own.items() if value is not None}
     return settings.model_copy(update=own) if own else settings
 
 
 class TenantChanges(Shape):
-    """Settings of a tenant. Those that are left out stay as they are, null is as the service says again."""
+    """Changes to a tenant's settings. Settings left out stay unchanged; null resets to the service's value."""
 
     sources: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None,
@@ -90,10 +90,10 @@ class TenantChanges(Shape):
         return value
 
     def checked(self, settings: Settings) -> dict[str, Any]:
-        """The changes by name.
+        """Return the changes by name.
 
         Raises:
-            BadRequest: there is no source of a name.
+            BadRequest: a source does not exist.
         """
         valid = known_sources(settings)
         if unknown := [name for name in self.sources or () if name not in valid]:
@@ -104,10 +104,10 @@ class TenantChanges(Shape):
 
 
 def read_changes(pairs: Sequence[str]) -> TenantChanges:
-    """The changes of a command line, KEY=VALUE each; an empty value is as the service says again.
+    """Parse KEY=VALUE arguments of the command line; an empty value resets to the service's value.
 
     Raises:
-        BadRequest: one line that names the valid keys, or the valid values of a key.
+        BadRequest: a key or value is not valid; the one-line error lists the valid ones.
     """
     given: dict[str, Any] = {}
     for pair in pairs:
@@ -129,11 +129,11 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
 
 
 def shown(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
-    """A tenant's settings as set (null where the service's hold), as they hold, and its use of today.
+    """Return a tenant's own settings (null: the service's), the settings in force, and today's use.
 
     Args:
-        settings: those of the service.
-        sources: of the service.
+        settings: the service's settings.
+        sources: names of the service's sources.
     """
     own, use = asdict(state.rules), state.use
     holds = settings_for(settings, state.rules)
@@ -146,7 +146,7 @@ def shown(tenant: str, state: State, settings: Settings, sources: Sequence[str])
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The parts of the service as one request of a tenant has them."""
+    """The parts of the service, adapted to one request of a tenant."""
 
     account: Account
     settings: Settings
@@ -155,15 +155,15 @@ class Desk:
 
 
 def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
-    """The parts with the tenant's settings, its sources alone, and a model whose tokens go on the account.
+    """Adapt the parts: the tenant's settings, only its sources, and models that charge tokens to the account.
 
     Args:
-        pipeline, answerer: of the service.
+        pipeline, answerer: the service's.
     """
     state, rules = account.state, account.state.rules
     settings = settings_for(pipeline.settings, rules)
     sources = sources_for(pipeline.sources, rules)
-    # Also names that are no sources of the service now: a question may seem to need the web where none is connected.
+    # Include names that are no sources now: a question may seem to need the web even if no web source is set up.
     withheld = frozenset() if rules.sources is None else frozenset({*known_sources(settings), *pipeline.sources})
     withheld -= frozenset(rules.sources or ())
 

@@ -1,4 +1,4 @@
-"""Question sets to try the rules on, without a database: catalogues from JSON, readings judged by meaning."""
+"""Question sets for the rules, without a database: catalogues from JSON, readings compared by meaning."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ CARDS = {
 
 @dataclass(frozen=True)
 class Ground:
-    """What questions are read against, and how readings are compared with gold filters."""
+    """The catalogue that questions are read against, and the comparison of readings with gold filters."""
 
     known: grounds.Ground
     context: Context
@@ -50,14 +50,14 @@ class Ground:
 
 @cache
 def _ground(path: Path) -> Ground:
-    """Of a catalogue of an invented domain, or of documents in a file."""
+    """Load the catalogue of an invented domain (.json) or of documents in a file, once per path."""
     known = (grounds.ground_of_catalogue if path.suffix == ".json" else grounds.ground_of_corpus)(path)
     return Ground(known, known.context("", NOW))
 
 
 @pytest.fixture
 def ground(shared_data: Callable[[str], Path]) -> Callable[[str], Ground]:
-    """Makes the ground of an invented domain, "city", "food" or "hospital", or of the "peps" of the shared data."""
+    """Returns the ground of an invented domain, "city", "food" or "hospital", or of the "peps" of the shared data."""
     return lambda domain: _ground(
         shared_data("peps") / "corpus.jsonl" if domain == "peps" else DATA / f"{domain}.catalogue.json"
     )
@@ -65,7 +65,7 @@ def ground(shared_data: Callable[[str], Path]) -> Callable[[str], Ground]:
 
 @pytest.fixture
 def questions() -> Callable[[str], list[dict[str, Any]]]:
-    """Reads the questions of a file of the data."""
+    """Reads the questions of a data file."""
 
     def read(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -75,7 +75,7 @@ def questions() -> Callable[[str], list[dict[str, Any]]]:
 
 @pytest.fixture
 def routed() -> Callable[[dict[str, Any], RulesReading], bool]:
-    """Says whether the right sources were chosen."""
+    """Returns whether the reading chose the right sources."""
 
     def judge(question: dict[str, Any], reading: RulesReading) -> bool:
         chosen = ["none"] if reading.kind == "none" else [choice.name for choice in reading.sources]
@@ -86,5 +86,5 @@ def routed() -> Callable[[dict[str, Any], RulesReading], bool]:
 
 @pytest.fixture
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every name is surely a condition: what is tried is the calculation, not the learned weights."""
+    """Treat every named value as a sure condition, so that a test covers the calculation, not the learned weights."""
     monkeypatch.setattr(Weights, "probability", lambda self, held: 0.97)

@@ -1,4 +1,4 @@
-"""Small datasets, written anew for every test that asks."""
+"""Small datasets, written anew for every test."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ def write_lines(path: Path, lines: Lines) -> None:
 
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
-    """A folder in BEIR form: six documents, and a question about each of the first five that quotes it."""
+    """A folder in BEIR form: six documents, five questions that each quote one of them, and an unjudged question."""
     folder = tmp_path / "tiny"
     write_lines(
         folder / "corpus.jsonl",
@@ -48,7 +48,7 @@ def beir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def routed(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a folder in routed form with these questions over three documents."""
+    """Writes a folder in routed form: three documents and the given questions."""
 
     def write(*questions: Mapping[str, Any], name: str = "routed") -> Path:
         folder = tmp_path / name
@@ -68,5 +68,5 @@ def routed(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def settings(owner_url: str) -> Settings:
-    """Settings of a service over this test's own database."""
+    """Settings of a service that uses this test's own database."""
     return Settings(database_url=owner_url)

@@ -1,4 +1,4 @@
-"""Files made to cost far more than their size: for tests of what reads files."""
+"""Files that cost far more to read than their size suggests, for tests of file readers."""
 
 import bz2
 import io
@@ -28,7 +28,7 @@ _PARAGRAPH = "<w:p><w:r><w:t>word</w:t></w:r></w:p>"
 
 
 def word(body: str = _PARAGRAPH, *, head: str = "", parts: dict[str, str] | None = None) -> bytes:
-    """A DOCX whose body is this XML."""
+    """Return a DOCX with this XML as its body."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", _TYPES)
@@ -40,7 +40,7 @@ def word(body: str = _PARAGRAPH, *, head: str = "", parts: dict[str, str] | None
 
 
 def pdf(content: bytes, *, filters: str = "", more: list[bytes] | None = None, kids: str = "3 0 R") -> bytes:
-    """A PDF of one page with this stream as its content, and further objects."""
+    """Return a PDF of one page with this content stream, and further objects."""
     page = (
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 << /Type"
         b" /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>"
@@ -60,12 +60,12 @@ def pdf(content: bytes, *, filters: str = "", more: list[bytes] | None = None, k
 
 
 def text_on_page(text: str) -> bytes:
-    """The content of a page with a line of text."""
+    """Return the content of a page with one line of text."""
     return f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET ".encode()
 
 
 def deflated(pattern: bytes, size: int) -> bytes:
-    """Some bytes, repeated up to a size, as a zlib stream."""
+    """Return `pattern`, repeated up to about `size` bytes, as a zlib stream."""
     packer = zlib.compressobj(9)
     block = pattern * (MB // len(pattern))
     packed = b"".join(packer.compress(block) for _ in range(max(size // MB, 1)))
@@ -73,10 +73,10 @@ def deflated(pattern: bytes, size: int) -> bytes:
 
 
 def hostile_files(scale: float = 1.0) -> Iterator[File]:
-    """Names and contents of some 60 files.
+    """Yield names and contents of some 60 files.
 
     Args:
-        scale: 1 makes them as large as a request may be, and what they unpack to up to 1 GB.
+        scale: 1 makes them as large as a request may be; unpacked they then reach up to 1 GB.
     """
 
     def n(count: float) -> int:
@@ -114,7 +114,7 @@ def _documents(n: Count) -> Iterator[File]:
     yield "many.docx", word(parts={f"word/{i}.xml": "x" for i in range(n(40_000))})
     lying = bytearray(word("<w:p><w:r><w:t>" + " " * n(500 * MB) + "</w:t></w:r></w:p>"))
     place = 0
-    while (place := lying.find(b"PK\x01\x02", place)) >= 0:  # the sizes that the directory states
+    while (place := lying.find(b"PK\x01\x02", place)) >= 0:  # overwrite the sizes stated in the directory
         lying[place + 24 : place + 28] = struct.pack("<I", 10)
         place += 4
     yield "lying.docx", bytes(lying)

@@ -1,6 +1,6 @@
-"""Statements for the SQL source: analytic ones that must work, hostile ones that must be refused.
+"""Statements for the SQL source: analytic statements that must work and hostile statements that must be refused.
 
-They are over a view `documents` with the columns in COLUMNS.
+They query a view `documents` with the columns in COLUMNS.
 """
 
 # ruff: noqa: S608
@@ -211,7 +211,7 @@ BENIGN = [
     "SELECT id FROM documents WHERE weights[1] > 0.5 OR 2 < ANY (weights)",
     "SELECT count(*) FROM documents d JOIN documents e USING (id)",
     "SELECT min(created)::text || ' to ' || max(created)::text AS span FROM documents",
-    # As models write them.
+    # Statements as models write them.
     "SELECT status, COUNT(*)::int AS cnt, ROUND(COUNT(*)::numeric / SUM(COUNT(*)) OVER () * 100, 2) AS pct "
     "FROM documents GROUP BY status ORDER BY cnt DESC",
     "SELECT COUNT(*) FROM documents WHERE array_length(authors, 1) IS NULL",
@@ -387,7 +387,7 @@ BENIGN = [
     "LENGTH(title), title LIMIT 3",
 ]
 
-# What a function may do that no question about documents needs. Each is put into several places below.
+# Function calls that no question about documents needs. Each is tried in several places below.
 BAD_CALLS = [
     "pg_sleep(10)", "pg_catalog.pg_sleep(10)", "pg_sleep_for('5 minutes')", "pg_read_file('/etc/passwd')",
     "pg_ls_dir('.')", "pg_stat_file('PG_VERSION')", "pg_read_binary_file('x')", "lo_import('/etc/passwd')",
@@ -429,7 +429,7 @@ BAD_CALLS = [
     "plpy_execute('x')", "xml_is_well_formed('<a/>')", "generate_series(1, 1000000000)",
 ]  # fmt: skip
 
-# Words that call something or look something up without brackets, and casts that do.
+# Words and casts that call a function or look up an object without brackets.
 BAD_VALUES = [
     "current_user", "session_user", "user", "system_user", "current_role", "current_catalog", "current_schema",
     "CURRENT_USER", "localtime", "ctid", "xmin", "tableoid", "documents.ctid", "documents.xmax",
@@ -475,7 +475,7 @@ HOSTILE = [
     "LOAD 'x'", "COMMENT ON TABLE documents IS 'x'", "SECURITY LABEL ON TABLE x IS 'y'", "IMPORT FOREIGN SCHEMA x",
     "REFRESH MATERIALIZED VIEW x", "TABLE documents", "TABLE pg_user", "VALUES (1)", "VALUES (current_user)",
     "USE x", "DESCRIBE documents", "ATTACH 'x' AS y", "PRAGMA x", "KILL 1", "\\copy documents to x", "\\! id",
-    # More than one statement, or something behind one.
+    # More than one statement, or text after a statement.
     "SELECT id FROM documents; DROP TABLE documents", "SELECT id FROM documents; SELECT 1",
     "SELECT id FROM documents;;", "; SELECT id FROM documents", "SELECT id FROM documents; COMMIT",
     "SELECT id FROM documents;\nDELETE FROM documents", "SELECT id FROM documents; -- x",
@@ -529,7 +529,7 @@ HOSTILE = [
     "SELECT * FROM documents FOR KEY SHARE", "SELECT * FROM (SELECT * FROM documents FOR UPDATE) x",
     "SELECT id FROM documents WHERE id IN (DELETE FROM documents RETURNING id)",
     "SELECT * FROM (DELETE FROM documents RETURNING id) x",
-    # What never ends, or becomes too large.
+    # Queries that never end or return too much.
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t, documents",
     "WITH RECURSIVE t AS (SELECT id FROM documents UNION SELECT id FROM t) SELECT * FROM t",
     "SELECT * FROM generate_series(1, 1000000000) AS g, documents",
@@ -592,7 +592,7 @@ HOSTILE = [
     "SELECT id FROM documents QUALIFY row_number() OVER () = 1", "SELECT TOP 5 id FROM documents",
     "SELECT id FROM documents WHERE CURRENT OF c",
     "SELECT id FROM documents WHERE id = ANY (SELECT usename FROM pg_user)",
-    # The same by other ways, and other databases' words.
+    # The same tricks in other forms, and the syntax of other databases.
     "SELECT id FROM documents WHERE id IN (SELECT lanname FROM pg_language)",
     "SELECT lo_unlink(1), id FROM documents",
     "SELECT pg_catalog.count(*) FROM documents",

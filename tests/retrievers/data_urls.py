@@ -1,4 +1,4 @@
-"""URLs that no fetcher inside a network may follow, and why: by the kind of trick."""
+"""URLs that a fetcher inside a network must refuse, grouped by trick."""
 
 ADDRESSES = """
     127.0.0.1 127.0.0.2 127.255.255.254 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200

@@ -1,1 +1,1 @@
-"""An advisor takes a request before it is answered, and its end after, and returns it unchanged or changed."""
+"""Advisors take a request before it is answered and its outcome afterwards, and return either unchanged or changed."""

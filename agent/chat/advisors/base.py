@@ -1,10 +1,10 @@
-"""What is common to advisors: the protocol, a request on its way, and how it ended.
+"""Advisors: the protocol, the call that they receive, and how a call ended.
 
-They stand around every question, for hits, a prompt or an answer, whatever door it comes by. An advisor of your own is
-a class with `order`, `before` and `after`, handed to `open_service`:
+Advisors wrap every request, for hits, a prompt or an answer, over any interface. An advisor of your own is a class with
+`order`, `before` and `after`, passed to `open_service`:
 
     class Greeting:
-        order = 350  # behind memory (300), before retrieval (400)
+        order = 350  # after memory (300), before retrieval (400)
 
         async def before(self, call: Call) -> Call:
             call.context["greeting.began"] = call.at
@@ -18,11 +18,11 @@ a class with `order`, `before` and `after`, handed to `open_service`:
         answer.context["greeting.began"]
 
 `before` is called in the order of `order`, `after` in reverse, for streams and whole answers alike. `after` is called
-exactly once for every advisor whose `before` returned: when the answer is whole (or the hits, or the prompt), when an
-advisor refused to have it answered, when something failed, and when the asker went away; `End.status` says which. It
-comes before the last piece of a stream is handed out, and runs to its end even when the asker is gone by then.
+exactly once for every advisor whose `before` returned: when the answer, hits or prompt are complete, when an advisor
+refused the question, when something failed, and when the caller went away; `End.status` says which. It is called before
+the last piece of a stream is yielded, and runs to its end even if the caller has gone.
 
-One that has a `name` can be named by a request, with parameters: see `Parametrised`.
+A request can name an advisor that has a `name`, with parameters: see `Parametrised`.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -39,24 +39,26 @@ from retrievers.core.types import Viewer
 Status = Literal["answered", "refused", "failed", "abandoned"]
 
 STORE_SHARE = 0.1
-"""Of the request's time that an advisor may wait for what it stores or has stored."""
+"""Maximum share of the request's time that an advisor may wait for its storage."""
 
 Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request on its way.
+    """A request on its way through the advisors.
 
     Attributes:
-        request: what it asks for is its `kind`; its `user` and `metadata` are the caller's word, and no right.
-        at: when it came; `started` is the same moment of `time.monotonic()`, `timeout_s` counts from it.
-        context: shared by all advisors of this request, and part of its answer. Keys begin with the advisor's name.
-        degraded: what went without, for the answer to say.
-        refusal: answers in place of the model. The advisors behind the one that sets it are not asked.
-        result: the hits, of a request that asks for no more.
-        prompt: what the model is asked, or the request asks for; with the decision that it came about by.
-        language: of answers, a code of `agent.options.languages`; None is that of the question.
+        request: its `kind` says what it asks for; `user` and `metadata` are the caller's labels and grant no access.
+        at: when it arrived; `started` is the same time on the clock of `time.monotonic()`, from which `timeout_s`
+            counts.
+        context: shared by all advisors of this request and returned with its answer. Keys begin with the advisor's
+            name.
+        degraded: notes about what was unavailable, for the answer.
+        refusal: returned instead of an answer. The advisors after the one that sets it are not called.
+        result: the hits, if the request asks only for them.
+        prompt: the prompt for the model or for the caller; `decision` is its decision record.
+        language: language of answers, a code of `agent.options.languages`; None means the question's.
     """
 
     viewer: Viewer
@@ -77,14 +79,14 @@ class Call:
         return self.viewer.tenant
 
     def without(self, what: str) -> "Call":
-        """The call, whose answer says that something was not at hand."""
+        """Return a copy whose answer reports that something was unavailable."""
         return replace(self, degraded=(*self.degraded, f"{what}_unavailable"))
 
     async def stored(self, work: Awaitable[Returned]) -> Returned:
-        """What a store answers within its share of the request's time.
+        """Await a storage operation for at most `STORE_SHARE` of the request's time.
 
         Raises:
-            Unavailable: it did not, or cannot be asked.
+            Unavailable: it took longer, or the database cannot be reached.
         """
         try:
             return await within(work, STORE_SHARE * self.timeout_s)
@@ -94,13 +96,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What a question was answered with.
+    """The outcome of a request.
 
     Attributes:
-        text: as it was streamed; empty where hits or a prompt were asked for.
-        context: what the advisors left for the asker.
-        details: the answer, prompt or hits; None where an advisor refused to have the question answered.
-        degraded: what it went without, retrieval and model included.
+        text: the answer as streamed; empty for hits and prompts.
+        context: what the advisors left for the caller.
+        details: the answer, prompt or hits; None if an advisor refused the question.
+        degraded: notes about what was unavailable, including retrieval and model.
     """
 
     text: str
@@ -110,7 +112,7 @@ class ChatAnswer:
 
     @property
     def status(self) -> str:
-        """`refused`, or the result's."""
+        """`refused`, or the status of the result."""
         return self.details.status if self.details else "refused"
 
     @property
@@ -127,7 +129,7 @@ class ChatAnswer:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """A refusal ends as OpenAI's own filter does."""
+        """`content_filter` for a refusal, as for OpenAI's own filter."""
         if self.details is None:
             return "content_filter"
         return self.details.finish_reason if isinstance(self.details, Answer) else "stop"
@@ -142,10 +144,10 @@ class End:
     """How a request ended.
 
     Attributes:
-        call: as far as it came.
-        text: what the asker was shown, which may be a part of an answer.
-        answer: None unless it is whole.
-        error: what failed.
+        call: the call as far as it got.
+        text: the text that the caller was shown, possibly only a part of an answer.
+        answer: the complete answer; None if it is not complete.
+        error: the exception, if the request failed.
     """
 
     call: Call
@@ -156,24 +158,27 @@ class End:
 
 
 class Advisor(Protocol):
-    """A step around the answer to a question."""
+    """A step that wraps the answering of a request."""
 
     @property
     def order(self) -> int:
-        """Smaller is further out. Of those here: log 0, record 100, guard 200, memory 300, retrieval 400."""
+        """Advisors with a smaller order are further out.
+
+        Built in: log 0, record 100, guard 200, memory 300, retrieval 400.
+        """
         ...
 
     async def before(self, call: Call) -> Call:
-        """The call as it goes on.
+        """Return the call to go on with.
 
         Raises:
-            BadRequest: the request cannot be.
-            Unavailable: it cannot be answered.
+            BadRequest: the request is not valid.
+            Unavailable: the request cannot be answered.
         """
         ...
 
     async def after(self, end: End) -> End:
-        """The end as it goes on; what it raises is logged and changes nothing."""
+        """Return the end to go on with; an exception is logged and has no effect."""
         ...
 
 
@@ -187,8 +192,9 @@ class Parametrised(Advisor, Protocol):
             def using(self, parameters: ToneParameters) -> "Tone": ...
 
     Attributes:
-        parameters: their shape. What does not fit it is a 422 that says what would, before anything is done.
-        always: whether it also takes part, as it is, in requests that do not name it.
+        parameters: type of the parameters. Parameters that do not fit are a 422 that lists the valid ones, before any
+            work is done.
+        always: whether it also takes part, without parameters, in requests that do not name it.
     """
 
     @property
@@ -201,11 +207,11 @@ class Parametrised(Advisor, Protocol):
     def always(self) -> bool: ...
 
     def using(self, parameters: Any) -> Advisor:
-        """The advisor as one request has it.
+        """Return the advisor for one request.
 
         Args:
-            parameters: of the shape `parameters`.
+            parameters: an instance of the type `parameters`.
         Raises:
-            BadRequest: they do not fit in some other way; `where` is the parameter's name.
+            BadRequest: a value is not allowed; `where` is the parameter's name.
         """
         ...

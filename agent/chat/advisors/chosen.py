@@ -1,4 +1,4 @@
-"""Which advisors take part in a request: those of the service, some of them with parameters of the request's own."""
+"""Choose the advisors of a request: the service's, some of them with parameters from the request."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from retrievers.core.errors import BadRequest, listing
 
 
 def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[Advisor]:
-    """The advisors of a request, in their order.
+    """Return the advisors of a request, sorted by `order`.
 
-    A request adds to what the service does and takes nothing away: an advisor that always takes part does so whether
-    it is named or not.
+    A request can add advisors but not remove any: an advisor with `always` takes part whether it is named or not.
 
     Raises:
-        BadRequest: it names an advisor that there is not, or twice, or a parameter that does not fit; says which do.
+        BadRequest: the request names an advisor that does not exist, names one twice, or gives an invalid parameter;
+            the error lists the valid ones.
     """
     known = {one.name: one for one in advisors if isinstance(one, Parametrised)}
     own: dict[str, Advisor] = {}
@@ -38,7 +38,7 @@ def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[
 
 
 def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
-    """The advisor with the parameters."""
+    """Return the advisor with the request's parameters."""
     shape = advisor.parameters
     if unknown := [name for name in choice.parameters if name not in shape.model_fields]:
         what = (

@@ -1,4 +1,4 @@
-"""Questions that are not answered: those that hold what a setting blocks."""
+"""Guard advisor: refuse questions that contain blocked words or patterns."""
 
 import re
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from retrievers.core.errors import BadRequest
 from retrievers.text.glosses import is_chinese
 
 REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉，这个问题无法在此回答，请换一个问题。")
-"""In English and in Chinese."""
+"""The default refusal in English and in Chinese."""
 
 
 _Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class GuardParameters(Shape):
-    """What a request blocks beside the setting.
+    """What a request blocks in addition to the setting.
 
     Attributes:
-        words: words and phrases, found as whole words in any case. Patterns are the setting's alone: one could be made
-            to take for ever.
-        answer: what is said in place of an answer, where one of these words is found.
+        words: words and phrases, matched as whole words in any case. Only the setting may use patterns, because a
+            hostile pattern could take for ever.
+        answer: text returned instead of an answer if one of these words is found.
     """
 
     words: Annotated[tuple[_Word, ...], Field(min_length=1, max_length=100)]
@@ -35,13 +35,13 @@ class GuardParameters(Shape):
 
 
 class Guard:
-    """Refuses questions, without a search or a model call.
+    """Refuses questions without searching or calling a model.
 
-    Only the question is looked at, not the turns before it: one refused question must not end a conversation.
+    Only the question is checked, not the turns before it: one refused question must not block the whole conversation.
 
     Args:
         rules: see `compiled`.
-        more: of a request; they add to the rules.
+        more: the request's own words, in addition to the rules.
     """
 
     name = "guard"
@@ -55,7 +55,7 @@ class Guard:
         self._answer = more.answer if more else None
 
     def using(self, parameters: GuardParameters) -> "Guard":
-        """The guard that blocks a request's own words, too."""
+        """Return a guard that also blocks the request's own words."""
         for place, word in enumerate(parameters.words):
             if word.startswith(PATTERN) or not plain(word).strip():
                 what = "a request blocks words and phrases; patterns are for the setting GUARD"

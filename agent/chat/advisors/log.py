@@ -1,4 +1,4 @@
-"""One line in the log for every answer; what was asked and answered is not in it, nor who asked."""
+"""Log advisor: write one log line per answer, without the question, the answer or the user."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log, as an advisor."""
+    """Writes the log line in `after`."""
 
     order: int = 0
 
@@ -21,7 +21,7 @@ class Log:
     async def after(self, end: End) -> End:
         answer = end.answer
         if end.call.request.kind != "ask":
-            return end  # the doors log their requests; a search has no more to tell
+            return end  # the request log covers searches; there is nothing to add
         _log.info(
             "chat %s: trace %s, %.0f ms, %d + %d tokens%s%s",
             end.status,

@@ -1,4 +1,4 @@
-"""The turns before a question, from the conversation that it names, and the turns that it adds to it."""
+"""Memory advisor: add the stored turns of a conversation to the request, and store the new turns afterwards."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -12,19 +12,18 @@ from retrievers.core.errors import Unavailable
 
 
 class MemoryParameters(Shape):
-    """How many of the newest stored messages a request is to be read with; the summary of those before is left out."""
+    """How many of the newest stored messages to use; the summary of the older ones is then left out."""
 
     window: Annotated[int, Field(ge=1, le=WINDOW)]
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Memory of conversations, as an advisor.
+    """Reads and stores conversations.
 
-    A question joins its conversation together with its answer, and with what the asker saw of one that broke off or
-    was not waited for; without an answer where hits or a prompt were asked for. What was not answered at all, or
-    refused, is in its record alone. While the model is waiting for tools nothing is added: the question comes again
-    with what they gave.
+    A question is stored with its answer, or with the part of it that the caller saw if it broke off; a question for
+    hits or a prompt is stored alone. Questions that were refused or failed without any text are not stored. Nothing is
+    stored while the model waits for tools: the question will be sent again with their results.
     """
 
     name: ClassVar[str] = "memory"
@@ -36,7 +35,7 @@ class Remember:
     order: int = 300
 
     def using(self, parameters: MemoryParameters) -> "Remember":
-        """The memory of so many messages."""
+        """Return a copy that uses that many messages."""
         return replace(self, window=parameters.window)
 
     async def before(self, call: Call) -> Call:
@@ -47,7 +46,7 @@ class Remember:
             stored = await call.stored(self.memory.read(call.viewer, request.conversation, self.window))
         except Unavailable:
             return call.without("memory")
-        # Asked again, for another page or for an answer, a question is no follow-up of itself.
+        # A question sent again, for another page or for an answer, is not a follow-up of itself.
         while stored and (stored[-1].role, stored[-1].content) == ("user", request.question):
             stored = stored[:-1]
         turns = (*joined(stored, request.history), Message.model_construct(role="user", content=request.question))

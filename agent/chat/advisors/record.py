@@ -1,4 +1,4 @@
-"""The record of a question and of what became of it; for an answer it is begun before anything is done about it."""
+"""Record advisor: store each question and its outcome; for an answer, the record is begun before any other work."""
 
 import uuid
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ _ID = "record.id"
 
 
 class RecordParameters(Shape):
-    """How long a request's record is kept, in days: at most CHAT_DAYS."""
+    """How long to keep the record of this request, in days: at most CHAT_DAYS."""
 
     days: Annotated[int, Field(ge=1, le=3650)]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAdvisor:
-    """Records of questions, as an advisor; one that cannot be written is no reason not to answer.
+    """Stores records of questions. If a record cannot be written, the question is answered anyway.
 
-    A question that a model answers is written down first, so that one that died on the way is known. Hits and prompts
-    are there in milliseconds: their record is one row, written when they are, and nobody waits for it.
+    A question for a model is stored before it is answered, so that it is known even if the process dies. Hits and
+    prompts take milliseconds, so their record is a single row, written in the background afterwards.
     """
 
     name: ClassVar[str] = "record"
@@ -37,7 +37,7 @@ class RecordAdvisor:
     order: int = 100
 
     def using(self, parameters: RecordParameters) -> "RecordAdvisor":
-        """The record that is kept for less time."""
+        """Return a copy that keeps the record for fewer days."""
         if parameters.days > self.records.days:
             raise BadRequest(f"records are kept for at most {self.records.days} days (CHAT_DAYS)", where="days")
         return replace(self, days=parameters.days)

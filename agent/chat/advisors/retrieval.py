@@ -1,4 +1,4 @@
-"""What a question finds, by the pipeline, as hits or as a prompt; and the decision record of the answer made of it."""
+"""Retrieval advisor: run the pipeline for hits or a prompt, and store the decision record of the answer."""
 
 import asyncio
 import time
@@ -18,11 +18,11 @@ _NOTABLE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RetrievalAdvisor:
-    """Retrieval as an advisor; its `before` raises as `Pipeline.decide` does.
+    """Runs the pipeline in `before`, which raises as `Pipeline.decide` does.
 
     Args:
-        pipeline: with the settings and the sources of the tenant.
-        observers: are told of every answer, and of every question that cannot be answered.
+        pipeline: with the tenant's settings and sources.
+        observers: notified of every answer, and of every question that cannot be answered.
     """
 
     pipeline: Pipeline
@@ -33,7 +33,7 @@ class RetrievalAdvisor:
     async def before(self, call: Call) -> Call:
         request = call.request
         if request.now is None:
-            # With its moment fixed, so that it means the same when it is run again.
+            # Fix the time, so that a replay resolves relative dates the same way.
             request = request.model_copy(update={"now": call.at.astimezone(self.pipeline.settings.zone)})
         with self.observers.question():
             result, decision = await self._decided(call, request)
@@ -43,9 +43,9 @@ class RetrievalAdvisor:
         return replace(call, result=result, decision=decision)
 
     async def _decided(self, call: Call, request: Request) -> tuple[Result, Decision]:
-        """The prompt or the hits, within the time that those before have left."""
+        """Return the prompt or hits within the time that the earlier advisors have left."""
         passed_s = time.monotonic() - call.started
-        # The pipeline ends by itself in time, and says what it waited for.
+        # Without a notable delay, the pipeline's own time limit suffices; its error says what it waited for.
         left_s = call.timeout_s - passed_s if passed_s > _NOTABLE_S else None
         try:
             async with asyncio.timeout(left_s) as limit:
@@ -54,11 +54,11 @@ class RetrievalAdvisor:
                 return await self.pipeline.decide(call.viewer, request)
         except TimeoutError as error:
             if not limit.expired():
-                raise  # it is none of ours, but a mistake somewhere
+                raise  # not this time limit but an error elsewhere
             raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 
     async def after(self, end: End) -> End:
-        """Keep the trace of an answer that is whole."""
+        """Store the trace of a complete answer and notify the observers."""
         found_at = end.call.context.pop(_FOUND, end.call.started)
         if end.answer is None or end.answer.details is None or end.call.decision is None:
             return end
@@ -68,7 +68,7 @@ class RetrievalAdvisor:
             elapsed_ms = {**decision.elapsed_ms, "answer": round((now - found_at) * 1000, 3)}
             decision = replace(decision, elapsed_ms=elapsed_ms)
             details = details.model_copy(update={"took_ms": round((now - end.call.started) * 1000, 3)})
-        if len(end.answer.degraded) > len(details.degraded):  # those before went without something
+        if len(end.answer.degraded) > len(details.degraded):  # earlier advisors reported something unavailable
             details = details.model_copy(update={"degraded": end.answer.degraded})
         trace = Trace(
             self.pipeline.settings,

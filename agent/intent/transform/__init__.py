@@ -1,8 +1,8 @@
-"""Query transformers: what a model makes of a question before it is searched.
+"""Query transformers: let a model rewrite a question, or add queries to it, before the search.
 
-`compress`, `rewrite` and `translate` put another question in its place, each on top of the one before;
-`expand`, `decompose`, `stepback` and `hyde` add searches for the question that comes out, all at once.
-One that fails leaves the question as it was and says so. Each has its prompt under `prompts/`.
+`compress`, `rewrite` and `translate` replace the question, each the result of the one before. `expand`, `decompose`,
+`stepback` and `hyde` then add queries for the resulting question, in parallel. A transformer that fails leaves the
+question unchanged and is reported. The prompts are under `prompts/`.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from agent.options.transforms import NAMES, Name
 REPLACING: frozenset[Name] = frozenset({"compress", "rewrite", "translate"})
 
 _log = logging.getLogger(__name__)
-# Without a handler of the program's own, the lines would go to stderr as they are.
+# Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
 
 def load(name: Name) -> Transform:
-    """The transformer of that name: the function `transform` of its module."""
+    """Return the transformer of that name: the function `transform` of its module."""
     transform: Transform = importlib.import_module(f"agent.intent.transform.{name}").transform
     return transform
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the transformers made of a question.
+    """The result of all transformers.
 
     Attributes:
-        question: to be searched for in its place; the question itself where none replaced it.
-        searches: to be searched for beside it.
-        vector_only: of `searches`, those for vectors alone, with the transformer of each.
-        failed: the transformers that gave nothing.
+        question: the question to search for; the original if no transformer replaced it.
+        searches: additional queries.
+        vector_only: those of `searches` that are for vectors only, with the name of their transformer.
+        failed: transformers that failed.
     """
 
     question: str
@@ -46,10 +46,10 @@ class Applied:
 
 
 async def apply(names: Collection[Name], asked: TransformInput, model: Model, deadline: float) -> Applied:
-    """What the transformers make of a question, in any order given.
+    """Run transformers on a question; the order of `names` does not matter.
 
     Args:
-        deadline: moment of `time.monotonic()` shared by all of them.
+        deadline: time of `time.monotonic()`, shared by all transformers.
     """
     failed: list[Name] = []
     for name in (name for name in NAMES if name in names and name in REPLACING):
@@ -71,12 +71,12 @@ async def apply(names: Collection[Name], asked: TransformInput, model: Model, de
 
 
 def skipped(names: Iterable[str]) -> tuple[str, ...]:
-    """What `Result.degraded` says of transformers that were not asked."""
+    """Return the `Result.degraded` notes for transformers that were not run."""
     return tuple(f"{name}_skipped" for name in names)
 
 
 def unavailable(names: Iterable[str]) -> tuple[str, ...]:
-    """What `Result.degraded` says of transformers that gave nothing."""
+    """Return the `Result.degraded` notes for transformers that failed."""
     return tuple(f"{name}_unavailable" for name in names)
 
 

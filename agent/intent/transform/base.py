@@ -1,4 +1,4 @@
-"""What the query transformers share: what they are given and give back, and how their replies are read."""
+"""Shared by all query transformers: their input and result, the model call, and functions that read replies."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ LONGEST_QUERY = 500
 _MOST_TURNS = 8
 _LONGEST_TURN = 1500
 
-# A digit after the point makes it a number: "3.15 release date".
+# A digit after the point means a decimal number, not a list number: "3.15 release date".
 _NUMBERING = re.compile(
     r"\s*(?:[-*•–]\s+|\(?\d{1,2}[.):、](?!\d)\s*|\(?[a-h]\)\s+|(?:Q|Query|Question)\s*\d*:\s*)", re.IGNORECASE
 )
@@ -24,14 +24,14 @@ _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"), (
 
 @dataclass(frozen=True, slots=True)
 class TransformInput:
-    """A question with what a transformer may need to know of it.
+    """The input of a transformer.
 
     Attributes:
-        history: the turns before it; those of the system are not used.
-        collection: part of what identifies the call, see `agent.llm.model.Model.complete`.
-        language: of the question, ISO 639-1.
-        into: language of the documents, for `translate`; nothing is translated when None.
-        templates: those of the tenant.
+        history: the turns before the question; system turns are ignored.
+        collection: part of the call's key in recordings, see `agent.llm.model.Model.complete`.
+        language: ISO 639-1 code of the question.
+        into: target language of `translate`, that of the documents; None means no translation.
+        templates: the tenant's prompt templates.
     """
 
     question: str
@@ -44,12 +44,12 @@ class TransformInput:
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a transformer made of a question.
+    """The result of a transformer.
 
     Attributes:
-        texts: at least one; the question itself where the transformer keeps it or could not do its work.
-        degraded: why it could not, None when it could or had nothing to do.
-        only: the one source the texts are for, None when they are for all.
+        texts: at least one; the question itself if the transformer keeps it or failed.
+        degraded: why it failed; None if it succeeded or had nothing to do.
+        only: the only source that the texts are for; None means all.
     """
 
     texts: tuple[str, ...]
@@ -58,13 +58,13 @@ class Transformed:
 
 
 class Transform(Protocol):
-    """A transformer. It never raises for what a model does: the question comes back as it was."""
+    """A transformer. It never raises if the model fails: it returns the question unchanged."""
 
     async def __call__(self, asked: TransformInput, model: Model, deadline: float) -> Transformed: ...
 
 
 def unchanged(asked: TransformInput, degraded: str | None = None) -> Transformed:
-    """The question as it was."""
+    """Return the question unchanged."""
     return Transformed((asked.question,), degraded)
 
 
@@ -77,12 +77,13 @@ async def reply_to(
     inputs: Mapping[str, str],
     history: bool = False,
 ) -> str:
-    """The model's reply to the stage's prompt, without thoughts and fences.
+    """Return the model's reply to the stage's prompt, without thoughts and code fences.
 
     Args:
-        inputs: values of the prompt beside the question, its fence and, when asked for, the history.
+        inputs: values of the prompt other than the question, the fence and the history.
+        history: whether the prompt takes the history.
     Raises:
-        ModelFailed: there is none.
+        ModelFailed: there is no reply.
     """
     turns = history_lines(asked.history) if history else ""
     fence = prompts.fence(asked.question, turns)
@@ -98,7 +99,7 @@ async def reply_to(
 
 
 def history_lines(history: Sequence[Message]) -> str:
-    """The last turns as lines "User: ..." and "AI: ..."; the system's are left out."""
+    """Return the last turns as lines "User: ..." and "AI: ..."; system turns are left out."""
     speakers = {"user": "User", "assistant": "AI"}
     turns = [
         f"{speakers[turn.role]}: {' '.join(turn.content[:_LONGEST_TURN].split())}"
@@ -109,19 +110,19 @@ def history_lines(history: Sequence[Message]) -> str:
 
 
 def queries_in(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[str]:
-    """The lines of a reply as queries: no numbering, no blank lines, no two alike, none too long.
+    """Read the lines of a reply as queries, without numbering, blank lines, duplicates or overlong lines.
 
     Args:
-        most: as many are kept.
-        besides: what they must also differ from.
+        most: maximum number of queries.
+        besides: texts that the queries must also differ from.
     Raises:
-        ModelFailed: no line is one.
+        ModelFailed: no line is a query.
     """
     seen = {_folded(text) for text in besides}
     found: list[str] = []
     for line in reply[: 4 * most * LONGEST_QUERY].splitlines():
         query = _plain(_NUMBERING.sub("", line, count=1))
-        # "Here are three variants:" is no query.
+        # "Here are three variants:" is not a query.
         if not query or query.endswith((":", "：")) or len(query) > LONGEST_QUERY or _folded(query) in seen:
             continue
         seen.add(_folded(query))
@@ -132,10 +133,10 @@ def queries_in(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[st
 
 
 def text_in(reply: str, *, longest: int) -> str:
-    """A reply that is one text, on one line.
+    """Read a reply as a single text on one line.
 
     Raises:
-        ModelFailed: it is empty or longer than asked for, so probably something else.
+        ModelFailed: the reply is empty or longer than `longest` characters, so probably not what was asked for.
     """
     text = _plain(reply[: 4 * longest])
     if not text:
@@ -146,7 +147,7 @@ def text_in(reply: str, *, longest: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line of printable characters, without quotation marks around it."""
+    """Return the text as one line of printable characters, without quotation marks around it."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     for opening, closing in _QUOTES:
         while len(line) > 1 and line.startswith(opening) and line.endswith(closing):

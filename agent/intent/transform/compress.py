@@ -1,4 +1,4 @@
-"""A follow-up question with its history made into one that stands alone. Without history nothing is asked."""
+"""Compress: rewrite a follow-up question so that it stands alone. Without history the model is not called."""
 
 from agent.intent.transform.base import Transformed, TransformInput, history_lines, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
@@ -7,7 +7,7 @@ _LONGEST = 1000
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The question with what it refers to, see `agent.intent.transform.base.Transform`."""
+    """Return the self-contained question, see `agent.intent.transform.base.Transform`."""
     if not history_lines(asked.history):
         return unchanged(asked)
     try:

@@ -1,4 +1,4 @@
-"""A question of several parts as one question per part."""
+"""Decompose: split a question with several parts into one question per part."""
 
 from agent.intent.transform.base import Transformed, TransformInput, queries_in, reply_to, unchanged
 from agent.llm.model import Model, ModelFailed
@@ -7,7 +7,7 @@ MOST_PARTS = 4
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The parts, or the question where there is only one; see `agent.intent.transform.base.Transform`."""
+    """Return one question per part, or the question if it has only one; see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("decompose", asked, model, deadline, inputs={"count": str(MOST_PARTS)})
         parts = queries_in(reply, most=MOST_PARTS)

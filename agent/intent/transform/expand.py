@@ -1,4 +1,4 @@
-"""Other wordings of the question, searched beside it."""
+"""Expand: add other wordings of the question as queries."""
 
 from agent.intent.transform.base import Transformed, TransformInput, queries_in, reply_to, unchanged
 from agent.llm.model import Model, ModelFailed
@@ -7,7 +7,7 @@ VARIANTS = 3
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The question and its variants, see `agent.intent.transform.base.Transform`."""
+    """Return the question and its variants, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("expand", asked, model, deadline, inputs={"count": str(VARIANTS)})
         variants = queries_in(reply, most=VARIANTS, besides=[asked.question])

@@ -1,6 +1,6 @@
-"""A passage that would answer the question, made up, to be searched for by its meaning.
+"""HyDE: let the model write a passage that would answer the question, and search for passages similar to it.
 
-It is for vectors alone: its words are the model's, and full text would search for every one of them.
+The passage is for vectors only: full text would search for every word that the model made up.
 
 Source:
     Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023, arXiv:2212.10496.
@@ -13,7 +13,7 @@ _LONGEST = 3000
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The passage, `only` for vectors; see `agent.intent.transform.base.Transform`."""
+    """Return the passage, marked `only` for vectors; see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("hyde", asked, model, deadline, inputs={})
         return Transformed((text_in(reply, longest=_LONGEST),), only="vector")

@@ -1,11 +1,11 @@
-"""The question reworded for a search: spelling mended, politeness and chatter left out."""
+"""Rewrite: reword the question as a query, with spelling corrected and politeness and chatter left out."""
 
 from agent.intent.transform.base import LONGEST_QUERY, Transformed, TransformInput, reply_to, text_in, unchanged
 from agent.llm.model import Model, ModelFailed
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The question as a search text, see `agent.intent.transform.base.Transform`."""
+    """Return the query, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("rewrite", asked, model, deadline, inputs={})
         return Transformed((text_in(reply, longest=LONGEST_QUERY),))

@@ -1,4 +1,4 @@
-"""A more general question beside the one asked, for the background that an answer needs.
+"""Step back: add a more general question, to find the background that an answer needs.
 
 Source:
     Zheng et al., Take a Step Back, ICLR 2024, arXiv:2310.06117.
@@ -9,7 +9,7 @@ from agent.llm.model import Model, ModelFailed
 
 
 async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """The question and the general one, see `agent.intent.transform.base.Transform`."""
+    """Return the question and the more general one, see `agent.intent.transform.base.Transform`."""
     try:
         reply = await reply_to("stepback", asked, model, deadline, inputs={})
         general = text_in(reply, longest=LONGEST_QUERY)

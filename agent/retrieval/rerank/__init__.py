@@ -1,4 +1,4 @@
-"""Rerankers: one file each, behind the protocol in `base`; `open_reranker` builds the one a setting names."""
+"""Rerankers: score how well hits answer a question. `open_reranker` builds the reranker that the settings name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: int | None = None) -> "Reranker | None":
-    """The reranker of the settings; None for "none". Nothing is loaded or called before it is used.
+    """Return the reranker of the settings; None for "none". Nothing is loaded or called before its first use.
 
     Args:
         llm: the service's model, for "llm".
-        cores: how many a model that runs here may keep busy; all of them when None.
+        cores: maximum CPU cores for a model that runs in this process; None means all.
     Raises:
-        BadSetting: it cannot be used as it is set.
+        BadSetting: the settings of the reranker cannot work.
     """
     kind, rest = kind_of(settings.reranker)
     if settings.reranker_model and kind != "http":
@@ -36,7 +36,7 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
 
 
 def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", cores: int | None) -> "Reranker | None":
-    # Each kind is imported by those who use it.
+    # Each kind is imported only when it is used.
     match kind:
         case "hybrid":
             from agent.retrieval.rerank.hybrid import Hybrid

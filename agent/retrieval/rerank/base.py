@@ -1,4 +1,4 @@
-"""What the rerankers share: the protocol, the text they judge, and how their scores are read and used."""
+"""Shared by all rerankers: the protocol, the text they read, and functions that read and normalise their scores."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,62 +9,62 @@ from retrievers.core.errors import Unavailable
 from retrievers.http.found import number, part, records
 
 MOST_CHARACTERS = 8_000
-"""Of a passage as it is sent to a server: more than any of its models reads."""
+"""Maximum characters of a passage sent to a server; more than any of the served models reads."""
 MOST_TOTAL_CHARACTERS = 100_000
-"""Of all passages of one call together: to analyse them takes a third of a second of processor."""
+"""Maximum characters of all passages of one call together; analysing them takes a third of a second of CPU time."""
 _LEAST_SPAN = 1e-3
 
 
 class Reranker(Protocol):
-    """Judges how well passages answer a question. `open_reranker` builds one module per kind."""
+    """Scores how well passages answer a question. Each kind is a module; `open_reranker` builds it."""
 
     @property
     def name(self) -> str:
-        """As the setting names it; holds no secret."""
+        """The name as in the setting, without secrets."""
         ...
 
     @property
     def remote(self) -> bool:
-        """Whether it asks somebody outside this process, who sees the question and the passages."""
+        """Whether the question and the passages are sent to another process or server."""
         ...
 
     @property
     def comparable(self) -> bool:
-        """Whether a score in [0, 1] means the same for every question, so that a minimum can be set."""
+        """Whether scores in [0, 1] mean the same for every question, so that a minimum score can be set."""
         ...
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """One score per hit, in the order of the pool; higher is better, comparable within the pool.
+        """Return one score per hit, in pool order; higher is better. Scores are comparable within the pool.
 
         Args:
-            language: of the question, ISO 639-1.
-            pool: not empty, best first by the fused score, chunks loaded.
-            deadline: moment of `time.monotonic()` after which nobody waits for the answer.
+            language: ISO 639-1 code of the question.
+            pool: not empty, best first by fused score, chunks loaded.
+            deadline: time of `time.monotonic()` after which the scores are no longer used.
         Raises:
-            Unavailable: it cannot judge now.
+            Unavailable: the reranker cannot score now.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and threads."""
+        """Release connections and threads."""
         ...
 
 
 def passage(hit: Fused) -> str:
-    """What a reranker reads of a hit: title, headings and text, a line each."""
+    """Return the text of a hit that a reranker reads: title, headings and text, on separate lines."""
     chunk = hit.chunk
     assert chunk is not None
     return "\n".join(filter(None, (chunk.title, chunk.heading, chunk.text)))
 
 
 def cut_longest(texts: Sequence[str], total: int = MOST_TOTAL_CHARACTERS) -> list[str]:
-    """The texts with at most `total` characters together: the longest are cut, to one length."""
+    """Cut the longest texts to one length so that all texts together have at most `total` characters."""
     most = most_each([len(text) for text in texts], total)
     return [text[:most] for text in texts]
 
 
 def most_each(sizes: Sequence[int], total: int) -> int:
-    """The size to which the largest must be cut so that all together have at most `total`."""
+    """Return the size to which the largest must be cut so that all sizes together are at most `total`."""
     left = total
     for place, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - place)
@@ -75,14 +75,16 @@ def most_each(sizes: Sequence[int], total: int) -> int:
 
 
 def sigmoid(logit: float) -> float:
-    """The logit as a probability; NaN for one that is not finite."""
+    """Return the logit as a probability; NaN if it is not finite."""
     if not math.isfinite(logit):
         return math.nan
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
 
 def normalised(scores: Sequence[float]) -> list[float]:
-    """The scores in [0, 1]: as they are when all lie there, else by min-max; clipped when they hardly differ.
+    """Return the scores in [0, 1].
+
+    Scores that all lie in [0, 1] are kept. Others are min-max normalised, or clipped if they hardly differ.
 
     Source:
         RAGFlow, rag/llm/rerank_model.py: _normalize_rank.
@@ -96,7 +98,7 @@ def normalised(scores: Sequence[float]) -> list[float]:
 
 
 def ordered(pool: Sequence[Fused], scores: Sequence[float]) -> list[Fused]:
-    """The pool by score, ties by the fused score, then by id; each hit with its normalised score as "rerank"."""
+    """Sort the pool by score, ties by fused score, then id. The normalised score becomes `score` and "rerank"."""
     judged = sorted(
         zip(pool, scores, normalised(scores), strict=True), key=lambda one: (-one[1], -one[0].fused, one[0].id)
     )
@@ -104,15 +106,15 @@ def ordered(pool: Sequence[Fused], scores: Sequence[float]) -> list[Fused]:
 
 
 def scores_in(answer: object, count: int, source: str) -> list[float]:
-    """The scores of a server's answer, in the order of the passages that were sent.
+    """Read the scores from a server's answer, in the order in which the passages were sent.
 
     Args:
-        answer: a list of objects with `index` and `relevance_score` or `score`, or an object that holds such a
-            list as `results` or `data`.
-        count: passages that were sent.
-        source: for errors.
+        answer: a list of objects with `index` and `relevance_score` or `score`, or an object with such a list in
+            `results` or `data`.
+        count: number of passages sent.
+        source: name for errors.
     Raises:
-        Unavailable: not of that form, or not exactly one finite score for every passage.
+        Unavailable: the answer has another form, or not exactly one finite score per passage.
     """
     listed = answer if isinstance(answer, list) else part(answer, "results") or part(answer, "data")
     if not isinstance(listed, list):
@@ -131,7 +133,7 @@ def scores_in(answer: object, count: int, source: str) -> list[float]:
 
 
 def check_scores(scores: Sequence[float], count: int, source: str) -> None:
-    """Raise Unavailable unless there are `count` scores and every one is finite."""
+    """Raise Unavailable unless there are exactly `count` scores and all are finite."""
     if len(scores) != count:
         raise Unavailable(source, f"it gave {len(scores)} scores for {count} passages")
     if not all(math.isfinite(score) for score in scores):

@@ -1,4 +1,4 @@
-"""Cross-encoders of the optional package fastembed, run in this process; the first use downloads one."""
+"""Cross-encoders of the optional package fastembed, run in this process; the model is downloaded on first use."""
 
 import asyncio
 import importlib
@@ -14,7 +14,7 @@ from retrievers.core.extras import install_command
 
 
 class FastEmbedReranker:
-    """A cross-encoder by its name in fastembed's list ("Xenova/ms-marco-MiniLM-L-6-v2")."""
+    """A cross-encoder by its name in fastembed's list, such as "Xenova/ms-marco-MiniLM-L-6-v2"."""
 
     remote = False
     comparable = True
@@ -23,23 +23,24 @@ class FastEmbedReranker:
         self.name = f"fastembed:{model}"
         self._source = f"the reranker {self.name}"
         self._model_name = model
-        # The model's own threads use every core. Who leaves while it is loaded, leaves the queue too.
+        # One worker: the model's own threads use every core. A cancelled request leaves the queue while the model
+        # loads.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rerank")
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Probabilities, see `Reranker.rerank`."""
+        """Return probabilities, see `Reranker.rerank`."""
         texts = [passage(hit) for hit in pool]
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._judge, question, texts)
 
     async def aclose(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _judge(self, question: str, texts: list[str]) -> list[float]:
         model = self._model
         try:
             return [sigmoid(float(logit)) for logit in model.rerank(question, texts)]
-        except Exception as error:  # the runtime and the tokenizer raise types of their own
+        except Exception as error:  # the runtime and the tokenizer raise their own exception types
             raise Unavailable(self._source, f"it cannot judge these passages ({type(error).__name__})") from error
 
     @cached_property
@@ -50,7 +51,7 @@ class FastEmbedReranker:
             raise Unavailable(self._source, f"fastembed is missing: {install_command('local')}") from error
         try:
             return encoders.TextCrossEncoder(model_name=self._model_name)
-        except Exception as error:  # the downloader and the runtime raise types of their own
+        except Exception as error:  # the downloader and the runtime raise their own exception types
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             hint = "without a network give a folder instead, as onnx:DIR"
             raise Unavailable(self._source, f"cannot download or load the model: {reason}; {hint}") from error

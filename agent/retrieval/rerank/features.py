@@ -1,4 +1,4 @@
-"""What a learned ranker sees of a hit: named numbers, each within the pool that the hit stands in."""
+"""Features for learning to rank: named numbers that describe a hit within its pool."""
 
 import math
 from collections import Counter, defaultdict
@@ -15,37 +15,37 @@ from retrievers.core.types import Chunk
 from retrievers.text.analysis import Term, analyse
 
 VERSION = 1
-"""Raised when a number changes its meaning: a model knows what it was trained on."""
+"""Increase it when the meaning of a feature changes, so that models trained on the old features are rejected."""
 
 NAMES = (
     "fused",  # the fused score
-    "fused_share",  # the same from 0 to 1 within the pool, as the other shares
+    "fused_share",  # the fused score min-max normalised to [0, 1] within the pool, as for all shares
     "fused_place",  # reciprocal of the fused rank, from 1
-    "bm25",  # of full text, unbounded; NaN where it did not find the hit
+    "bm25",  # full text's score, unbounded; NaN if full text did not find the hit
     "bm25_share",
-    "bm25_place",  # reciprocal of full text's own rank, 0 where it did not find the hit
-    "cosine",  # of vectors, likewise
+    "bm25_place",  # reciprocal of the rank in full text, 0 if full text did not find the hit
+    "cosine",  # the vector search's score, likewise
     "cosine_share",
     "cosine_place",
-    "covered",  # share of the question's words that occur in the passage or its titles, rare ones counting more
-    "covered_title",  # the same, of the document's title
+    "covered",  # share of the question's words in the passage or its titles, weighted by rarity
+    "covered_title",  # the same for the document's title
     "covered_heading",
-    "covered_window",  # the same, of the best stretch of the passage
-    "pairs",  # share of the question's neighbouring words that stand side by side in the passage
-    "phrase",  # the longest run of the question's words that occurs as it is, as a share of the question
-    "identifiers",  # share of the question's identifiers that occur; NaN when it has none
-    "title_asked",  # share of the title's words that the question has; NaN without a title
+    "covered_window",  # the same for the best window of `_WINDOW_WORDS` words
+    "pairs",  # share of the question's pairs of adjacent words that are adjacent in the passage
+    "phrase",  # longest run of the question's words that occurs unchanged, as a share of the question
+    "identifiers",  # share of the question's identifiers that occur; NaN without identifiers
+    "title_asked",  # share of the title's words that occur in the question; NaN without a title
     "question_words",
-    "passage_words",  # logarithm of one more
-    "ordinal",  # of the passage within its document, from 0, likewise
-    "siblings",  # passages of the same document in the pool, itself included
-    "sibling_place",  # reciprocal of its rank among them
+    "passage_words",  # log(1 + number of words)
+    "ordinal",  # log(1 + the passage's index in its document, from 0)
+    "siblings",  # number of passages of the same document in the pool, itself included
+    "sibling_place",  # reciprocal of the hit's rank among them
     "sibling_sum",  # sum of the fused shares of the document's passages
-    "age_years",  # before the latest date in the pool; NaN without a date
+    "age_years",  # years before the latest date in the pool; NaN without a date
 )
 
 _WINDOW_WORDS = 40
-# Of a question, as full text takes of it: some of these numbers cost its length times the passage's.
+# Maximum words of a question, as in full text: some features cost question length times passage length.
 _MOST_WORDS = 64
 _DAYS_A_YEAR = 365.25
 
@@ -53,13 +53,13 @@ Matrix = NDArray[np.float64]
 
 
 def features(question: str, language: str, pool: Sequence[Fused]) -> Matrix:
-    """The features of every hit of a pool.
+    """Compute the features of every hit of a pool.
 
     Args:
         language: ISO 639-1 code of the question.
         pool: in fused order, with chunks loaded.
     Returns:
-        One row per hit in the pool's order, one column per name in `NAMES`; NaN where a number is unknown.
+        One row per hit in pool order, one column per name in `NAMES`; NaN where a value is unknown.
     Raises:
         ValueError: a hit has no chunk.
     """
@@ -88,7 +88,7 @@ def features(question: str, language: str, pool: Sequence[Fused]) -> Matrix:
 
 
 class _Passage:
-    """A hit's chunk, analysed."""
+    """A hit's chunk with its analysed words."""
 
     def __init__(self, hit: Fused, language: str) -> None:
         if hit.chunk is None:
@@ -102,7 +102,7 @@ class _Passage:
 
 
 def _weights(asked: Iterable[str], passages: Sequence[_Passage]) -> dict[str, float]:
-    """The question's distinct words with their inverse document frequency within the pool, > 0."""
+    """Return the inverse document frequency, > 0, of the question's distinct words within the pool."""
     held = Counter(term for passage in passages for term in passage.everywhere)
     count = len(passages)
     return {term: math.log(1 + (count - held[term] + 0.5) / (held[term] + 0.5)) for term in asked}
@@ -123,7 +123,7 @@ def _of_scores(pool: Sequence[Fused]) -> dict[str, Sequence[float]]:
 
 
 def _shares(values: Sequence[float]) -> list[float]:
-    """Brought to [0, 1]; what is unknown stays so, and values that are all the same are 1."""
+    """Min-max normalise to [0, 1]; NaN stays NaN, and equal values become 1."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return list(values)
@@ -150,12 +150,12 @@ def _of_documents(pool: Sequence[Fused]) -> dict[str, Sequence[float]]:
 
 def _covered(weights: Mapping[str, float], held: Iterable[str]) -> float:
     total = math.fsum(weights.values())
-    # Exact sums: the order of a set differs from process to process.
+    # Exact sums, because the order of a set differs between processes.
     return math.fsum(weights[term] for term in set(held) & weights.keys()) / total if total else math.nan
 
 
 def _covered_window(weights: Mapping[str, float], text: Sequence[Term]) -> float:
-    """The most of the question that any stretch of `_WINDOW_WORDS` words covers."""
+    """Return the largest share of the question that any window of `_WINDOW_WORDS` words covers."""
     places = [term for term in text if term.text in weights]
     best, first = 0.0, 0
     inside: Counter[str] = Counter()
@@ -174,7 +174,7 @@ def _pairs(asked: Sequence[Term], text: Sequence[Term]) -> float:
 
 
 def _phrase(asked: Sequence[Term], text: Sequence[Term]) -> float:
-    """Longest common run of words, words left out by the analyser aside."""
+    """Return the longest common run of words as a share of the question, skipping words the analyser drops."""
     if not asked:
         return math.nan
     words = [term.text for term in asked]
@@ -190,7 +190,7 @@ def _phrase(asked: Sequence[Term], text: Sequence[Term]) -> float:
 
 
 def _share(wanted: Iterable[Any], held: Iterable[Any]) -> float:
-    """Which part of what is wanted is held; NaN when nothing is wanted."""
+    """Return the share of `wanted` that is in `held`; NaN if nothing is wanted."""
     wanted = set(wanted)
     return len(wanted & set(held)) / len(wanted) if wanted else math.nan
 
@@ -202,7 +202,7 @@ def _ages(chunks: Sequence[Chunk]) -> list[float]:
 
 
 def _dates(metadata: Mapping[str, Any]) -> list[date]:
-    """The days among the values of a document's fields."""
+    """Return the dates among a document's metadata values."""
     found = []
     for value in metadata.values():
         if isinstance(value, str) and len(value) >= len("2026-11-20"):

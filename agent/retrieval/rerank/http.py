@@ -1,10 +1,10 @@
-"""Rerankers behind an address: the shapes of Cohere (also Jina, vLLM, Infinity, DashScope, Voyage) and of TEI.
+"""Rerankers behind a URL, in the API of Cohere (also Jina, vLLM, Infinity, DashScope, Voyage) or of TEI.
 
     POST .../v2/rerank  {"model", "query", "documents", "top_n"}  ->  {"results": [{"index", "relevance_score"}]}
     POST .../rerank     {"query", "texts", "raw_scores", "truncate"}  ->  [{"index", "score"}]
 
-The path tells the shape: `/v1/rerank`, `/v2/rerank` and `/v1/reranks` are Cohere's alone. Under any other path TEI's
-is tried first and Cohere's when that is refused, and what was taken once is sent from then on.
+The path decides: `/v1/rerank`, `/v2/rerank` and `/v1/reranks` mean Cohere's API. For any other path TEI's is tried
+first and Cohere's if the server refuses it; the API that works is used from then on.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
 from retrievers.http.client import Client, ProviderRefusal
 
 TEI_BATCH = 32
-"""Most texts in one request to TEI, unless its server was started otherwise."""
+"""Maximum texts per request to TEI, by its server's default."""
 _COHERES = re.compile(r"/v\d+/reranks?/?")
 _REFUSES_THE_FORM = (400, 415, 422)
 
 
 class HttpReranker:
-    """A reranker's server.
+    """A reranker reached over HTTP.
 
     Args:
-        url: the full address; nothing is put behind it.
-        name: what it is called in traces and errors.
-        model: asked for in Cohere's shape; the server's own when None.
+        url: the full URL; no path is added.
+        name: name in traces and errors.
+        model: model name for Cohere's API; None means the server's default.
         api_key: sent as a bearer token.
     Raises:
-        BadSetting: the address cannot be one.
+        BadSetting: the URL is not valid.
     """
 
     remote = True
@@ -50,7 +50,7 @@ class HttpReranker:
         self._shapes = ("cohere",) if _COHERES.search(path) else ("tei", "cohere")
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Scores as the server gives them, see `Reranker.rerank`."""
+        """Return the server's scores, see `Reranker.rerank`."""
         texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
         shapes = self._shapes
         for shape in shapes:
@@ -90,7 +90,7 @@ class HttpReranker:
 
 
 def _path_of(url: str) -> str:
-    """The path of a server's address, which is a full one and holds no credentials."""
+    """Return the path of a server's URL; raise BadSetting if the URL is not complete or holds credentials."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

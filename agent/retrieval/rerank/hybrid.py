@@ -1,4 +1,4 @@
-"""Hybrid rerank: words in common with the question and cosine, without a model (RAGFlow's formula)."""
+"""Hybrid reranking: lexical overlap with the question plus cosine, without a model (RAGFlow's formula)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ VECTOR_WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """0.7 x lexical overlap + 0.3 x cosine, which is the score of the source "vector", 0 without one.
+    """0.7 * lexical overlap + 0.3 * cosine; the cosine is the score of the source "vector", or 0.
 
     Source:
         RAGFlow, rag/nlp/query.py: hybrid_similarity.
@@ -24,11 +24,11 @@ class Hybrid:
     comparable: bool = True
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Scores in [0, 1], see `Reranker.rerank`."""
-        # Not on the event loop: a pool is analysed for tens of milliseconds.
+        """Return scores in [0, 1], see `Reranker.rerank`."""
+        # Off the event loop: analysing a pool takes tens of milliseconds.
         shares = await asyncio.to_thread(overlap, question, language, pool)
         cosines = (min(max(hit.scores.get("vector", 0.0), 0.0), 1.0) for hit in pool)
         return [TOKEN_WEIGHT * share + VECTOR_WEIGHT * cosine for share, cosine in zip(shares, cosines, strict=True)]
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources to release."""

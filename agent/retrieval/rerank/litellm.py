@@ -1,4 +1,4 @@
-"""Rerankers of the other providers litellm knows: bedrock, vertex_ai, watsonx, voyage and so on."""
+"""Rerankers of the other providers that litellm supports: bedrock, vertex_ai, watsonx, voyage and more."""
 
 import asyncio
 import importlib
@@ -17,10 +17,10 @@ _FIRST_WAIT_S = 0.2
 
 
 class LiteLLMReranker:
-    """A model by its litellm rerank string ("cohere/rerank-v3.5").
+    """A model by its litellm rerank string, such as "cohere/rerank-v3.5".
 
     Args:
-        api_key: when None, litellm looks for it where it looks for that provider's credentials.
+        api_key: None lets litellm look for the provider's credentials in the environment.
     """
 
     remote = True
@@ -33,13 +33,13 @@ class LiteLLMReranker:
         self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
         if api_key:
             self._options["api_key"] = api_key
-        # Before the thread: the event loop would wait for the lock of an import that is under way.
+        # Import it before the thread starts: the event loop would otherwise wait for the thread's import lock.
         importlib.import_module("openai")
-        # Importing it takes seconds, more than a question has for it.
+        # Importing litellm takes seconds, longer than a question may take.
         threading.Thread(target=remote._import_litellm, daemon=True).start()
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Scores as the provider gives them, see `Reranker.rerank`."""
+        """Return the provider's scores, see `Reranker.rerank`."""
         texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
         litellm = await asyncio.to_thread(remote._import_litellm)
         timeout_s = max(deadline - time.monotonic(), 0.001)
@@ -64,6 +64,6 @@ class LiteLLMReranker:
         return scores_in([dict(one) for one in answer.results or ()], len(texts), self._source)
 
     async def aclose(self) -> None:
-        """Close the connections; litellm keeps them for all its users together."""
+        """Close the connections, which litellm shares between all its users."""
         if "litellm" in sys.modules:
             await remote._import_litellm().close_litellm_async_clients()

@@ -1,4 +1,4 @@
-"""Listwise reranking by the service's model: it is shown a window of passages and says their order."""
+"""Listwise reranking: show the service's model windows of passages and let it order them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,20 +13,20 @@ from agent.retrieval.rerank.base import passage
 
 STAGE = "rerank"
 WINDOW, STEP = 32, 16
-"""Passages shown at once, and how far the window moves up: what is best of all rises through every window."""
+"""Passages per window, and how far the window moves up each time, so that the best passages can rise to the top."""
 _LONGEST_PASSAGE = 600
 _LONGEST_QUESTION = 2_000
 
 
 class Order(BaseModel):
-    """The reply: numbers of passages, from 1, best first. What is no number is left out."""
+    """Numbers of the passages, from 1, best first."""
 
     order: list[int]
 
     @field_validator("order", mode="before")
     @classmethod
     def _numbers(cls, value: object) -> object:
-        """Models put numbers into texts, and now and then words beside them."""
+        """Read numbers from strings too, and drop other words, which models sometimes add."""
         if not isinstance(value, list):
             return value
         numbers = [number for one in value if (number := _number(one)) is not None]
@@ -37,9 +37,9 @@ class Order(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ListwiseReranker:
-    """The model's order; what it does not name keeps the order it had, behind what it names: all of it, maybe.
+    """Orders passages by the model's reply; passages that it does not name follow in their old order.
 
-    Scores say the place alone, from 1 down, so they mean nothing beside those of another question.
+    A score only encodes the place, from 1 down to 1/n, so scores of different questions cannot be compared.
 
     Source:
         Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023, doi:10.18653/v1/2023.emnlp-main.923 (RankGPT).
@@ -52,13 +52,13 @@ class ListwiseReranker:
     templates: prompts.Library = field(default_factory=prompts.packaged)
 
     def noted(self, calls: Calls, templates: prompts.Library) -> "ListwiseReranker":
-        """The same for a request, its calls noted in the record, with the templates of its tenant."""
+        """Return a copy for one request: its model calls go to `calls`, its prompts use the tenant's templates."""
         return replace(self, model=calls.watch(self.model), templates=templates)
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """1 for the first, down to 1/n for the last, see `Reranker.rerank`."""
+        """Return scores from 1 for the first passage down to 1/n for the last, see `Reranker.rerank`."""
         places = list(range(len(pool)))
-        # From the end upwards, so that a good passage is carried to the top.
+        # From the last window upwards, so that a good passage is carried to the top.
         for start in _windows(len(pool)):
             shown = places[start : start + WINDOW]
             order = await self._order(question, [pool[place] for place in shown], deadline)
@@ -69,10 +69,10 @@ class ListwiseReranker:
         return scores
 
     async def aclose(self) -> None:
-        """The model is the service's, which closes it."""
+        """Do nothing: the service closes its model."""
 
     async def _order(self, question: str, window: Sequence[Fused], deadline: float) -> list[int]:
-        """Positions in the window, best first, every one once."""
+        """Return the positions in the window, best first, each exactly once."""
         texts = [f"[{number}] {_shortened(hit)}" for number, hit in enumerate(window, 1)]
         passages, asked = "\n".join(texts), question[:_LONGEST_QUESTION]
         values = {"question": asked, "passages": passages, "fence": prompts.fence(asked, passages)}
@@ -90,7 +90,7 @@ class ListwiseReranker:
 
 
 def _windows(count: int) -> list[int]:
-    """Where the windows begin, last first."""
+    """Return the start of each window, last window first."""
     return [*range(max(count - WINDOW, 0), 0, -STEP), 0]
 
 

@@ -1,4 +1,4 @@
-"""Learned ranking: LightGBM over the features of a hit, with a model that `signalbox eval tune` has trained."""
+"""Learning to rank: score hits with a LightGBM model over their features; `signalbox eval tune` trains it."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from retrievers.core.extras import install_command
 from retrievers.core.tasks import within
 
 FILE = "ltr.json"
-"""Where `eval tune` writes the model, within SIGNALBOX_HOME."""
+"""Name of the model file in SIGNALBOX_HOME, written by `eval tune`."""
 
 _FORMAT = "signalbox-ltr"
 _TRAIN = "`signalbox eval tune DATASET` trains one"
@@ -27,25 +27,25 @@ _TRAIN = "`signalbox eval tune DATASET` trains one"
 
 @dataclass(frozen=True, slots=True)
 class TrainedRanker:
-    """A trained ranker.
+    """A trained LightGBM model.
 
     Args:
         booster: a `lightgbm.Booster` over the features of `agent.retrieval.rerank.features`.
-        trained_on: what it learned from, for people.
+        trained_on: description of the training data, for people.
     """
 
     booster: Any
     trained_on: Mapping[str, Any] = field(default_factory=dict)
 
     def scores(self, rows: Matrix) -> list[float]:
-        """One score per row, comparable within the pool that the rows describe."""
-        # The pool is small: threads would cost more than they give.
+        """Return one score per row, comparable within the pool that the rows describe."""
+        # The pool is small: starting threads would cost more time than it saves.
         return [float(score) for score in np.atleast_1d(self.booster.predict(rows, num_threads=1))]
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRanker:
-    """A `Reranker` by a model; nothing leaves the process, and scores compare within one pool only."""
+    """A `Reranker` that runs a trained model in this process; scores are comparable within one pool only."""
 
     model: TrainedRanker
     name: str = "ltr"
@@ -53,16 +53,16 @@ class LearnedRanker:
     comparable: bool = False
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """One score per hit, in the order of the pool; higher is better.
+        """Return one score per hit, in pool order; higher is better.
 
         Args:
             pool: in fused order, chunks loaded.
-            deadline: moment of `time.monotonic()`.
+            deadline: time of `time.monotonic()`.
         Raises:
-            Unavailable: the time was over before the hits were judged.
+            Unavailable: the hits were not scored before the deadline.
         """
         try:
-            # Not on the event loop: the texts of a pool are analysed.
+            # Off the event loop: the texts of the pool are analysed.
             judging = asyncio.to_thread(self._scores, question, language, pool)
             return await within(judging, deadline - time.monotonic())
         except TimeoutError as error:
@@ -72,11 +72,11 @@ class LearnedRanker:
         return self.model.scores(features(question, language, pool))
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
 
 def open_ranker(name: str, home: Path) -> LearnedRanker:
-    """The ranker of the setting: `ltr:FILE`, or `ltr` for the model that `eval tune` wrote into the home.
+    """Return the ranker for the setting: `ltr:FILE`, or `ltr` for the model that `eval tune` wrote to the home folder.
 
     Raises:
         BadSetting: LightGBM is not installed, or there is no model that this version can use.
@@ -87,7 +87,7 @@ def open_ranker(name: str, home: Path) -> LearnedRanker:
 
 
 def save(model: TrainedRanker, path: Path) -> None:
-    """Write a model for `load`.
+    """Write a model in the form that `load` reads.
 
     Raises:
         OSError: the file cannot be written.
@@ -106,10 +106,10 @@ def save(model: TrainedRanker, path: Path) -> None:
 
 
 def load(path: Path) -> TrainedRanker:
-    """Read what `save` wrote.
+    """Read a model that `save` wrote.
 
     Raises:
-        BadSetting: LightGBM is not installed, there is no such file, or it is not a model this version can use.
+        BadSetting: LightGBM is not installed, or the file is missing or not a model that this version can use.
     """
     lightgbm = import_lightgbm()
     try:
@@ -124,7 +124,7 @@ def load(path: Path) -> TrainedRanker:
     if (record.get("version"), record.get("features")) != (VERSION, list(NAMES)):
         raise _unusable(path, "its model was trained on other features than this version's")
     text, trained_on = record.get("model"), record.get("trained_on")
-    # LightGBM's parser can end the process over a damaged text: it gets none but what was written.
+    # LightGBM's parser can crash the process on a damaged text, so it only gets a text with the right checksum.
     if not isinstance(text, str) or record.get("sha256") != _digest(text) or not isinstance(trained_on, dict):
         raise _unusable(path, "it is damaged")
     try:
@@ -137,7 +137,7 @@ def load(path: Path) -> TrainedRanker:
 
 
 def import_lightgbm() -> Any:
-    """The package.
+    """Import the lightgbm package.
 
     Raises:
         BadSetting: it is not installed.
@@ -145,7 +145,7 @@ def import_lightgbm() -> Any:
     try:
         import lightgbm
     except (ImportError, OSError) as error:
-        # OSError: the package is there, the OpenMP library it needs is not.
+        # OSError: the package is installed, but the OpenMP library it needs is not.
         hint = install_command("ltr") if isinstance(error, ImportError) else "install libgomp or libomp"
         raise BadSetting(f"learning to rank needs the package lightgbm: {hint}", where="reranker") from error
     return lightgbm

@@ -1,4 +1,4 @@
-"""Cross-encoders as ONNX folders, run locally: question and passage are read together."""
+"""Local cross-encoders as ONNX folders: score each passage by reading it together with the question."""
 
 import asyncio
 import os
@@ -17,19 +17,19 @@ from agent.retrieval.rerank.base import passage, sigmoid
 from retrievers.core.errors import Unavailable
 from retrievers.embed.graph import Graph, batches
 
-# Tokens per batch, padding included: small, so that a run that nobody waits for any more ends soon.
+# Tokens per batch, padding included. Small, so that work stops soon after the deadline.
 _BATCH_TOKENS = 1024
 
 
 class OnnxReranker:
     """A cross-encoder in a folder with `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`).
 
-    The graph gives one logit per pair, or two: against and for. The passage is cut to the model's length in tokens.
+    The graph returns one logit per pair, or two (not relevant, relevant). Passages are cut to the model's token limit.
 
     Args:
-        cores: how many it may keep busy; all of them when None.
+        cores: maximum CPU cores to use; None means all.
     Raises:
-        BadSetting: the folder is none.
+        BadSetting: `folder` is not a folder.
     """
 
     remote = False
@@ -44,7 +44,7 @@ class OnnxReranker:
         self._executor = ThreadPoolExecutor(max_workers=cores or os.cpu_count() or 1, thread_name_prefix="rerank")
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Probabilities, see `Reranker.rerank`."""
+        """Return probabilities, see `Reranker.rerank`."""
         loop = asyncio.get_running_loop()
         texts = [passage(hit) for hit in pool]
         encoded = await loop.run_in_executor(self._executor, self._tokenize, question, texts)
@@ -59,14 +59,14 @@ class OnnxReranker:
         return scores
 
     async def aclose(self) -> None:
-        """Let the threads end; the model itself is freed with the object."""
+        """Stop the threads; the model is freed with the object."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _tokenize(self, question: str, texts: Sequence[str]) -> list[Any]:
         graph = self._graph
         try:
             return graph.tokenize([(question, text) for text in texts])
-        except Exception as error:  # the tokenizer raises types of its own
+        except Exception as error:  # the tokenizer raises its own exception types
             raise Unavailable(self._source, f"its tokenizer fails ({type(error).__name__})") from error
 
     def _judge(self, batch: Sequence[Any], deadline: float) -> list[float]:
@@ -75,7 +75,7 @@ class OnnxReranker:
         try:
             values, _ = self._graph.run(batch, self._graph.outputs[0])
             labels = values.reshape(len(batch), -1)
-        except Exception as error:  # the runtime raises types of its own
+        except Exception as error:  # the runtime raises its own exception types
             raise Unavailable(self._source, f"its model cannot be run ({type(error).__name__})") from error
         if labels.shape[1] not in (1, 2):
             raise Unavailable(self._source, f"its model gives {labels.shape[1]} values per pair: no cross-encoder's")
@@ -86,6 +86,6 @@ class OnnxReranker:
     def _graph(self) -> Graph:
         try:
             return Graph(self._folder)
-        except Exception as error:  # the runtime and the tokenizer raise types of their own
+        except Exception as error:  # the runtime and the tokenizer raise their own exception types
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise Unavailable(self._source, f"cannot load {self._folder}: {reason}") from error

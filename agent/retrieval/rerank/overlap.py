@@ -1,4 +1,4 @@
-"""Lexical overlap: the part of a question's words that a passage holds, by their rarity and by their field."""
+"""Lexical overlap: the share of a question's words that a passage holds, weighted by rarity and field."""
 
 import math
 from collections import Counter, defaultdict
@@ -13,24 +13,24 @@ from retrievers.text.weights import FIELDS
 
 _UNIGRAM, _BIGRAM = 0.4, 0.6
 _FIELDS = tuple(FIELDS[label] for label in "DABC")
-"""Weights of text, titles, important terms and questions, as full text has them."""
+"""Weights of text, titles, important terms and questions, the same as in full text."""
 
 Unit = str | tuple[str, str]
-"""A word, or a pair of neighbours."""
+"""A word, or a pair of adjacent words."""
 
 
 def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
-    """The share of the question that each passage holds, in [0, 1).
+    """Return the share of the question that each passage holds, in [0, 1).
 
-    A word counts by its rarity within the pool, a pair of neighbours by that of the rarer one. Where it occurs it
-    counts c / (1 + c), with c its occurrences, each times the weight of its field: a title says more than the text.
+    A word is weighted by its rarity within the pool, a pair by its rarer word. A unit found c times contributes c / (1
+    + c) of its weight, where each occurrence counts by the weight of its field: a title counts more than the text.
 
     Args:
         language: ISO 639-1 code of the question.
         pool: not empty, chunks loaded.
     Source:
-        RAGFlow, rag/nlp/query.py: token_similarity, with words 0.4 and pairs 0.6; its fields are title 2, important
-        terms 5 and questions 6.
+        RAGFlow, rag/nlp/query.py: token_similarity, with words 0.4 and pairs 0.6; its field weights are title 2,
+        important terms 5 and questions 6.
     """
     asked = _counted([question], language, (1.0,))
     held = [_counted(parts, language, _FIELDS) for parts in _cut([_parts(hit.chunk) for hit in pool])]
@@ -46,19 +46,19 @@ def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
 
 
 def _parts(chunk: Chunk | None) -> tuple[str, ...]:
-    """The texts of a passage, in the order of `_FIELDS`."""
+    """Return the texts of a passage, in the order of `_FIELDS`."""
     assert chunk is not None
     titles = "\n".join(filter(None, (chunk.title, chunk.heading)))
     return chunk.text, titles, "\n".join(chunk.important), "\n".join(chunk.questions)
 
 
 def _cut(passages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The passages, each field cut so that all passages together are analysed in a fraction of a second."""
+    """Cut each field so that all passages together can be analysed in a fraction of a second."""
     return list(zip(*(cut_longest(field) for field in zip(*passages, strict=True)), strict=True))
 
 
 def _counted(texts: Iterable[str], language: str, weights: Iterable[float]) -> dict[Unit, float]:
-    """Words and pairs of the texts, each occurrence counted by the weight of its text; no pair spans two texts."""
+    """Count words and pairs of adjacent words, weighted by the weight of their text; no pair spans two texts."""
     counts: defaultdict[Unit, float] = defaultdict(float)
     for text, weight in zip(texts, weights, strict=True):
         words = [term.text for term in analyse(text, language) if not term.extra]
@@ -69,7 +69,7 @@ def _counted(texts: Iterable[str], language: str, weights: Iterable[float]) -> d
 
 
 def _rarities(asked: Mapping[Unit, float], held: Sequence[Mapping[Unit, float]]) -> dict[str, float]:
-    """Inverse document frequency of the question's words within the pool, > 0."""
+    """Return the inverse document frequency, > 0, of the question's words within the pool."""
     count = len(held)
     found = Counter(unit for units in held for unit in asked.keys() & units.keys())
     words = (unit for unit in asked if isinstance(unit, str))

@@ -1,4 +1,4 @@
-"""The scores of an earlier run, for its replay: nobody is asked again."""
+"""Recorded reranker: return the scores of an earlier run for its replay, without calling a reranker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from retrievers.core.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class RecordedReranker:
-    """Answers the same question over the same passages, and no other.
+    """Returns the recorded scores, only for the same question over the same passages.
 
     Args:
-        name: of the reranker that is stood in for.
-        recorded: what a trace holds under "reranking"; empty when nothing was reranked.
+        name: name of the reranker that is replaced.
+        recorded: the "reranking" object of a trace; empty if nothing was reranked.
     """
 
     name: str
@@ -23,11 +23,11 @@ class RecordedReranker:
 
     @property
     def comparable(self) -> bool:
-        """As it was recorded."""
+        """The recorded value."""
         return bool(self.recorded.get("comparable"))
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """The recorded scores, see `Reranker.rerank`."""
+        """Return the recorded scores, see `Reranker.rerank`."""
         scores: dict[str, float] = dict(self.recorded.get("scores") or ())
         ids = [str(hit.id) for hit in pool]
         if self.recorded.get("by") != self.name or not scores:
@@ -43,4 +43,4 @@ class RecordedReranker:
         return f"the reranker {self.name}"
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources to release."""

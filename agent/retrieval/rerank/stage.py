@@ -1,6 +1,6 @@
-"""The rerank stage: the pool in the order of a reranker, or as it was when there is none in time.
+"""The rerank stage: reorder the top hits by a reranker's scores, or keep the fused order if it fails or is late.
 
-A reranker can only improve an answer, so whatever is wrong with it, the fused order stands and is said to.
+A reranker can only improve a result, so any failure keeps the fused order and is reported in `degraded`.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId
 
 _log = logging.getLogger(__name__)
-# Without a handler of the program's own, the lines would go to stderr as they are.
+# Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
-# A reranker that stops by itself at the deadline may do so a little before it.
+# A reranker that observes the deadline itself may stop slightly before it.
 _SLACK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What a reranker made of the pool, for the record.
+    """The record of a reranking.
 
     Attributes:
-        by: its name.
-        scores: of the pool, as it gave them; empty when it gave none.
-        error: why it gave none.
-        minimum: the score below which hits were left out; None when that was not asked for or could not be done.
-        left_out: how many hits have gone for the minimum.
-        degraded: what the answer is to say of it.
+        by: the reranker's name.
+        scores: the reranker's raw scores of the pool; empty if it failed.
+        error: why it failed.
+        minimum: minimum score that was applied; None if none was requested or it could not be applied.
+        left_out: number of hits left out because of the minimum.
+        degraded: notes for the result.
     """
 
     by: str
@@ -51,12 +51,12 @@ class Reranking:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a reranker is waited for, and what its failures count.
+    """Time limits of a reranker, and the breaker that counts its failures.
 
     Attributes:
-        given_s: for this question.
-        patience_s: how long it must have been silent to count as failed: a caller in a hurry must not open the
-            breaker, which is everybody's.
+        given_s: time limit for this question.
+        patience_s: a timeout counts as a failure only if the reranker had at least this long: a caller with a short
+            timeout must not open the breaker, which all callers share.
     """
 
     given_s: float
@@ -75,17 +75,17 @@ async def rerank(
     minimum: float | None = None,
     blend: float = 0.0,
 ) -> tuple[list[Fused], Reranking]:
-    """The ranking with its first hits in the reranker's order, the parts of the question still in turns.
+    """Rerank the top hits; the parts of the question keep their places.
 
-    What is likely meant is raised here as in the fused ranking, see `agent.retrieval.fusion.boost`. Scores never rise:
-    those of hits that were not judged are at most the lowest that was given.
+    Boosts of the fused ranking are applied again, see `agent.retrieval.fusion.boost`. Scores never rise along the
+    result: hits outside the pool score at most the lowest score of the pool.
 
     Args:
-        ranking: the fused one, not empty; chunks of the pool are loaded.
-        pool: how many of the first hits are judged.
-        blend: share of the lexical overlap in the scores, in [0, 1].
-        minimum: hits with a lower score are left out, and with them those that were not judged. It applies to
-            scores that mean the same for every question; where they turn out not to, nothing is left out.
+        ranking: the fused ranking, not empty; chunks of the pool are loaded.
+        pool: number of top hits to rerank.
+        blend: weight of the lexical overlap in the scores, in [0, 1].
+        minimum: hits with a lower score are left out, and so are all hits outside the pool. Ignored if the scores turn
+            out not to be comparable across questions.
     """
     judged = ranking[:pool]
     try:
@@ -100,7 +100,7 @@ async def rerank(
     done = Reranking(reranker.name, question, reranker.comparable, given)
     is_comparable = reranker.comparable and all(0 <= score <= 1 for score in scores)
     if blend:
-        # Not on the event loop: a pool is analysed for tens of milliseconds.
+        # Off the event loop: analysing a pool takes tens of milliseconds.
         words = await asyncio.to_thread(overlap, question, language, judged)
         scores = [blend * word + (1 - blend) * one for word, one in zip(words, normalised(scores), strict=True)]
     first = _boosted(ordered(judged, scores))
@@ -115,7 +115,7 @@ async def rerank(
 
 
 def _boosted(judged: Sequence[Fused]) -> list[Fused]:
-    """The hits with the boosts of the fused ranking, in scores of the reranker's best; its own score stays "rerank"."""
+    """Add the fused ranking's boosts, in units of the reranker's best score; `scores["rerank"]` stays unboosted."""
     unit = max((hit.score for hit in judged), default=0.0) or 1.0
     raised = [
         hit._replace(score=hit.score + hit.boost * unit, scores={**hit.scores, "boost": round(hit.boost * unit, 6)})
@@ -129,7 +129,11 @@ def _boosted(judged: Sequence[Fused]) -> list[Fused]:
 async def _scores(
     reranker: Reranker, question: str, language: str, pool: Sequence[Fused], patience: Patience
 ) -> list[float]:
-    """What the reranker says, if it says something usable in time; its breaker is told."""
+    """Return the reranker's scores and report the outcome to its breaker.
+
+    Raises:
+        Unavailable: the breaker is open, or there are no valid scores in time.
+    """
     source = f"the reranker {reranker.name}"
     if not patience.breaker.admit():
         raise Unavailable(source, "it failed too often lately; it is tried again soon")
@@ -147,7 +151,7 @@ async def _scores(
             raise
         if isinstance(error, TimeoutError):
             raise Unavailable(source, no_answer(patience.given_s)) from None
-        # Its text may name addresses.
+        # The error's text may contain addresses.
         raise Unavailable(source, f"the connection failed ({type(error).__name__})") from error
     finally:
         patience.breaker.ended(works)

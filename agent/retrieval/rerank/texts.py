@@ -1,4 +1,4 @@
-"""Reranking of texts that no search has found: a caller's own documents."""
+"""Rerank texts that a caller sends, rather than hits of a search."""
 
 import re
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from retrievers.embed import Embedder
 from retrievers.text.languages import detect
 
 MOST_FOR_A_MODEL = 64
-"""Texts that are given to a language model, which reads all of them several times."""
+"""Maximum number of texts for a language model, which reads each text several times."""
 MOST_EMBEDDED = 32
-"""Texts whose cosine is calculated."""
+"""Maximum number of texts for which a cosine is computed."""
 MOST_EMBEDDED_PIECES = 1500
-"""Of these texts together; a piece is about a token and costs some 0.2 ms of processor."""
+"""Maximum pieces to embed in all texts together; a piece is about a token and takes some 0.2 ms of CPU time."""
 _EAST_ASIAN = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _PIECE = re.compile(rf"[^\W\d_{_EAST_ASIAN}]{{1,4}}|\S")
 
 
 @dataclass(frozen=True, slots=True)
 class RerankedTexts:
-    """What became of texts.
+    """The result of reranking texts.
 
     Attributes:
         by: the reranker's name.
-        ranked: index of each text with its score in [0, 1], best first, ties by index.
+        ranked: (index of the text, score in [0, 1]), best first, ties by index.
     """
 
     by: str
@@ -40,12 +40,12 @@ class RerankedTexts:
 
 @dataclass(frozen=True, slots=True)
 class HybridOfTexts(Hybrid):
-    """`Hybrid` for texts that have no vectors: those that fit best by their words get one, the others count as 0."""
+    """`Hybrid` for texts without stored vectors: embeds the texts with the best word overlap; others get cosine 0."""
 
     embedder: Embedder | None = None
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
-        """Scores in [0, 1], see `Reranker.rerank`."""
+        """Return scores in [0, 1], see `Reranker.rerank`."""
         scores = await Hybrid.rerank(self, question, language, pool, deadline=deadline)
         if self.embedder is None:
             return scores
@@ -60,7 +60,7 @@ class HybridOfTexts(Hybrid):
 
 
 def _beginnings(texts: Sequence[str], total: int) -> list[str]:
-    """The texts with at most `total` pieces together: the longest are cut, to one number of pieces."""
+    """Cut the longest texts to one number of pieces so that all texts together have at most `total` pieces."""
     ends = [[piece.end() for piece in islice(_PIECE.finditer(text), total)] for text in texts]
     most = most_each([len(places) for places in ends], total)
     return [text if len(places) <= most else text[: places[most - 1]] for text, places in zip(texts, ends, strict=True)]
@@ -76,17 +76,17 @@ async def rerank_texts(
     timeout_s: float,
     blend: float = 0.0,
 ) -> RerankedTexts:
-    """The texts by how well they answer the question.
+    """Rank texts by how well they answer the question.
 
     Args:
-        texts: not empty; of more than `MOST_TOTAL_CHARACTERS` together the longest are cut.
-        reranker: the one of the settings; `hybrid` when None, and for a learned ranker, which judges by what the
-            searches said of a hit.
-        breaker: the reranker's.
-        blend: share of the lexical overlap in a model's scores, in [0, 1].
+        texts: not empty. If they exceed `MOST_TOTAL_CHARACTERS` together, the longest are cut.
+        reranker: the reranker of the settings. `hybrid` replaces None and a learned ranker, which needs the scores of a
+            search.
+        breaker: the reranker's circuit breaker.
+        blend: weight of the lexical overlap in a model's scores, in [0, 1].
     Raises:
-        BadRequest: there are more texts than the reranker takes.
-        Unavailable: it cannot judge now, or not within `timeout_s`.
+        BadRequest: there are more texts than the reranker accepts.
+        Unavailable: the reranker cannot score now, or not within `timeout_s`.
     """
     if reranker is None or reranker.name in ("hybrid", "ltr") or reranker.name.startswith("ltr:"):
         reranker, blend = HybridOfTexts(embedder=embedder), 0.0

@@ -1,4 +1,4 @@
-"""One service over two documents, its HTTP door, and the scripted model behind them, shared by a module's tests."""
+"""One service with two documents, its HTTP server, and the scripted model behind it, shared by a module's tests."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ TENANTS = {"key-a": "default", "key-b": "other"}
 
 @dataclass
 class Script:
-    """What the model behind says next, and what goes wrong with it; emptied before every test."""
+    """The next replies and faults of the scripted model; emptied before every test."""
 
     replies: deque[Reply | Callable[[dict[str, Any]], Reply]] = field(default_factory=deque)
     faults: deque[Fault | None] = field(default_factory=deque)
@@ -51,7 +51,7 @@ class Script:
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
-        """What the model was asked, since the test began."""
+        """Bodies of the requests to the model since the test began."""
         return [request.body for request in self.server.requests]
 
     def clear(self) -> None:
@@ -62,7 +62,7 @@ class Script:
 
 @dataclass
 class Watcher:
-    """An advisor that remembers what it saw."""
+    """An advisor that records every `End` it receives."""
 
     ends: list[End] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +80,7 @@ class Watcher:
 
 @dataclass
 class Chatting:
-    """The service, its door with the keys of `TENANTS`, and the model."""
+    """The service, its HTTP server with the keys of `TENANTS`, and the scripted model."""
 
     service: Service
     url: str
@@ -89,7 +89,7 @@ class Chatting:
     client: AsyncOpenAI
 
     async def ended(self) -> End:
-        """The end of the test's only chat, once it is there."""
+        """Wait for the end of the test's only chat and return it."""
         async with asyncio.timeout(5):
             await self.watcher.ended.wait()
         (end,) = self.watcher.ends
@@ -125,7 +125,7 @@ async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
             llm_api_key="sk-behind",
             intent="rules",
             loop_calls=0,
-            # Enough for a busy machine: what is late is left out, and the answer says so.
+            # Enough for a busy machine: late results would be left out and reported in the answer.
             timeout_s=120,
             answer_timeout_s=300,
             source_timeout_s=60,
@@ -152,7 +152,7 @@ async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
 
 @pytest.fixture
 def chatting(chatting_all: Chatting) -> Chatting:
-    """The module's service, with nothing said to it yet."""
+    """The module's service, with scripts and records emptied."""
     chatting_all.script.clear()
     chatting_all.watcher.ends.clear()
     chatting_all.watcher.ended.clear()
@@ -161,7 +161,7 @@ def chatting(chatting_all: Chatting) -> Chatting:
 
 @pytest.fixture
 def conversation() -> str:
-    """The id of a conversation that nobody has had."""
+    """The id of a new conversation."""
     return uuid.uuid4().hex
 
 
