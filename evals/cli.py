@@ -37,7 +37,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdou
 
 @app.command()
 def run(
-    dataset: Folder,
+    dataset: Annotated[
+        Path,
+        typer.Argument(metavar="DATASET", help="folder in BEIR or routed form, or a CSV or JSONL file of questions"),
+    ],
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN.json", help="write the run to this file")] = None,
     split: Split = "test",
@@ -48,20 +51,25 @@ def run(
     replies: Annotated[
         Path | None, typer.Option(metavar="FILE", help="a model's recorded replies by question id, instead of LLM")
     ] = None,
+    collection: Annotated[
+        str | None, typer.Option(help="ask this collection of TENANT, as it is stored, and ingest nothing")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask every question of a dataset and judge the answers.
 
-    The corpus goes into a collection of the folder's name under the tenant "eval"; the next run finds it there.
+    The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
+    file has the columns question and document (ids, separated by ";") or answer, and if you like filter, collection,
+    class, lang, now and id; its questions are put to a collection that is stored already.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
-    from evals import datasets
+    from evals.questions import load_questions
     from evals.replies import write_recording
     from evals.run import run as evaluate
 
     _check_writable(out)
-    loaded = datasets.load(dataset, split)
+    loaded = load_questions(dataset, split, collection, note)
     with tempfile.TemporaryDirectory() as folder:
         own = {}
         if replies is not None:
@@ -69,7 +77,7 @@ def run(
             write_recording(loaded, replies, recording)
             own = {"llm": f"replay:{recording}"}
         given = load_settings({**_settings(changes), **own})
-        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit))
+        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
     if out is not None:
         _write(out, found)
         note(f"written to {out}")
