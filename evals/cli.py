@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from evals import results
+from evals.tables import show_table as _show_table
 from retrievers.core.errors import BadRequest
 
 app = typer.Typer(
@@ -83,6 +85,10 @@ def run(
         note(f"written to {out}")
     write_json(found) if as_json else _show_run(found)
     return 0
+
+
+app.command()(results.compare)
+app.command()(results.report)
 
 
 @app.command()
@@ -324,23 +330,3 @@ def _verdict(made: Mapping[str, Any]) -> str:
     figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
     said = "it helps" if made["helps"] else "not shown to help, left as it is"
     return f"{said} ({figures} on questions it was not found with)"
-
-
-def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from agent.serve.output import plain
-
-    console = Console()
-    # Into a file or a pipe the table keeps its width: a cut figure is worse than a long line.
-    if not console.is_terminal:
-        console = Console(width=200)
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(plain(cell)) for cell in row))
-    console.print(table)

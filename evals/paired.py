@@ -43,11 +43,12 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     resampled = [differences[draw.integers(0, count, (size, count))].mean(axis=1) for size in sizes]
     low, high = np.quantile(np.concatenate(resampled), (0.025, 0.975))
     # The order that was found is one of the possible ones; rounding must not decide a tie.
-    least = abs(mean) - 1e-12
+    changed = differences[differences != 0]
+    least = abs(changed.sum()) - 1e-12 * count
     as_large = 1
     for size in sizes:
-        signs = draw.integers(0, 2, (size, count), dtype=np.int8) * 2 - 1
-        as_large += int((np.abs((signs * differences).mean(axis=1)) >= least).sum())
+        signs = draw.integers(0, 2, (size, len(changed)), dtype=np.int8) * 2 - 1
+        as_large += int((np.abs(signs @ changed) >= least).sum())
     return Difference(mean=mean, low=float(low), high=float(high), p=as_large / (1 + _SAMPLES))
 
 
