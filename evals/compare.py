@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evals.metrics import NAMES
-from evals.paired import difference, holm
+from evals.paired import difference, holm, least_p
 from evals.runs import HEADLINE, VERDICTS, QuestionRow, RunFile, changed, groups_of
 from evals.timing import summary
 from retrievers.core.errors import BadRequest
@@ -24,7 +24,8 @@ def compare(before: RunFile, after: RunFile) -> Json:
 
     Whether something is worse is decided by the headline measures alone, one for each thing that can go wrong. Their
     probabilities are corrected by Holm, those over all questions together and those of all groups together: of many
-    tests at 0.01 one would soon find a loss by chance. Those of the other measures are given as they are.
+    tests at 0.01 one would soon find a loss by chance. Those of the other measures are given as they are. No loss in
+    fewer than eight questions reaches 0.01.
 
     Returns:
         JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
@@ -123,8 +124,15 @@ def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
 
 
 def _correct(family: Sequence[Json]) -> None:
-    """Add `p_holm` to figures that were tested together."""
-    for figures, corrected in zip(family, holm([one["p"] for one in family]), strict=True):
+    """Add `p_holm` to figures that were tested together.
+
+    A test in which too few questions differ to come out at all is not counted: it cannot find a loss by chance.
+    Source: Tarone, Biometrics 46, 1990.
+    """
+    able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
+    for figures in family:
+        figures["p_holm"] = 1.0
+    for figures, corrected in zip(able, holm([one["p"] for one in able]), strict=True):
         figures["p_holm"] = corrected
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 _SAMPLES = 10_000
 _SEED = 20261120
@@ -24,7 +25,8 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     """What `after` has more than `before`, paired: one figure per question, in the same order.
 
     The interval is the percentile bootstrap over questions; `p` is two-sided, by flipping the sign of each
-    question's difference. Both are drawn with a fixed seed: the same figures give the same answer.
+    question's difference, in every way where few differ. Both are drawn with a fixed seed: the same figures give the
+    same answer.
 
     Raises:
         ValueError: there are no questions, or not as many in one as in the other.
@@ -42,14 +44,27 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     sizes = [min(rows, _SAMPLES - start) for start in range(0, _SAMPLES, rows)]
     resampled = [differences[draw.integers(0, count, (size, count))].mean(axis=1) for size in sizes]
     low, high = np.quantile(np.concatenate(resampled), (0.025, 0.975))
-    # The order that was found is one of the possible ones; rounding must not decide a tie.
-    changed = differences[differences != 0]
-    least = abs(changed.sum()) - 1e-12 * count
-    as_large = 1
-    for size in sizes:
-        signs = draw.integers(0, 2, (size, len(changed)), dtype=np.int8) * 2 - 1
+    return Difference(mean=mean, low=float(low), high=float(high), p=_chance(differences[differences != 0], draw))
+
+
+def least_p(questions: int) -> float:
+    """The least probability that `difference` can give where so many questions differ at all."""
+    return min(1.0, 2.0 ** (1 - questions))
+
+
+def _chance(changed: NDArray[np.float64], draw: np.random.Generator) -> float:
+    """Share of the ways to flip signs that give a sum as far from zero; of few questions every way is tried."""
+    count = len(changed)
+    least = abs(float(changed.sum())) - 1e-12 * count  # rounding must not decide a tie
+    if 2**count <= _SAMPLES:
+        bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
+        return float((np.abs((bits * 2 - 1) @ changed) >= least).mean())
+    as_large = 1  # the signs that were found are one of the possible ways
+    rows = max(_MOST_DRAWN // count, 1)
+    for start in range(0, _SAMPLES, rows):
+        signs = draw.integers(0, 2, (min(rows, _SAMPLES - start), count), dtype=np.int8) * 2 - 1
         as_large += int((np.abs(signs @ changed) >= least).sum())
-    return Difference(mean=mean, low=float(low), high=float(high), p=as_large / (1 + _SAMPLES))
+    return as_large / (1 + _SAMPLES)
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.metrics import NAMES
 from evals.run import FORMAT
+from retrievers.core import filters
 from retrievers.core.errors import BadRequest
 
 HEADLINE = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
@@ -18,6 +19,7 @@ VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
 """Of filters, from good to bad, see `evals.reading.judged_filter`."""
 
 Json = dict[str, Any]
+_LONGEST_FILTER = 500
 
 
 class _Stored(BaseModel):
@@ -159,3 +161,13 @@ def groups_of(rows: Sequence[QuestionRow]) -> dict[str, dict[str, list[QuestionR
             found["class"].setdefault(row.klass, []).append(row)
         found["language"].setdefault(row.language, []).append(row)
     return {kind: {name: some[name] for name in sorted(some)} for kind, some in found.items()}
+
+
+def in_words(wanted: Json | None) -> str:
+    """A filter of a run as a person reads it; one that is no filter expression as JSON."""
+    if wanted is None:
+        return "none"
+    try:
+        return filters.in_words(wanted)
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        return json.dumps(wanted, ensure_ascii=False)[:_LONGEST_FILTER]
