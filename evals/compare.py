@@ -126,12 +126,13 @@ def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
 def _correct(family: Sequence[Json]) -> None:
     """Add `p_holm` to figures that were tested together.
 
-    A test in which too few questions differ to come out at all is not counted: it cannot find a loss by chance.
+    A test in which too few questions differ to come out at all has none and is not counted: it cannot find a loss by
+    chance.
     Source: Tarone, Biometrics 46, 1990.
     """
     able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
     for figures in family:
-        figures["p_holm"] = 1.0
+        figures["p_holm"] = None
     for figures, corrected in zip(able, holm([one["p"] for one in able]), strict=True):
         figures["p_holm"] = corrected
 
@@ -151,7 +152,13 @@ def _regressions(
 
 
 def _is_worse(figures: Json) -> bool:
-    return bool(figures["difference"] < 0 and figures["p_holm"] < SIGNIFICANT)
+    return is_certain(figures) and bool(figures["difference"] < 0)
+
+
+def is_certain(figures: Json) -> bool:
+    """Whether the difference of a measure is significant: as corrected, where it is a headline measure."""
+    p = figures["p_holm"] if "p_holm" in figures else figures["p"]
+    return p is not None and bool(p < SIGNIFICANT)
 
 
 def _figures(figures: Json) -> Json:

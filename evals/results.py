@@ -85,8 +85,10 @@ def regressions(found: Json) -> Iterator[str]:
         yield f"regression: {where}{figures}, {one['lost']} of {one['questions']} questions lost{mostly}"
 
 
-def shown_p(value: float) -> str:
-    """A probability as a person reads it."""
+def shown_p(value: float | None) -> str:
+    """A probability as a person reads it; a dash where there is none."""
+    if value is None:
+        return "-"
     return f"{value:.4f}" if value < 0.01 else f"{value:.2f}"
 
 
@@ -146,7 +148,7 @@ def _row(name: str, one: Json) -> tuple[str, ...]:
         f"{one['difference']:+.3f}",
         f"{one['low']:+.3f} to {one['high']:+.3f}",
         shown_p(one["p"]),
-        shown_p(one["p_holm"]) if "p_holm" in one else "-",
+        shown_p(one.get("p_holm")),
         str(one["won"]),
         str(one["lost"]),
         str(one["same"]),

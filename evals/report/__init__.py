@@ -19,12 +19,12 @@ def page(run: RunFile, found: Mapping[str, Any] | None = None) -> str:
         found: what `evals.compare.compare` finds of it against an earlier run.
     """
     title = f"{run.dataset}: {len(run.questions)} questions"
-    failed = failures.section(run.questions)
     parts: list[tuple[str, str, object]] = [
         ("compared", "Against the earlier run", comparison.section(found) if found is not None else None),
-        ("failures", "What went wrong", joined(sections.verdicts(run), failed)),
+        ("failures", "What went wrong", joined(sections.verdicts(run), failures.section(run.questions))),
         ("groups", "By class and language", sections.groups(run)),
         ("ranking", "Finding the right documents", sections.ranking(run)),
+        ("worst", "Questions ranked low", failures.worst(run.questions)),
         ("latency", "Latency", sections.latency(run)),
         ("trust", "How far readings can be trusted", sections.trust(run)),
         ("settings", "How it was made", sections.settings(run)),
@@ -58,15 +58,17 @@ def _about(run: RunFile) -> str:
     text = f"{len(run.questions):,} questions"
     if run.form != "file":
         text += f" (split {run.split})"
-    text += f" over {run.documents:,} documents, {run.chunks:,} passages. Started {run.started_at}."
+    text += (
+        f" over {run.documents:,} documents, {run.chunks:,} passages. Started {sections.shown_moment(run.started_at)}."
+    )
     if run.filters == "gold":
         text += " The right filters were given: what is read from questions was not judged."
     failed = sum(row.status == "error" for row in run.questions)
     if failed:
-        text += f" {failed} questions were not answered and count as missed."
+        text += f" Not answered, and counted as missed: {failed}."
     degraded = sum(bool(row.degraded) for row in run.questions)
     if degraded:
-        text += f" {degraded} answers were degraded."
+        text += f" Degraded answers: {degraded}."
     return text
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from evals.report import plots
 from evals.report.markup import Markup, element, joined, table
-from evals.report.sections import NAMES, tone
+from evals.report.sections import NAMES, shown_moment, tone
 from evals.results import regressions, shown_p
 from evals.runs import HEADLINE, in_words
 
@@ -43,13 +43,16 @@ def _verdict(found: Json) -> Markup:
 
 def _coverage(found: Json) -> str:
     before = found["before"]
-    text = f"{found['questions']} questions of both runs; the earlier one is of {before['started_at']}."
+    text = f"{found['questions']} questions of both runs; the earlier one is of {shown_moment(before['started_at'])}."
     for which, name in (("only_before", "earlier"), ("only_after", "later")):
         if found[which]:
             text += f" {len(found[which])} questions of the {name} run alone are left out."
     if found["relabelled"]:
         text += f" {len(found['relabelled'])} questions have other labels now."
-    return text + " Intervals are of 95 %; p is of a paired randomisation test, corrected by Holm where it decides."
+    return (
+        f"{text} Intervals are of 95 %; p is of a paired randomisation test, corrected by Holm for the "
+        "headline measures; there it is left out where fewer than 8 questions differ, in which no loss is significant."
+    )
 
 
 def _forest(found: Json) -> Markup:
@@ -84,7 +87,7 @@ def _filters(found: Json) -> Markup | None:
 
 
 def _measures(found: Json) -> Markup:
-    columns = ["measure", "earlier", "later", "difference", "95 % interval", "p", "won", "lost", "same"]
+    columns = ["measure", "difference", "earlier", "later", "95 % interval", "p", "won", "lost", "same"]
     return table(columns, (_row(f"{NAMES[name][0]} ({name})", one) for name, one in found["measures"].items()))
 
 
@@ -98,18 +101,18 @@ def _groups(found: Json) -> Markup | None:
     ]
     if not rows:
         return None
-    columns = ["class or language", "earlier", "later", "difference", "95 % interval", "p", "won", "lost", "same"]
+    columns = ["class or language", "difference", "earlier", "later", "95 % interval", "p", "won", "lost", "same"]
     return joined(element("h3", "Where the headline measures differ"), table(columns, rows))
 
 
 def _row(name: str, one: Json) -> list[object]:
     return [
         name,
+        element("span", f"{one['difference']:+.3f}", class_=f"delta {tone(one)}"),
         f"{one['before']:.3f}",
         f"{one['after']:.3f}",
-        element("span", f"{one['difference']:+.3f}", class_=f"delta {tone(one)}"),
         f"{one['low']:+.3f} to {one['high']:+.3f}",
-        shown_p(one.get("p_holm", one["p"])),
+        shown_p(one["p_holm"] if "p_holm" in one else one["p"]),
         one["won"],
         one["lost"],
         one["same"],

@@ -58,12 +58,10 @@ KINDS = (
         lambda row: row.filter_verdict in ("missing", "partial"),
     ),
     Kind("Wrong sources", "Another source was asked than the labels say.", _misses("route_accuracy")),
-    Kind(
-        "Ranked low",
-        "The right documents are there, but not first, or not at all.",
-        _misses("nDCG@10"),
-    ),
 )
+
+
+RANKED_LOW = Kind("Ranked low", "The right documents are there, but not first, or not at all.", _misses("nDCG@10"))
 
 
 def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[Kind, list[QuestionRow]]]:
@@ -73,8 +71,15 @@ def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[Kind, list[QuestionRow
         kind = next((kind for kind in KINDS if kind.is_meant(row)), None)
         if kind is not None:
             found[kind.title].append(row)
-    ordered = {title: sorted(some, key=_goodness) for title, some in found.items()}
-    return [(kind, ordered[kind.title]) for kind in KINDS if ordered[kind.title]]
+    return [(kind, sorted(found[kind.title], key=_goodness)) for kind in KINDS if found[kind.title]]
+
+
+def ranked_low(rows: Sequence[QuestionRow]) -> list[QuestionRow]:
+    """The questions without another failure whose documents are not where they should be, the worst first."""
+    return sorted(
+        (row for row in rows if RANKED_LOW.is_meant(row) and not any(kind.is_meant(row) for kind in KINDS)),
+        key=_goodness,
+    )
 
 
 def _goodness(row: QuestionRow) -> tuple[float, float, str]:
@@ -83,22 +88,27 @@ def _goodness(row: QuestionRow) -> tuple[float, float, str]:
 
 
 def section(rows: Sequence[QuestionRow]) -> Markup:
-    """The failures, as lists of questions to open."""
+    """The failures but those of ranking alone, as lists of questions to open."""
     kinds = sorted_out(rows)
     if not kinds:
-        return element("p", "No question failed by any of its labels.", class_="good-news")
-    opened = 0
-    parts = []
-    for kind, some in kinds:
-        cards = []
-        for row in some[:MOST_SHOWN]:
-            cards.append(card(row, is_open=opened < _OPEN))
-            opened += 1
-        left = len(some) - MOST_SHOWN
-        more = element("p", f"{left} more are in the run's file.", class_="more") if left > 0 else None
-        title = element("h3", kind.title, " ", element("span", len(some), class_="count"))
-        parts.append(joined(title, element("p", kind.why, class_="why"), cards, more))
-    return joined(parts)
+        return element("p", "No filter, value or source was read wrong.", class_="good-news")
+    first, *others = kinds
+    return joined(_listed(*first, opened=_OPEN), (_listed(*one) for one in others))
+
+
+def worst(rows: Sequence[QuestionRow]) -> Markup | None:
+    """The questions that were ranked low though nothing else went wrong; None where there are none."""
+    some = ranked_low(rows)
+    return _listed(RANKED_LOW, some, titled=False) if some else None
+
+
+def _listed(kind: Kind, some: Sequence[QuestionRow], *, opened: int = 0, titled: bool = True) -> Markup:
+    """Questions of one kind, the first few of them open."""
+    title = element("h3", kind.title, " ", element("span", len(some), class_="count")) if titled else None
+    cards = (card(row, is_open=number < opened) for number, row in enumerate(some[:MOST_SHOWN]))
+    left = len(some) - MOST_SHOWN
+    more = element("p", f"{left} more are in the run's file.", class_="more") if left > 0 else None
+    return joined(title, element("p", kind.why, class_="why"), cards, more)
 
 
 def card(row: QuestionRow, *, is_open: bool = False) -> Markup:
@@ -208,7 +218,7 @@ def _hits(row: QuestionRow) -> Markup | None:
                 element("span", one.title or one.document, class_="title"),
                 " ",
                 element("code", one.document),
-                f" relevance {one.relevance:.2f}" if one.relevance is not None else None,
+                element("small", f" relevance {one.relevance:.2f}") if one.relevance is not None else None,
                 class_="relevant" if one.document in row.relevant else None,
             )
             for one in row.hits

@@ -51,7 +51,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 def _shares_axis(name: str) -> Markup:
     """Lines and numbers of an axis of shares, from 0 at the bottom to 1."""
     ticks = [0, 0.25, 0.5, 0.75, 1]
-    lines = [_line(_x(0), _y(one), _x(1), _y(one), "grid") for one in ticks]
+    lines = [_line(_x(0), _y(one), _x(1), _y(one), "rule") for one in ticks]
     return joined(lines, (_text(_LEFT - 6, _y(one) + 4, f"{one:g}", anchor="end") for one in ticks), _name(name))
 
 
@@ -108,7 +108,7 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float]) -
         place = (x - 4, "end") if is_right else (x + 4, "start")
         lines.append(_text(place[0], _TOP + 10 + 14 * number, label, anchor=place[1], class_="label"))
     ticks = [_text(_x(share), HEIGHT - _BOTTOM + 16, f"{top * share:.0f}") for share in (0, 0.25, 0.5, 0.75, 1)]
-    return _figure(title, bars, lines, _line(_x(0), _y(0), _x(1), _y(0), "grid"), ticks, _name("milliseconds"))
+    return _figure(title, bars, lines, _line(_x(0), _y(0), _x(1), _y(0), "rule"), ticks, _name("milliseconds"))
 
 
 def calibration(title: str, stated: Sequence[tuple[float, bool]]) -> Markup:
@@ -153,7 +153,7 @@ def forest(title: str, rows: Sequence[Interval]) -> Markup:
             _line(x(row.low), y, x(row.high), y, f"whisker {row.tone}"),
             element("circle", cx=x(row.mean), cy=y, r=4.5, class_=f"point {row.tone}"),
         ]
-    ticks = [_text(x(value), height - 6, f"{value:+.2f}") for value in (-reach / 1.1, 0, reach / 1.1)]
+    ticks = [_text(x(value), height - 6, f"{value:+.2f}" if value else "0") for value in (-reach / 1.1, 0, reach / 1.1)]
     return _figure(title, shapes, ticks, height=height)
 
 

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from evals import metrics, stages
+from evals.compare import is_certain
 from evals.report import plots
 from evals.report.markup import Markup, element, joined, table
 from evals.runs import QuestionRow, RunFile, groups_of
@@ -82,8 +85,7 @@ def _delta(found: Json | None, name: str) -> Markup | None:
 
 def tone(one: Json) -> str:
     """Whether a difference is certain, and to which side."""
-    is_certain = one.get("p_holm", one["p"]) < 0.01
-    return ("good" if one["difference"] > 0 else "bad") if is_certain else ""
+    return ("good" if one["difference"] > 0 else "bad") if is_certain(one) else ""
 
 
 def verdicts(run: RunFile) -> Markup | None:
@@ -109,8 +111,9 @@ def groups(run: RunFile) -> Markup:
     """Quality by class and by language."""
     names = [name for name in _COLUMNS if name in run.measures]
     rows: list[list[object]] = [["all questions", len(run.questions), *_cells(run.questions, names)]]
-    for some in groups_of(run.questions).values():
-        rows += [[name, len(held), *_cells(held, names)] for name, held in some.items()]
+    for kind, some in groups_of(run.questions).items():
+        label = "language " if kind == "language" else ""
+        rows += [[f"{label}{name}", len(held), *_cells(held, names)] for name, held in some.items()]
     return table(["", "questions", *(NAMES[name][0] for name in names)], rows, class_="heat")
 
 
@@ -132,9 +135,17 @@ def ranking(run: RunFile) -> Markup | None:
     if not rows:
         return None
     held = _stages_of(rows)
-    lines = {f"{_STAGES.get(name, name)}": _recall(some, name) for name, some in held.items()}
+    lines = {}
+    for name, some in held.items():
+        count = f" ({len(some)} questions)" if len(some) < len(rows) else ""
+        lines[f"{_STAGES.get(name, name)}{count}"] = _recall(some, name)
     if not held:
         lines = {_STAGES[stages.FINAL]: _recall(rows, None)}
+    elif held.get(stages.FUSED) == held.get(stages.FINAL) and _is_untouched(rows):
+        # The two lines would cover each other.
+        *_, (fused, curve), (final, _) = lines.items()
+        del lines[fused], lines[final]
+        lines[f"{_STAGES[stages.FUSED]}, {final}"] = curve
     depth = plots.curves("recall by depth", "documents from the top", lines)
     parts = [element("div", element("h3", "Recall by depth"), depth)]
     if held:
@@ -147,6 +158,13 @@ def _stages_of(rows: Sequence[QuestionRow]) -> dict[str, list[QuestionRow]]:
     names = dict.fromkeys(name for row in rows for name in row.stages)
     ordered = [name for name in sorted(names) if name not in _STAGES] + [name for name in _STAGES if name in names]
     return {name: [row for row in rows if name in row.stages] for name in ordered}
+
+
+def _is_untouched(rows: Sequence[QuestionRow]) -> bool:
+    """Whether no right document stands elsewhere in the answers than in the fused ranking."""
+    return all(
+        row.stages[stages.FUSED].ranks == row.stages[stages.FINAL].ranks for row in rows if stages.FUSED in row.stages
+    )
 
 
 def _recall(rows: Sequence[QuestionRow], stage: str | None) -> list[tuple[float, float]]:
@@ -173,10 +191,13 @@ def _added(held: Mapping[str, Sequence[QuestionRow]]) -> Markup:
         gain: object = element("span", "–", class_="none")
         if name != stages.FINAL and some:
             moved = _mean([row.stages[after].ndcg - row.stages[name].ndcg for row in some])
-            gain = f"{moved:+.3f} when {_STAGES[after]}"
+            gain = f"{moved:+.3f}"
         rows.append([_STAGES.get(name, f"{name} alone"), len(held[name]), _cell(own), gain])
-    note = "Each line has the questions its stage took part in; the gain is on those questions."
-    return joined(table(["stage", "questions", "nDCG@10", "gain"], rows), element("p", note, class_="why"))
+    note = (
+        "Each line is of the questions its stage took part in. Then fusing adds so much to a source alone on those "
+        "questions, and reranking and paging to what is fused."
+    )
+    return joined(table(["stage", "questions", "nDCG@10", "next adds"], rows), element("p", note, class_="why"))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -241,3 +262,10 @@ def settings(run: RunFile) -> Markup:
 
 def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def shown_moment(moment: str) -> str:
+    """A moment of ISO 8601 as a person reads it."""
+    with suppress(ValueError):
+        return f"{datetime.fromisoformat(moment):%d %B %Y, %H:%M %Z}"
+    return moment
