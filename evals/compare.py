@@ -1,7 +1,7 @@
 """Two runs over the same questions: what differs, by how much, and how sure that is."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from evals.metrics import NAMES
@@ -30,8 +30,8 @@ def compare(before: RunFile, after: RunFile) -> Json:
     Returns:
         JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
         `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
-        `verdict_moves`; `latency_ms`; `changed` settings, prompts, versions and corpus; and `moved`, the questions
-        whose headline measures differ, most first.
+        `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
+        corpus; and `moved`, the questions whose headline measures differ, most first.
     Raises:
         BadRequest: the runs are of other datasets, or share no question.
     """
@@ -53,6 +53,7 @@ def compare(before: RunFile, after: RunFile) -> Json:
         "regressions": [*_regressions(pairs, measures, groups)],
         "verdicts": _verdicts(pairs),
         "verdict_moves": _verdict_moves(pairs),
+        "degraded": _degraded(pairs),
         "latency_ms": _latency(pairs),
         "changed": _changed(before, after),
         "moved": _moved(pairs),
@@ -195,6 +196,19 @@ def _verdict_moves(pairs: Sequence[Pair]) -> list[Json]:
         if one.filter_verdict and two.filter_verdict and one.filter_verdict != two.filter_verdict
     )
     return [{"before": old, "after": new, "questions": count} for (old, new), count in moves.most_common()]
+
+
+def _degraded(pairs: Sequence[Pair]) -> Json:
+    """How many answers lacked what, before and after; an answer that never came counts as "error"."""
+    before, after = Counter(_shortfalls(one for one, _ in pairs)), Counter(_shortfalls(two for _, two in pairs))
+    return {name: [before[name], after[name]] for name in sorted({*before, *after})}
+
+
+def _shortfalls(rows: Iterable[QuestionRow]) -> Iterator[str]:
+    for row in rows:
+        yield from row.degraded
+        if row.status == "error":
+            yield "error"
 
 
 def _latency(pairs: Sequence[Pair]) -> Json:

@@ -126,23 +126,19 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
     return float(len(table) == 1 and _plain(gold) in table[0])
 
 
-def answer_in_hits(gold: Any, texts: Iterable[str], rows: Sequence[Sequence[Any]] | None) -> float | None:
-    """1 when the gold text or number stands, as whole words, in a passage or a calculated cell; else 0.
+def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]] | None) -> float | None:
+    """1 when the gold text stands, as whole words, in a passage or a calculated cell; else 0.
 
-    Case, punctuation and the commas of thousands do not count. None when the gold value is no text or number.
+    Case, punctuation and the commas of thousands do not count. None when the gold text has no letter or digit.
     """
-    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
-        return None
-    wanted = _words(f"{gold:.12g}" if isinstance(gold, float) else str(gold))
+    wanted = _words(gold)
     if not wanted:
         return None
     cells = (str(cell) for row in rows or () for cell in row)
-    spaced = not is_chinese(wanted)
-    for text in (*texts, *cells):
-        held = _words(text)
-        if (f" {wanted} " in f" {held} ") if spaced else wanted.replace(" ", "") in held.replace(" ", ""):
-            return 1.0
-    return 0.0
+    # Chinese has no blanks between words.
+    sought, blank = (wanted.replace(" ", ""), "") if is_chinese(wanted) else (f" {wanted} ", " ")
+    held = (f" {_words(text)} ".replace(" ", blank) for text in (*texts, *cells))
+    return float(any(sought in one for one in held))
 
 
 def _words(text: str) -> str:

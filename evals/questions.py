@@ -17,6 +17,7 @@ from retrievers.text.languages import detect
 COLUMNS = ("question", "document", "answer", "filter", "collection", "class", "lang", "now", "id")
 _DELIMITERS = (",", ";", "\t")
 _JSON_LINES = frozenset({".jsonl", ".ndjson"})
+_FILES = _JSON_LINES | {".csv", ".tsv"}
 _ID_CHARACTERS = 8
 
 
@@ -37,6 +38,8 @@ def load_questions(path: Path, split: str, collection: str | None, note: Callabl
         BadRequest: as of `load` and `load_file`, or a split of a file is asked for.
     """
     if not path.is_file():
+        if path.suffix.casefold() in _FILES and not path.is_dir():
+            raise BadRequest(f"{path}: there is no such file", where="dataset")
         return load(path, split)
     if split not in ("test", EVERY_SPLIT):
         raise BadRequest(f"{path.name}: a file of questions has no splits", where="split")

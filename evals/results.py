@@ -114,6 +114,8 @@ def _show(found: Json, questions: int) -> None:
         show_table("filters read", ("verdict", "A", "B"), rows)
         for move in found["verdict_moves"]:
             print(f"{move['questions']} filters: {move['before']} in A, {move['after']} in B")
+    for name, (old, new) in found["degraded"].items():
+        print(f"answers with {name}: {old} in A, {new} in B")
     time = found["latency_ms"]
     print(f"latency: p50 {time['before']['p50']:.1f} to {time['after']['p50']:.1f} ms,", end=" ")
     print(f"p95 {time['before']['p95']:.1f} to {time['after']['p95']:.1f} ms")

@@ -337,11 +337,11 @@ def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json]
         scores |= ranking.get(question.id, {})
         scores |= judge.missed(question.id) if is_missed else judge.scores(question.id, row["intent_filter"])
         scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
-        # A file does not say whether an answer is to be calculated: only calculated ones are judged as such.
-        if dataset.form != "file" or table is not None:
-            scores["answer_accuracy"] = metrics.answer_accuracy(question.answer, table)
-        if dataset.form == "file":
+        # A file does not say how an answer is to be found: what is no text must be calculated.
+        if dataset.form == "file" and isinstance(question.answer, str):
             scores["answer_in_hits"] = metrics.answer_in_hits(question.answer, texts, table)
+        else:
+            scores["answer_accuracy"] = metrics.answer_accuracy(question.answer, table)
         row["metrics"] = scores
         row["filter_verdict"] = None if is_missed else judge.verdict(question.id, row["intent_filter"])
         row["table"] = [[_json(cell) for cell in line] for line in table[:_SHOWN_ROWS]] if table is not None else None

@@ -69,6 +69,7 @@ def _changed(found: Json) -> Markup:
         for what, values in found["changed"].items()
         for key, (old, new) in values.items()
     ]
+    rows += [[f"answers with {name}", old, new] for name, (old, new) in found["degraded"].items() if old != new]
     title = element("h3", "What was changed")
     if not rows:
         return joined(title, element("p", "Nothing: the same settings, prompts, versions and documents."))

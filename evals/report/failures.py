@@ -49,7 +49,7 @@ KINDS = (
     ),
     Kind(
         "Values not found",
-        "The question has one right value, and it was neither calculated nor found.",
+        "The right value was not calculated, or the expected words stand in none of the first 10 passages.",
         lambda row: _misses("answer_accuracy")(row) or _misses("answer_in_hits")(row),
     ),
     Kind(
