@@ -70,7 +70,7 @@ async def run(
         limit: only the first questions of the split.
         collection: of the tenant's, in place of the dataset's corpus.
     Returns:
-        The run as JSON values, see README.md: `metrics`, `by_class`, `by_language` in [0, 1] or None, `latency_ms`,
+        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1] or None, `latency_ms`,
         one row per question in the dataset's order, and what it was made with.
     Raises:
         BadRequest: the dataset cannot be used with these settings.

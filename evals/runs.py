@@ -50,7 +50,7 @@ class StatedRow(_Stored):
 
 
 class QuestionRow(_Stored):
-    """One question of a run; the keys are those of the file, see README.md."""
+    """One question of a run, as `evals.run` writes it."""
 
     id: str
     text: str
