@@ -1,7 +1,7 @@
 """Two runs over the same questions: what differs, by how much, and how sure that is."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evals.metrics import NAMES
@@ -91,19 +91,15 @@ def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
     """The figures of every measure that applies to some of the questions in both runs."""
     found = {}
     for name in NAMES:
-        values = [
-            (old, new)
-            for one, two in pairs
-            if (old := one.metrics.get(name)) is not None and (new := two.metrics.get(name)) is not None
-        ]
+        values = _values(pairs, name)
         if not values:
             continue
-        old, new = [one for one, _ in values], [two for _, two in values]
-        paired = difference(old, new)
+        before, after = [one for one, _ in values], [two for _, two in values]
+        paired = difference(before, after)
         found[name] = {
             "questions": len(values),
-            "before": sum(old) / len(old),
-            "after": sum(new) / len(new),
+            "before": sum(before) / len(before),
+            "after": sum(after) / len(after),
             "difference": paired["mean"],
             "low": paired["low"],
             "high": paired["high"],
@@ -113,6 +109,12 @@ def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
             "same": sum(abs(one - two) <= _LEAST for one, two in values),
         }
     return found
+
+
+def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
+    """A measure of every question to which it applies in both runs, before and after."""
+    values = ((one.metrics.get(name), two.metrics.get(name)) for one, two in pairs)
+    return [(old, new) for old, new in values if old is not None and new is not None]
 
 
 def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
@@ -156,7 +158,7 @@ def _is_worse(figures: Json) -> bool:
     return is_certain(figures) and bool(figures["difference"] < 0)
 
 
-def is_certain(figures: Json) -> bool:
+def is_certain(figures: Mapping[str, Any]) -> bool:
     """Whether the difference of a measure is significant: as corrected, where it is a headline measure."""
     p = figures["p_holm"] if "p_holm" in figures else figures["p"]
     return p is not None and bool(p < SIGNIFICANT)
@@ -231,11 +233,7 @@ def _moved(pairs: Sequence[Pair]) -> list[Json]:
     found = []
     for one, two in pairs:
         moves = {
-            name: [old, new]
-            for name in HEADLINE
-            if (old := one.metrics.get(name)) is not None
-            and (new := two.metrics.get(name)) is not None
-            and abs(new - old) > _LEAST
+            name: [old, new] for name in HEADLINE for old, new in _values([(one, two)], name) if abs(new - old) > _LEAST
         }
         if moves:
             found.append(

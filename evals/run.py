@@ -34,7 +34,7 @@ _PASSAGES_WITH_ANSWER = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class QuestionTarget:
     """What questions are put to: collections of one tenant, by name."""
 
     tenant: str
@@ -70,8 +70,8 @@ async def run(
         limit: only the first questions of the split.
         collection: of the tenant's, in place of the dataset's corpus.
     Returns:
-        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1] or None, `latency_ms`,
-        one row per question in the dataset's order, and what it was made with.
+        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1]
+        or None, `latency_ms`, one row per question in the dataset's order, and what it was made with.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -98,11 +98,7 @@ async def run(
         "tenant": target.tenant,
         "collections": sorted(target.scopes),
         "filters": filters,
-        "metrics": metrics.averages(row["metrics"] for row in rows),
-        "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
-        "by_language": metrics.averages_by((row["language"], row["metrics"]) for row in rows),
-        "latency_ms": summary([row["latency_ms"] for row in rows]),
-        "questions": rows,
+        **_figures(rows),
         "documents": target.documents,
         "chunks": target.chunks,
         "settings": provenance.public_settings(settings),
@@ -112,13 +108,24 @@ async def run(
     }
 
 
-async def _ingested(service: Service, dataset: Dataset, note: Note) -> Target:
+def _figures(rows: Sequence[Json]) -> Json:
+    """The rows with their averages."""
+    return {
+        "metrics": metrics.averages(row["metrics"] for row in rows),
+        "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
+        "by_language": metrics.averages_by((row["language"], row["metrics"]) for row in rows),
+        "latency_ms": summary([row["latency_ms"] for row in rows]),
+        "questions": rows,
+    }
+
+
+async def _ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTarget:
     """The dataset's corpus in a collection of its own."""
     await store_corpus(service, dataset, note)
-    return Target(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
+    return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
 
 
-async def _stored(service: Service, questions: Sequence[Question], note: Note) -> Target:
+async def _stored(service: Service, questions: Sequence[Question], note: Note) -> QuestionTarget:
     """The collections that the questions name, once it is sure that they hold what is to be found."""
     tenant = service.settings.tenant
     scopes: dict[str, Scope] = {}
@@ -130,7 +137,7 @@ async def _stored(service: Service, questions: Sequence[Question], note: Note) -
             raise BadRequest(f"{where}{error}", where="collection") from error
         await check_documents(service, scopes[name], some)
         note(f"collection {name}: {sum(one.documents for one in scopes[name].collections):,} documents")
-    return Target(tenant, scopes)
+    return QuestionTarget(tenant, scopes)
 
 
 def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
@@ -140,7 +147,7 @@ def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
     return named
 
 
-async def _judge(service: Service, target: Target, questions: Sequence[Question]) -> FilterJudge:
+async def _judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
     labelled = _by_collection([question for question in questions if question.judges_filter])
     return FilterJudge({name: await stored_corpus(service, target.scopes[name]) for name in labelled}, labelled)
 
@@ -163,7 +170,7 @@ class _Asking:
     """Puts questions to the service, and notes what came of them."""
 
     service: Service
-    target: Target
+    target: QuestionTarget
     judge: FilterJudge
     filters: Filters
     note: Note

@@ -26,6 +26,7 @@ def test_the_wheel_holds_the_four_packages_with_model_statements_and_templates(t
         "retrievers/postgres/migrations/0001_base.sql",
         "prompts/answer/v1.md",
         "evals/data/sample/corpus.jsonl",
+        "evals/report/style.css",
         "agent/relevance.json",
     ):
         assert needed in names

@@ -14,7 +14,7 @@ _LONGEST_CELL = 200
 _SHOWN_GOLD = 5
 
 
-class Kind(NamedTuple):
+class FailureKind(NamedTuple):
     """One kind of failure.
 
     Attributes:
@@ -36,35 +36,37 @@ def _misses(measure: str, least: float = _LOW) -> Callable[[QuestionRow], bool]:
 
 
 KINDS = (
-    Kind("Not answered", "The service refused the question or gave it up.", lambda row: row.status == "error"),
-    Kind(
+    FailureKind("Not answered", "The service refused the question or gave it up.", lambda row: row.status == "error"),
+    FailureKind(
         "Wrong filters",
         "Documents that were asked for are shut out, or a condition was made up.",
         lambda row: row.filter_verdict in ("wrong", "invented"),
     ),
-    Kind(
+    FailureKind(
         "Wrong numbers",
         "A value was calculated, and it is not the right one.",
         lambda row: row.table is not None and _misses("answer_accuracy")(row),
     ),
-    Kind(
+    FailureKind(
         "Values not found",
         "The right value was not calculated, or the expected words stand in none of the first 10 passages.",
         lambda row: _misses("answer_accuracy")(row) or _misses("answer_in_hits")(row),
     ),
-    Kind(
+    FailureKind(
         "Missing and partial filters",
         "Nothing that was asked for is shut out, but other documents are let in.",
         lambda row: row.filter_verdict in ("missing", "partial"),
     ),
-    Kind("Wrong sources", "Another source was asked than the labels say.", _misses("route_accuracy")),
+    FailureKind("Wrong sources", "Another source was asked than the labels say.", _misses("route_accuracy")),
 )
 
 
-RANKED_LOW = Kind("Ranked low", "The right documents are there, but not first, or not at all.", _misses("nDCG@10"))
+RANKED_LOW = FailureKind(
+    "Ranked low", "The right documents are there, but not first, or not at all.", _misses("nDCG@10")
+)
 
 
-def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[Kind, list[QuestionRow]]]:
+def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[QuestionRow]]]:
     """The failures by kind, the worst questions of each first; kinds without any are left out."""
     found: dict[str, list[QuestionRow]] = {kind.title: [] for kind in KINDS}
     for row in rows:
@@ -102,7 +104,7 @@ def worst(rows: Sequence[QuestionRow]) -> Markup | None:
     return _listed(RANKED_LOW, some, titled=False) if some else None
 
 
-def _listed(kind: Kind, some: Sequence[QuestionRow], *, opened: int = 0, titled: bool = True) -> Markup:
+def _listed(kind: FailureKind, some: Sequence[QuestionRow], *, opened: int = 0, titled: bool = True) -> Markup:
     """Questions of one kind, the first few of them open."""
     title = element("h3", kind.title, " ", element("span", len(some), class_="count")) if titled else None
     cards = (card(row, is_open=number < opened) for number, row in enumerate(some[:MOST_SHOWN]))
@@ -119,7 +121,8 @@ def card(row: QuestionRow, *, is_open: bool = False) -> Markup:
         for one in (row.klass, row.language, None if ranked is None else f"nDCG@10 {ranked:.2f}")
         if one
     ]
-    facts = [("Asked after", [element("p", _turn(turn)) for turn in row.history])] if row.history else []
+    turns = [element("p", _turn(turn)) for turn in row.history]
+    facts: list[tuple[str, object]] = [("Asked after", turns)] if turns else []
     facts += [*_filters(row), *_values(row), *_sources(row), ("Expected", _expected(row)), ("Top hits", _hits(row))]
     facts += [*_notes(row), ("Trace", _trace(row))]
     rows = (joined(element("dt", name), element("dd", content)) for name, content in facts if content)
