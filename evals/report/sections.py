@@ -56,12 +56,12 @@ def cards(run: RunFile, found: Json | None) -> Markup:
     if found is not None:
         moved = time["p50"] - found["latency_ms"]["before"]["p50"]
         delta = element("p", f"{moved:+.0f} ms p50", class_="delta")
-    latency = _card("Latency", f"{time['p50']:.0f} ms", "half of the answers came within",
+    latency = _card("Latency", joined(f"{time['p50']:.0f}", element("small", " ms")), "half of the answers came within",
                     f"95 % within {time['p95']:.0f} ms", delta)  # fmt: skip
     return element("div", parts, latency, class_="cards")
 
 
-def _card(name: str, value: str, what: str, count: str, delta: Markup | None) -> Markup:
+def _card(name: str, value: object, what: str, count: str, delta: Markup | None) -> Markup:
     return element(
         "div",
         element("p", name, class_="name"),
@@ -77,6 +77,8 @@ def _delta(found: Json | None, name: str) -> Markup | None:
     if found is None or name not in found["measures"]:
         return None
     one = found["measures"][name]
+    if not one["won"] and not one["lost"]:
+        return element("p", "no difference", class_="delta same")
     text = f"{one['difference']:+.3f}"
     return element(
         "p", text, element("small", f" ({one['low']:+.3f} to {one['high']:+.3f})"), class_=f"delta {tone(one)}"

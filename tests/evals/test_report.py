@@ -136,6 +136,18 @@ def test_a_page_of_a_plain_run_leaves_out_what_it_does_not_hold(run_file: Write)
         assert left_out not in text
 
 
+def test_a_run_without_decision_records_still_shows_recall_by_depth(run_file: Write):
+    row = {"id": "q1", "relevant": {"d2": 1}, "documents": ["d1", "d2"], "measures": {"nDCG@10": 0.63}}
+
+    text = page(load_run(run_file("a.json", row)))
+
+    assert "as answered" in Elements(text).text
+    assert "What each stage adds" not in text
+    # Nothing at rank 1, the one right document from rank 2 on: from the bottom of the plot to its top.
+    points = re.search(r'<polyline points="([^"]+)"', text)[1].split()
+    assert [point.split(",")[1] for point in points[:3]] == ["204.0", "12.0", "12.0"]
+
+
 def test_a_comparison_names_what_fell_and_what_was_changed(run_file: Write, tmp_path: Path):
     good = {"measures": {"filter_exact": 1.0}, "filter_verdict": "right", "class": "teams"}
     bad = {"measures": {"filter_exact": 0.0}, "filter_verdict": "wrong", "class": "teams", "trace_id": "later"}
