@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from evals import results
+from evals.tables import show_table as _show_table
 from retrievers.core.errors import BadRequest
 
 app = typer.Typer(
@@ -37,7 +39,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdou
 
 @app.command()
 def run(
-    dataset: Folder,
+    dataset: Annotated[
+        Path,
+        typer.Argument(metavar="DATASET", help="folder in BEIR or routed form, or a CSV or JSONL file of questions"),
+    ],
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN.json", help="write the run to this file")] = None,
     split: Split = "test",
@@ -48,20 +53,25 @@ def run(
     replies: Annotated[
         Path | None, typer.Option(metavar="FILE", help="a model's recorded replies by question id, instead of LLM")
     ] = None,
+    collection: Annotated[
+        str | None, typer.Option(help="ask this collection of TENANT, as it is stored, and ingest nothing")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask every question of a dataset and judge the answers.
 
-    The corpus goes into a collection of the folder's name under the tenant "eval"; the next run finds it there.
+    The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
+    file has the columns question and document (ids, separated by ";") or answer, and if you like filter, collection,
+    class, lang, now and id; its questions are put to a collection that is stored already.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
-    from evals import datasets
+    from evals.questions import load_questions
     from evals.replies import write_recording
     from evals.run import run as evaluate
 
     _check_writable(out)
-    loaded = datasets.load(dataset, split)
+    loaded = load_questions(dataset, split, collection, note)
     with tempfile.TemporaryDirectory() as folder:
         own = {}
         if replies is not None:
@@ -69,12 +79,16 @@ def run(
             write_recording(loaded, replies, recording)
             own = {"llm": f"replay:{recording}"}
         given = load_settings({**_settings(changes), **own})
-        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit))
+        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
     if out is not None:
         _write(out, found)
         note(f"written to {out}")
     write_json(found) if as_json else _show_run(found)
     return 0
+
+
+app.command()(results.compare)
+app.command()(results.report)
 
 
 @app.command()
@@ -316,23 +330,3 @@ def _verdict(made: Mapping[str, Any]) -> str:
     figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
     said = "it helps" if made["helps"] else "not shown to help, left as it is"
     return f"{said} ({figures} on questions it was not found with)"
-
-
-def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from agent.serve.output import plain
-
-    console = Console()
-    # Into a file or a pipe the table keeps its width: a cut figure is worse than a long line.
-    if not console.is_terminal:
-        console = Console(width=200)
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(plain(cell)) for cell in row))
-    console.print(table)

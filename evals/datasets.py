@@ -1,4 +1,4 @@
-"""Read labelled questions over a corpus from a folder in BEIR or routed form."""
+"""Read labelled questions over a corpus from a folder in BEIR or routed form; `evals.questions` reads single files."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 from retrievers.core.errors import BadRequest, listing
 from retrievers.text.languages import detect
 
-Form = Literal["beir", "routed"]
+Form = Literal["beir", "routed", "file"]
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 EVERY_SPLIT = "all"
@@ -29,6 +29,9 @@ class Question:
         answer: the gold value; None if there is no single value.
         klass: kind of question; None if the dataset does not say.
         now: ISO date or time at which the question is asked.
+        judges_filter: whether `filter` is a label; False for BEIR.
+        collection: the collection to ask; None for the collection named like the dataset.
+        where: file and line of the question, for error messages; None if the user did not write the file.
     """
 
     id: str
@@ -42,6 +45,9 @@ class Question:
     klass: str | None = None
     split: str = "test"
     now: str | None = None
+    judges_filter: bool = True
+    collection: str | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class Dataset:
 
     Attributes:
         name: the folder's name, also used for the collection of the corpus.
-        corpus: the files with the documents.
+        folder: the folder, or the file if the questions come from one file.
+        corpus: the files with the documents; empty if the questions come from one file.
     """
 
     name: str
@@ -108,7 +115,11 @@ def _beir(folder: Path, split: str) -> list[Question]:
         _once(where, id, seen)
         if id in judged:
             # BEIR does not state the language, and a single sentence only reveals the script reliably.
-            questions.append(Question(id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split))
+            questions.append(
+                Question(
+                    id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split, judges_filter=False
+                )
+            )
     if judged:
         raise BadRequest(
             f"{QRELS}/{split}.tsv: judges questions that {QUERIES} does not have: {listing(judged, 3)}", where="dataset"
@@ -123,7 +134,7 @@ def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
     if split not in known:
         _no_split(folder / QRELS, split, known)
     judged: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(_read(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         where = f"{QRELS}/{path.name}:{number}"
         cells = line.split("\t")
         if not line.strip() or (number == 1 and cells[0].strip() in ("query-id", "query_id", "qid")):
@@ -235,7 +246,7 @@ def _once(where: str, id: str, seen: set[str]) -> None:
 def lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of a JSON Lines file, each with its position ("queries.jsonl:17")."""
     empty = True
-    for number, text in enumerate(_read(path).split("\n"), 1):
+    for number, text in enumerate(read_text(path).split("\n"), 1):
         if not text.strip():
             continue
         where, empty = f"{path.name}:{number}", False
@@ -251,7 +262,12 @@ def lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise BadRequest(f"{path}: the file is empty", where="dataset")
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        BadRequest: it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

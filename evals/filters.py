@@ -59,6 +59,13 @@ class Corpus:
         """The filter without its spelling: equal values for filters that say the same."""
         return None if wanted is None else self._normal(wanted, negated=False)
 
+    def parts(self, wanted: Filter | None) -> list[Hashable]:
+        """The normal forms of the filter and of every condition it joins by "and"; none for None."""
+        if wanted is None:
+            return []
+        inner = wanted.filters if isinstance(wanted, And) else ()
+        return [self.normal(wanted), *(self.normal(one) for one in inner)]
+
     def _normal(self, wanted: Filter, *, negated: bool) -> Hashable:
         match wanted:
             case Not(part):
@@ -134,7 +141,18 @@ def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None 
             continue
         found.setdefault("language", detect(f"{document.title}\n{document.text}"))
         values.setdefault(document.id, found)
-    return Corpus(known, values, frozenset(name for name, one in known.items() if _is_whole(one, values.values())))
+    return corpus_of_values(known, values)
+
+
+def corpus_of_values(fields: Mapping[str, Field], documents: Mapping[str, Values]) -> Corpus:
+    """The filterable side of documents by id whose values are in normal form already.
+
+    Args:
+        fields: those of the collection; the reserved ones are added.
+    """
+    known = {**{name: Field(name, kind, kind) for name, kind in RESERVED.items()}, **fields}
+    whole = frozenset(name for name, one in known.items() if _is_whole(one, documents.values()))
+    return Corpus(known, documents, whole)
 
 
 def _flat(documents: Iterable[Document]) -> Iterable[Mapping[str, Any]]:

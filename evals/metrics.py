@@ -1,5 +1,6 @@
 """Metrics per question, and their averages. A metric that does not apply is None, never 0."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -8,6 +9,7 @@ from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.extras import install_command
+from retrievers.text.glosses import is_chinese
 
 RANKING: Mapping[str, str] = {
     "nDCG@10": "nDCG@10",
@@ -18,10 +20,12 @@ RANKING: Mapping[str, str] = {
     "hit@1": "Success@1",
 }
 """Ranking metrics and their names in ir_measures."""
-NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy")
+NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits")
 
 _ALONE = frozenset({"sql", "web", "none"})
 """Sources that must be chosen exactly when they are needed."""
+
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 
 Scores = Mapping[str, float | None]
 
@@ -122,6 +126,27 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
         in_row = len(table) == 1 and bag <= Counter(table[0])
         return float(in_row or any(Counter(column) == bag for column in columns))
     return float(len(table) == 1 and _plain(gold) in table[0])
+
+
+def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]] | None) -> float | None:
+    """1 when the gold text stands, as whole words, in a passage or a calculated cell; else 0.
+
+    Case, punctuation and the commas of thousands do not count. None when the gold text has no letter or digit.
+    """
+    wanted = _words(gold)
+    if not wanted:
+        return None
+    cells = (str(cell) for row in rows or () for cell in row)
+    # Chinese has no blanks between words.
+    sought, blank = (wanted.replace(" ", ""), "") if is_chinese(wanted) else (f" {wanted} ", " ")
+    held = (f" {_words(text)} ".replace(" ", blank) for text in (*texts, *cells))
+    return float(any(sought in one for one in held))
+
+
+def _words(text: str) -> str:
+    """Letters and digits in one case, words separated by single blanks."""
+    text = _THOUSANDS.sub("", text).casefold()
+    return " ".join("".join(one if one.isalnum() else " " for one in text).split())
 
 
 def _plain(value: Any) -> Any:

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 _SAMPLES = 10_000
 _SEED = 20261120
+_MOST_DRAWN = 2_000_000
+"""Figures in memory at once."""
 
 
 class Difference(TypedDict):
@@ -22,7 +25,8 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     """Return the paired difference `after` - `before`: one value per question, in the same order.
 
     The interval is a percentile bootstrap over questions; `p` is two-sided, from flipping the sign of each question's
-    difference. Both use a fixed seed, so equal input gives equal output.
+    difference; if few questions differ, every combination of signs is tried. Both use a fixed seed, so equal input
+    gives equal output.
 
     Raises:
         ValueError: there are no questions, or the lengths differ.
@@ -32,12 +36,49 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     if not before:
         raise ValueError("no questions")
     differences = np.array([two - one for one, two in zip(before, after, strict=True)])
-    mean = float(differences.mean())
+    mean, count = float(differences.mean()), len(differences)
+    if not differences.any():
+        return Difference(mean=0.0, low=0.0, high=0.0, p=1.0)
     draw = np.random.default_rng(_SEED)
-    count = len(differences)
-    resampled = [differences[draw.integers(0, count, count)].mean() for _ in range(_SAMPLES)]
-    low, high = np.quantile(resampled, (0.025, 0.975))
-    flipped = [abs((differences * draw.choice((-1.0, 1.0), count)).mean()) for _ in range(_SAMPLES)]
-    # The observed signs are one of the possible assignments; rounding must not decide a tie.
-    p = (1 + sum(value >= abs(mean) - 1e-12 for value in flipped)) / (1 + _SAMPLES)
-    return Difference(mean=mean, low=float(low), high=float(high), p=float(p))
+    rows = max(_MOST_DRAWN // count, 1)
+    sizes = [min(rows, _SAMPLES - start) for start in range(0, _SAMPLES, rows)]
+    resampled = [differences[draw.integers(0, count, (size, count))].mean(axis=1) for size in sizes]
+    low, high = np.quantile(np.concatenate(resampled), (0.025, 0.975))
+    return Difference(mean=mean, low=float(low), high=float(high), p=_chance(differences[differences != 0], draw))
+
+
+def least_p(questions: int) -> float:
+    """The least probability that `difference` can give where so many questions differ at all."""
+    return min(1.0, 2.0 ** (1 - questions))
+
+
+def _chance(changed: NDArray[np.float64], draw: np.random.Generator) -> float:
+    """Share of the ways to flip signs that give a sum as far from zero; of few questions every way is tried."""
+    count = len(changed)
+    least = abs(float(changed.sum())) - 1e-12 * count  # rounding must not decide a tie
+    if 2**count <= _SAMPLES:
+        bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
+        return float((np.abs((bits * 2 - 1) @ changed) >= least).mean())
+    as_large = 1  # the signs that were found are one of the possible ways
+    rows = max(_MOST_DRAWN // count, 1)
+    for start in range(0, _SAMPLES, rows):
+        signs = draw.integers(0, 2, (min(rows, _SAMPLES - start), count), dtype=np.int8) * 2 - 1
+        as_large += int((np.abs(signs @ changed) >= least).sum())
+    return as_large / (1 + _SAMPLES)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Probabilities of several tests, corrected so that together they find something by chance no more often than one.
+
+    Args:
+        values: of each test, in [0, 1].
+    Returns:
+        The corrected ones in the same order, each at most 1.
+    Source:
+        Holm, Scandinavian Journal of Statistics 6, 1979.
+    """
+    corrected, largest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[place]))
+        corrected[place] = largest
+    return corrected

@@ -19,7 +19,7 @@ from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import CORPUS, QUERIES, Dataset, lines
 from evals.filters import Corpus, corpus_of
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.filters import And, Filter, matches
+from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.read import read
@@ -271,20 +271,12 @@ def _expressed(wanted: Json, corpus: Corpus) -> Json:
 def _stated(asked: Asked, result: Result, corpus: Corpus) -> Iterator[Json]:
     """Each constraint that was read, its probability, and whether a right filter has it."""
     trace = result.explanation or {}
-    golds = [part for one in asked.filters for part in _parts(_gold(one, corpus), corpus)]
+    golds = [part for one in asked.filters for part in corpus.parts(_gold(one, corpus))]
     for one in trace.get("stated", ()):
         read: Json = {"filter": one["filter"], "probability": one["confidence"]}
         if asked.filters and asked.klass not in _WITHOUT_FILTER:
             read["right"] = corpus.normal(corpus.read(one["filter"])) in golds
         yield read
-
-
-def _parts(wanted: Filter | None, corpus: Corpus) -> list[Any]:
-    if wanted is None:
-        return []
-    whole = corpus.normal(wanted)
-    inner = list(wanted.filters) if isinstance(wanted, And) else []
-    return [whole, *(corpus.normal(one) for one in inner)]
 
 
 def _sources(result: Result) -> set[str]:

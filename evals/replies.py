@@ -23,7 +23,11 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
         BadRequest: the file cannot be read, a line is no such object, or no question has a reply.
     """
     given = _read(replies)
-    lines = [_line(dataset.name, one, given[one.id]) for one in dataset.questions if one.id in given and one.now]
+    lines = [
+        _line(one.collection or dataset.name, one, given[one.id])
+        for one in dataset.questions
+        if one.id in given and one.now
+    ]
     if not lines:
         raise BadRequest(f"--replies {replies}: it holds no reply to a question of this split", where="--replies")
     recording.write_text("".join(lines), encoding="utf-8")

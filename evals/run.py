@@ -1,30 +1,52 @@
 """One evaluation: every question of a split through the service, judged one by one."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from agent.types import MAX_TOP_K, Result
-from evals import metrics, provenance
-from evals.corpus import TENANT, Note, documents, store_corpus
+from agent.types import MAX_TOP_K, RankedHit, Result
+from evals import metrics, provenance, stages
+from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import Dataset, Question
-from evals.filters import Corpus, corpus_of
+from evals.judge import FilterJudge, check_documents, stored_corpus
 from evals.timing import summary
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
-from retrievers.core.filters import Filter
-from retrievers.core.types import Collection, Scope
-from retrievers.ingest.documents import Document
-from retrievers.postgres.catalogue import filterable
+from retrievers.core.types import Scope
 
 Filters = Literal["none", "gold"]
+Json = dict[str, Any]
 
+FORMAT = 2
+"""Of the run's file; raised when a reader of an earlier one would misread it."""
 WARM_UP = 5
 _LINE_EVERY_S = 5.0
+_SHOWN_HITS = 5
+_SHOWN_ROWS = 5
+_TITLE_CHARACTERS = 160
+_PASSAGES_WITH_ANSWER = 10
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionTarget:
+    """What questions are put to: collections of one tenant, by name."""
+
+    tenant: str
+    scopes: Mapping[str, Scope]
+
+    @property
+    def documents(self) -> int:
+        return sum(one.documents for scope in self.scopes.values() for one in scope.collections)
+
+    @property
+    def chunks(self) -> int:
+        return sum(one.chunks for scope in self.scopes.values() for one in scope.collections)
 
 
 async def run(
@@ -34,49 +56,51 @@ async def run(
     *,
     filters: Filters = "none",
     limit: int | None = None,
-) -> dict[str, Any]:
+    collection: str | None = None,
+) -> Json:
     """Ingest the corpus, ask every question in turn, and judge the answers.
+
+    The questions of a file, and those of a folder if `collection` is given, are put to what is stored already, under
+    the tenant of the settings; nothing is ingested then.
 
     Args:
         note: is told of the progress.
         filters: "gold" gives each question's gold filter as the caller's, which measures retrieval as if
             the question had been understood; the filter metrics then say nothing and are None.
         limit: only the first questions of the split.
+        collection: of the tenant's, in place of the dataset's corpus.
     Returns:
-        The run as JSON values: `metrics`, `by_class`, `by_language` in [0, 1] or None, `latency_ms`, one
-        row per question in the dataset's order, and what it was made with.
+        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1]
+        or None, `latency_ms`, one row per question in the dataset's order, and what it was made with.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
     """
     metrics.require_ir_measures()
-    questions = dataset.questions[:limit]
+    questions = [
+        replace(one, collection=one.collection or collection or dataset.name) for one in dataset.questions[:limit]
+    ]
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
-        collection = await store_corpus(service, dataset, note)
-        judge = _Judge(dataset, questions, collection) if dataset.form == "routed" and filters == "none" else None
-        await warm_up(service, dataset, questions)
-        rows = await _ask_all(service, dataset, questions, filters, note)
+        is_stored = dataset.form == "file" or collection is not None
+        target = await (_stored(service, questions, note) if is_stored else _ingested(service, dataset, note))
+        judge = await _judge(service, target, questions if filters == "none" else ())
+        await warm_up(service, dataset, questions, tenant=target.tenant)
+        rows = await _Asking(service, target, judge, filters, note).ask_all(questions)
         versions = await provenance.versions(service.database)
         templates = service.pipeline.templates
-    scores = metrics.ranking_scores(
-        {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
-    )
-    for question, row in zip(questions, rows, strict=True):
-        row["metrics"] = _scores(question, row, scores.get(question.id, {}), judge)
-        del row["table"]
+    _score(dataset, questions, rows, judge)
     return {
+        "format": FORMAT,
         "dataset": dataset.name,
         "form": dataset.form,
         "split": dataset.split,
+        "tenant": target.tenant,
+        "collections": sorted(target.scopes),
         "filters": filters,
-        "metrics": metrics.averages(row["metrics"] for row in rows),
-        "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
-        "by_language": metrics.averages_by((row["language"], row["metrics"]) for row in rows),
-        "latency_ms": summary([row["latency_ms"] for row in rows]),
-        "questions": rows,
-        "documents": collection.documents,
-        "chunks": collection.chunks,
+        **_figures(rows),
+        "documents": target.documents,
+        "chunks": target.chunks,
         "settings": provenance.public_settings(settings),
         "prompts": provenance.prompt_digests(templates),
         "versions": versions,
@@ -84,11 +108,56 @@ async def run(
     }
 
 
-async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Question]) -> None:
+def _figures(rows: Sequence[Json]) -> Json:
+    """The rows with their averages."""
+    return {
+        "metrics": metrics.averages(row["metrics"] for row in rows),
+        "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
+        "by_language": metrics.averages_by((row["language"], row["metrics"]) for row in rows),
+        "latency_ms": summary([row["latency_ms"] for row in rows]),
+        "questions": rows,
+    }
+
+
+async def _ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTarget:
+    """The dataset's corpus in a collection of its own."""
+    await store_corpus(service, dataset, note)
+    return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
+
+
+async def _stored(service: Service, questions: Sequence[Question], note: Note) -> QuestionTarget:
+    """The collections that the questions name, once it is sure that they hold what is to be found."""
+    tenant = service.settings.tenant
+    scopes: dict[str, Scope] = {}
+    for name, some in _by_collection(questions).items():
+        try:
+            scopes[name] = await service.catalogue.scope(tenant, name)
+        except BadRequest as error:
+            where = f"{some[0].where}: " if some[0].where else ""
+            raise BadRequest(f"{where}{error}", where="collection") from error
+        await check_documents(service, scopes[name], some)
+        note(f"collection {name}: {sum(one.documents for one in scopes[name].collections):,} documents")
+    return QuestionTarget(tenant, scopes)
+
+
+def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
+    named: dict[str, list[Question]] = {}
+    for question in questions:
+        named.setdefault(question.collection or "", []).append(question)
+    return named
+
+
+async def _judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
+    labelled = _by_collection([question for question in questions if question.judges_filter])
+    return FilterJudge({name: await stored_corpus(service, target.scopes[name]) for name in labelled}, labelled)
+
+
+async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Question], *, tenant: str = TENANT) -> None:
     """Load the model and open connections, with texts that no measured question repeats."""
     for question in questions[:WARM_UP]:
         with suppress(BadRequest):  # what is wrong with the question is said when its turn comes
-            await service.retrieve(variant(question.text, 1), tenant=TENANT, collection=dataset.name)
+            collection = question.collection or dataset.name
+            await service.retrieve(variant(question.text, 1), tenant=tenant, collection=collection)
 
 
 def variant(text: str, number: int) -> str:
@@ -96,45 +165,104 @@ def variant(text: str, number: int) -> str:
     return f"{text} {'?' * number}"
 
 
-async def _ask_all(
-    service: Service, dataset: Dataset, questions: Sequence[Question], filters: Filters, note: Note
-) -> list[dict[str, Any]]:
-    rows = []
-    errors: list[RetrievalError] = []
-    last = time.monotonic()
-    for question in questions:
-        wanted = question.filter if filters == "gold" else None
-        row: dict[str, Any] = {
-            "id": question.id,
-            "text": question.text,
-            "class": question.klass,
-            "language": question.language,
-            "filter": wanted,
-        }
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Puts questions to the service, and notes what came of them."""
+
+    service: Service
+    target: QuestionTarget
+    judge: FilterJudge
+    filters: Filters
+    note: Note
+
+    async def ask_all(self, questions: Sequence[Question]) -> list[Json]:
+        """A row per question.
+
+        Raises:
+            BadRequest, Unavailable: not one was answered.
+        """
+        rows: list[Json] = []
+        errors: list[RetrievalError] = []
+        started = last = time.monotonic()
+        for question in questions:
+            try:
+                answer = await self._ask(question)
+            except _NotAnswered as failed:
+                # One question the service refuses or gives up counts as missed; the others are asked.
+                answer = failed.row
+                errors.append(failed.error)
+                self.note(f"question {question.id}: {failed.error}")
+            rows.append(_labels(question, self.filters) | answer)
+            now = time.monotonic()
+            if now - last >= _LINE_EVERY_S:
+                last, left_s = now, (now - started) / len(rows) * (len(questions) - len(rows))
+                self.note(f"{len(rows):,} of {len(questions):,} questions asked, about {left_s:.0f} s left")
+        if len(errors) == len(rows):
+            raise errors[0]
+        return rows
+
+    async def _ask(self, question: Question) -> Json:
+        wanted = question.filter if self.filters == "gold" else None
+        request = request_for(question, question.collection or "", wanted)
         started = time.perf_counter()
         try:
-            result = await service.retrieve(tenant=TENANT, **request_for(question, dataset.name, wanted))
-            latency_ms = (time.perf_counter() - started) * 1000
-            row |= _answered(result)
+            result = await self.service.retrieve(tenant=self.target.tenant, **request)
         except (BadRequest, Unavailable) as error:
-            # One question the service refuses or gives up counts as missed; the others are asked.
-            latency_ms = (time.perf_counter() - started) * 1000
-            row |= {"intent_by": None, "intent_filter": None, "sources": [], "documents": [], "table": None}
-            row |= {"status": "error", "degraded": [], "error": str(error)}
-            errors.append(error)
-            note(f"question {question.id}: {error}")
-        rows.append({**row, "latency_ms": round(latency_ms, 3)})
-        if time.monotonic() - last >= _LINE_EVERY_S:
-            last = time.monotonic()
-            note(f"{len(rows):,} of {len(questions):,} questions asked")
-    if len(errors) == len(rows):
-        raise errors[0]
-    return rows
+            raise _NotAnswered(error, _unanswered(error, (time.perf_counter() - started) * 1000)) from error
+        latency_ms = round((time.perf_counter() - started) * 1000, 3)
+        answer = _answered(result) | {"latency_ms": latency_ms, "texts": _texts(question, result)}
+        return answer | await self._decided(question, result)
+
+    async def _decided(self, question: Question, result: Result) -> Json:
+        """What the decision record adds, where records are kept."""
+        if not self.service.traces.days or not result.trace_id:
+            return {}
+        try:
+            record = await self.service.explain(result.trace_id, tenant=self.target.tenant)
+        except (BadRequest, Unavailable):
+            return {}
+        made = stages.rankings(record)
+        made[stages.FINAL] = metrics.documents_of(hit.document_id for hit in result.hits)
+        stated = [
+            {
+                "filter": one["filter"],
+                "probability": one["confidence"],
+                "right": self.judge.is_asked_for(question.id, one["filter"]),
+            }
+            for one in record["stated"]
+        ]
+        return {"stages": stages.judge(made, question.relevant), "elapsed_ms": record["elapsed_ms"], "stated": stated}
 
 
-def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
+class _NotAnswered(Exception):
+    """A question that the service refused or gave up, with its row."""
+
+    def __init__(self, error: BadRequest | Unavailable, row: Json) -> None:
+        super().__init__(str(error))
+        self.error, self.row = error, row
+
+
+def _labels(question: Question, filters: Filters) -> Json:
+    """What the dataset says of a question."""
+    return {
+        "id": question.id,
+        "text": question.text,
+        "class": question.klass,
+        "language": question.language,
+        "collection": question.collection,
+        "history": [dict(turn) for turn in question.history],
+        "now": question.now,
+        "filter": question.filter if filters == "gold" else None,
+        "gold_filter": question.filter,
+        "gold_sources": list(question.sources),
+        "relevant": dict(question.relevant),
+        "answer": question.answer,
+    }
+
+
+def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
     """The request for a question; the keys are those of `agent.types.Request`."""
-    request: dict[str, Any] = {"collection": collection, "top_k": MAX_TOP_K, "filter": wanted}
+    request: Json = {"collection": question.collection or collection, "top_k": MAX_TOP_K, "filter": wanted}
     if question.history:
         request["messages"] = [*question.history, {"role": "user", "content": question.text}]
     else:
@@ -144,16 +272,56 @@ def request_for(question: Question, collection: str, wanted: Mapping[str, Any] |
     return request
 
 
-def _answered(result: Result) -> dict[str, Any]:
+def _answered(result: Result) -> Json:
     return {
         "intent_by": result.intent.by,
         "intent_filter": result.intent.filter,
+        "soft_filter": result.intent.soft_filter,
+        "rejected": [one.what for one in result.intent.rejected],
+        "relaxed": [one.dropped for one in result.relaxed],
         "sources": _chosen(result),
         "documents": metrics.documents_of(hit.document_id for hit in result.hits),
-        "table": result.table.rows if result.table else None,
+        "hits": _shown(result.hits),
+        "table": [list(row) for row in result.table.rows] if result.table else None,
         "status": result.status,
         "degraded": list(result.degraded),
+        "trace_id": result.trace_id,
+        "stages": {},
+        "elapsed_ms": {},
+        "stated": [],
     }
+
+
+def _unanswered(error: Exception, latency_ms: float) -> Json:
+    nothing: Json = {name: [] for name in ("rejected", "relaxed", "sources", "documents", "hits", "degraded", "stated")}
+    nothing |= dict.fromkeys(("intent_by", "intent_filter", "soft_filter", "table", "trace_id"))
+    return {
+        **nothing,
+        "status": "error",
+        "error": str(error),
+        "latency_ms": round(latency_ms, 3),
+        "stages": {},
+        "elapsed_ms": {},
+        "texts": [],
+    }
+
+
+def _shown(hits: Sequence[RankedHit]) -> list[Json]:
+    """The first documents with what a reader needs to recognise them."""
+    first: dict[str, RankedHit] = {}
+    for hit in hits:
+        first.setdefault(hit.document_id, hit)
+        if len(first) == _SHOWN_HITS:
+            break
+    return [
+        {"document": id, "title": hit.title[:_TITLE_CHARACTERS], "relevance": hit.relevance}
+        for id, hit in first.items()
+    ]
+
+
+def _texts(question: Question, result: Result) -> list[str]:
+    """The passages in which the expected answer may stand; none where no answer is expected."""
+    return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if question.answer is not None else []
 
 
 def _chosen(result: Result) -> list[str]:
@@ -164,33 +332,29 @@ def _chosen(result: Result) -> list[str]:
     return named or list(dict.fromkeys(step.source for step in result.plan if step.step == 1))
 
 
-class _Judge:
-    """Compares the filters that the service read from questions with the gold ones."""
+def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json], judge: FilterJudge) -> None:
+    """Add the scores and the verdict on the filter to every row."""
+    ranking = metrics.ranking_scores(
+        {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
+    )
+    for question, row in zip(questions, rows, strict=True):
+        table, texts = row.pop("table"), row.pop("texts")
+        is_missed = row["status"] == "error"
+        scores: dict[str, float | None] = dict.fromkeys(metrics.NAMES)
+        scores |= ranking.get(question.id, {})
+        scores |= judge.missed(question.id) if is_missed else judge.scores(question.id, row["intent_filter"])
+        scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
+        # A file does not say how an answer is to be found: what is no text must be calculated.
+        if dataset.form == "file" and isinstance(question.answer, str):
+            scores["answer_in_hits"] = metrics.answer_in_hits(question.answer, texts, table)
+        else:
+            scores["answer_accuracy"] = metrics.answer_accuracy(question.answer, table)
+        row["metrics"] = scores
+        row["filter_verdict"] = None if is_missed else judge.verdict(question.id, row["intent_filter"])
+        row["table"] = [[_json(cell) for cell in line] for line in table[:_SHOWN_ROWS]] if table is not None else None
 
-    def __init__(self, dataset: Dataset, questions: Sequence[Question], collection: Collection) -> None:
-        fields = filterable(Scope(TENANT, (collection,)))
-        self._corpus: Corpus = corpus_of((item for item in documents(dataset) if isinstance(item, Document)), fields)
-        self._gold: dict[str, Filter | None] = {}
-        for question in questions:
-            try:
-                self._gold[question.id] = self._corpus.read(question.filter)
-            except BadRequest as error:
-                raise BadRequest(f"question {question.id}: its gold filter does not fit the corpus: {error}") from error
 
-    def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:
-        gold, read = self._gold[id], self._corpus.read(found)
-        return {"filter_exact": self._corpus.exact(gold, read), "filter_f1": self._corpus.f1(gold, read)}
-
-
-def _scores(
-    question: Question, row: Mapping[str, Any], ranking: Mapping[str, float], judge: _Judge | None
-) -> dict[str, float | None]:
-    scores: dict[str, float | None] = dict.fromkeys(metrics.NAMES)
-    scores |= ranking
-    if judge is not None and row["status"] == "error":
-        scores |= {"filter_exact": 0.0, "filter_f1": 0.0}
-    elif judge is not None:
-        scores |= judge.scores(question.id, row["intent_filter"])
-    scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
-    scores["answer_accuracy"] = metrics.answer_accuracy(question.answer, row["table"])
-    return scores
+def _json(cell: Any) -> Any:
+    """A cell of a table as a JSON value."""
+    is_plain = isinstance(cell, str | int | bool | None) or (isinstance(cell, float) and math.isfinite(cell))
+    return cell if is_plain else str(cell)

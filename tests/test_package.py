@@ -27,6 +27,7 @@ def test_the_wheel_holds_the_four_packages_with_model_statements_and_templates(t
         "prompts/answer/v1.md",
         "evals/data/sample/corpus.jsonl",
         "agent/retrieval/relevance.json",
+        "evals/report/style.css",
     ):
         assert needed in names
     assert not [name for name in names if name.startswith(("evals/data/reading", "evals/data/held-out"))]

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from agent.settings import Settings
+from evals import metrics
+from evals.run import FORMAT
+from evals.timing import summary
 
 Lines = Iterable[Mapping[str, Any]]
 
@@ -64,6 +67,32 @@ def routed(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a run of these rows as `eval run` does; measures that a row does not give apply to no question."""
+
+    def write(name: str, *rows: Mapping[str, Any], **given: Any) -> Path:
+        questions = [_row(**row) for row in rows]
+        run = {
+            "format": FORMAT, "dataset": "tiny", "form": "routed", "split": "test", "tenant": "eval",
+            "collections": ["tiny"], "filters": "none", "documents": 6, "chunks": 6, "settings": {"fusion": "convex"},
+            "prompts": {"answer/v1": "abc"}, "versions": {"python": "3.11"}, "started_at": "2026-11-20T09:00:00+00:00",
+            "metrics": metrics.averages(row["metrics"] for row in questions),
+            "latency_ms": summary([row["latency_ms"] for row in questions]), "questions": questions, **given,
+        }  # fmt: skip
+        path = tmp_path / name
+        path.write_text(json.dumps(run), encoding="utf-8")
+        return path
+
+    return write
+
+
+def _row(id: str, measures: Mapping[str, float] | None = None, **given: Any) -> dict[str, Any]:
+    scores = {**dict.fromkeys(metrics.NAMES), **(measures or {})}
+    plain = {"text": f"What of {id}?", "class": None, "language": "en", "collection": "tiny", "status": "found"}
+    return {"id": id, **plain, "latency_ms": 10.0, "trace_id": f"trace-{id}", "metrics": scores, **given}
 
 
 @pytest.fixture

@@ -140,6 +140,27 @@ def test_answer_accuracy(gold: object, rows: list[list[object]] | None, accuracy
     assert metrics.answer_accuracy(gold, rows) == accuracy
 
 
+@pytest.mark.parametrize(
+    ("gold", "text", "found"),
+    [
+        ("30 days", "Leave is 30 days; ask first.", 1.0),
+        ("30 days", "Leave is 130 days.", 0.0),
+        ("1,200 EUR", "It costs 1200 eur.", 1.0),
+        ("On-Call desk", "Ring the on call\ndesk", 1.0),
+        ("call", "We recall it.", 0.0),
+        ("财务部", "请联系财务部。", 1.0),
+        ("财务部", "请联系法务部。", 0.0),
+        ("?!", "anything", None),
+    ],
+)
+def test_an_expected_answer_stands_in_a_passage_as_whole_words(gold: str, text: str, found: float | None):
+    assert metrics.answer_in_hits(gold, ["Something else.", text], None) == found
+
+
+def test_an_expected_answer_may_stand_in_a_calculated_cell():
+    assert metrics.answer_in_hits("payments", [], [[3, "Payments"]]) == 1.0
+
+
 def test_averages_are_over_the_questions_a_metric_applies_to():
     rows = [{"hit@1": 1.0, "route_accuracy": 0.0}, {"hit@1": 0.0, "route_accuracy": None}, {"hit@1": 0.5}]
 

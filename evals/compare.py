@@ -1,0 +1,265 @@
+"""Two runs over the same questions: what differs, by how much, and how sure that is."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from evals.metrics import NAMES
+from evals.paired import difference, holm, least_p
+from evals.runs import HEADLINE, VERDICTS, QuestionRow, RunFile, changed, groups_of
+from evals.timing import summary
+from retrievers.core.errors import BadRequest
+
+Json = dict[str, Any]
+Pair = tuple[QuestionRow, QuestionRow]
+
+SIGNIFICANT = 0.01
+"""A difference with a lower probability, corrected by Holm, is taken for one."""
+_LEAST = 1e-9
+_SHOWN_DOCUMENTS = 5
+
+
+def compare(before: RunFile, after: RunFile) -> Json:
+    """What `after` has more than `before`, over the questions of both.
+
+    Whether something is worse is decided by the headline measures alone, one for each thing that can go wrong. Their
+    probabilities are corrected by Holm, those over all questions together and those of all groups together: of many
+    tests at 0.01 one would soon find a loss by chance. Those of the other measures are given as they are. No loss in
+    fewer than eight questions reaches 0.01.
+
+    Returns:
+        JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
+        `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
+        `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
+        corpus; and `moved`, the questions whose headline measures differ, most first.
+    Raises:
+        BadRequest: the runs are of other datasets, or share no question.
+    """
+    pairs = _pairs(before, after)
+    known = {one.id for one, _ in pairs}
+    measures = _measured(pairs)
+    groups = _groups(pairs)
+    _correct([figures for name, figures in measures.items() if name in HEADLINE])
+    _correct([one[name] for some in groups.values() for one in some.values() for name in HEADLINE if name in one])
+    return {
+        "before": _described(before),
+        "after": _described(after),
+        "questions": len(pairs),
+        "only_before": [row.id for row in before.questions if row.id not in known],
+        "only_after": [row.id for row in after.questions if row.id not in known],
+        "relabelled": [one.id for one, two in pairs if one.labels() != two.labels()],
+        "measures": measures,
+        "groups": groups,
+        "regressions": [*_regressions(pairs, measures, groups)],
+        "verdicts": _verdicts(pairs),
+        "verdict_moves": _verdict_moves(pairs),
+        "degraded": _degraded(pairs),
+        "latency_ms": _latency(pairs),
+        "changed": _changed(before, after),
+        "moved": _moved(pairs),
+    }
+
+
+def _pairs(before: RunFile, after: RunFile) -> list[Pair]:
+    """The questions of both runs, in the order of the second."""
+    is_other = before.form != after.form or (before.form != "file" and before.dataset != after.dataset)
+    if is_other:
+        raise BadRequest(
+            f"the runs are of other datasets: {before.dataset} ({before.form}) and {after.dataset} ({after.form})",
+            where="run",
+        )
+    first = {row.id: row for row in before.questions}
+    pairs = [(first[row.id], row) for row in after.questions if row.id in first and first[row.id].text == row.text]
+    if not pairs:
+        raise BadRequest("the runs have no question in common", where="run")
+    return pairs
+
+
+def _described(run: RunFile) -> Json:
+    return {
+        "dataset": run.dataset,
+        "split": run.split,
+        "filters": run.filters,
+        "questions": len(run.questions),
+        "documents": run.documents,
+        "started_at": run.started_at,
+        "tenant": run.tenant,
+    }
+
+
+def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
+    """The figures of every measure that applies to some of the questions in both runs."""
+    found = {}
+    for name in NAMES:
+        values = _values(pairs, name)
+        if not values:
+            continue
+        before, after = [one for one, _ in values], [two for _, two in values]
+        paired = difference(before, after)
+        found[name] = {
+            "questions": len(values),
+            "before": sum(before) / len(before),
+            "after": sum(after) / len(after),
+            "difference": paired["mean"],
+            "low": paired["low"],
+            "high": paired["high"],
+            "p": paired["p"],
+            "won": sum(two - one > _LEAST for one, two in values),
+            "lost": sum(one - two > _LEAST for one, two in values),
+            "same": sum(abs(one - two) <= _LEAST for one, two in values),
+        }
+    return found
+
+
+def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
+    """A measure of every question to which it applies in both runs, before and after."""
+    values = ((one.metrics.get(name), two.metrics.get(name)) for one, two in pairs)
+    return [(old, new) for old, new in values if old is not None and new is not None]
+
+
+def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
+    """The figures by class and by language, as the second run has them."""
+    first = {two.id: one for one, two in pairs}
+    return {
+        kind: {name: _measured([(first[row.id], row) for row in rows]) for name, rows in some.items()}
+        for kind, some in groups_of([two for _, two in pairs]).items()
+    }
+
+
+def _correct(family: Sequence[Json]) -> None:
+    """Add `p_holm` to figures that were tested together.
+
+    A test in which too few questions differ to come out at all has none and is not counted: it cannot find a loss by
+    chance.
+    Source: Tarone, Biometrics 46, 1990.
+    """
+    able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
+    for figures in family:
+        figures["p_holm"] = None
+    for figures, corrected in zip(able, holm([one["p"] for one in able]), strict=True):
+        figures["p_holm"] = corrected
+
+
+def _regressions(
+    pairs: Sequence[Pair], measures: dict[str, Json], groups: dict[str, dict[str, dict[str, Json]]]
+) -> Iterable[Json]:
+    """What is significantly lower: over all questions with the class that lost most, then by group."""
+    for name in HEADLINE:
+        if name in measures and _is_worse(measures[name]):
+            yield {"measure": name, "kind": "all", "group": None, **_figures(measures[name]), **_mostly(pairs, name)}
+    for kind, some in groups.items():
+        for group, found in some.items():
+            for name in HEADLINE:
+                if name in found and _is_worse(found[name]):
+                    yield {"measure": name, "kind": kind, "group": group, **_figures(found[name])}
+
+
+def _is_worse(figures: Json) -> bool:
+    return is_certain(figures) and bool(figures["difference"] < 0)
+
+
+def is_certain(figures: Mapping[str, Any]) -> bool:
+    """Whether the difference of a measure is significant: as corrected, where it is a headline measure."""
+    p = figures["p_holm"] if "p_holm" in figures else figures["p"]
+    return p is not None and bool(p < SIGNIFICANT)
+
+
+def _figures(figures: Json) -> Json:
+    return {name: figures[name] for name in ("before", "after", "difference", "p_holm", "lost", "questions")}
+
+
+def _mostly(pairs: Sequence[Pair], name: str) -> Json:
+    """The class that most of a loss is in, and its share of it, in [0, 1]; none where questions have no class."""
+    lost: dict[str, float] = {}
+    whole = 0.0
+    for one, two in pairs:
+        fall = (one.metrics.get(name) or 0.0) - (two.metrics.get(name) or 0.0)
+        if fall > _LEAST:
+            whole += fall
+            if two.klass is not None:
+                lost[two.klass] = lost.get(two.klass, 0.0) + fall
+    if not lost:
+        return {"mostly_in": None, "share": None}
+    klass, fall = max(lost.items(), key=lambda one: one[1])
+    return {"mostly_in": klass, "share": fall / whole}
+
+
+def _verdicts(pairs: Sequence[Pair]) -> Json:
+    """How many filters were read how, before and after; wrong ones apart from missing ones."""
+    before = Counter(one.filter_verdict for one, _ in pairs)
+    after = Counter(two.filter_verdict for _, two in pairs)
+    return {name: [before[name], after[name]] for name in VERDICTS if before[name] or after[name]}
+
+
+def _verdict_moves(pairs: Sequence[Pair]) -> list[Json]:
+    moves = Counter(
+        (one.filter_verdict, two.filter_verdict)
+        for one, two in pairs
+        if one.filter_verdict and two.filter_verdict and one.filter_verdict != two.filter_verdict
+    )
+    return [{"before": old, "after": new, "questions": count} for (old, new), count in moves.most_common()]
+
+
+def _degraded(pairs: Sequence[Pair]) -> Json:
+    """How many answers lacked what, before and after; an answer that never came counts as "error"."""
+    before, after = Counter(_shortfalls(one for one, _ in pairs)), Counter(_shortfalls(two for _, two in pairs))
+    return {name: [before[name], after[name]] for name in sorted({*before, *after})}
+
+
+def _shortfalls(rows: Iterable[QuestionRow]) -> Iterator[str]:
+    for row in rows:
+        yield from row.degraded
+        if row.status == "error":
+            yield "error"
+
+
+def _latency(pairs: Sequence[Pair]) -> Json:
+    old, new = [one.latency_ms for one, _ in pairs], [two.latency_ms for _, two in pairs]
+    return {"before": summary(old), "after": summary(new), "difference": difference(old, new)}
+
+
+def _changed(before: RunFile, after: RunFile) -> Json:
+    held = ("split", "filters", "tenant", "collections", "documents", "chunks")
+    return {
+        "settings": changed(before.settings, after.settings),
+        "prompts": changed(before.prompts, after.prompts),
+        "versions": changed(before.versions, after.versions),
+        "run": changed(*({name: getattr(run, name) for name in held} for run in (before, after))),
+    }
+
+
+def _moved(pairs: Sequence[Pair]) -> list[Json]:
+    """The questions whose headline measures differ, those that moved most first."""
+    found = []
+    for one, two in pairs:
+        moves = {
+            name: [old, new] for name in HEADLINE for old, new in _values([(one, two)], name) if abs(new - old) > _LEAST
+        }
+        if moves:
+            found.append(
+                {
+                    "id": two.id,
+                    "text": two.text,
+                    "class": two.klass,
+                    "language": two.language,
+                    "moves": moves,
+                    "before": _side(one),
+                    "after": _side(two),
+                }
+            )
+    return sorted(found, key=lambda row: (-sum(abs(new - old) for old, new in row["moves"].values()), row["id"]))
+
+
+def _side(row: QuestionRow) -> Json:
+    """What one run made of a question."""
+    ranks = [rank for rank, document in enumerate(row.documents, 1) if document in row.relevant]
+    return {
+        "trace_id": row.trace_id,
+        "status": row.status,
+        "filter": row.intent_filter,
+        "filter_verdict": row.filter_verdict,
+        "sources": list(row.sources),
+        "documents": list(row.documents[:_SHOWN_DOCUMENTS]),
+        "first_relevant": ranks[0] if ranks else None,
+        "table": [list(line) for line in row.table] if row.table is not None else None,
+    }

@@ -1,0 +1,115 @@
+"""What was read from questions beside their labels: filters, and how sure the reading was of each condition."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agent.app import Service
+
+from evals.datasets import Question
+from evals.filters import Corpus, corpus_of_values
+from evals.reading import judged_filter
+from retrievers.core.errors import BadRequest, listing
+from retrievers.core.filters import And, Filter
+from retrievers.core.types import Scope
+from retrievers.postgres.catalogue import filterable
+
+MOST_PARTS = 1000
+"""Documents named in one statement."""
+
+_DOCUMENTS = """
+    SELECT id, fields, language FROM signalbox.document
+    WHERE collection = ANY (%(among)s) AND enabled AND (expires_at IS NULL OR expires_at > now())
+"""
+_KNOWN = """
+    SELECT DISTINCT id FROM signalbox.document WHERE collection = ANY (%(among)s) AND id = ANY (%(ids)s) AND enabled
+"""
+_SIMILAR = """
+    SELECT id FROM signalbox.document WHERE collection = ANY (%(among)s) AND enabled ORDER BY id LIMIT 5000
+"""
+
+
+async def stored_corpus(service: Service, scope: Scope) -> Corpus:
+    """The filterable side of the documents that are stored in a scope."""
+    values = {"among": [one.number for one in scope.collections]}
+    rows = await service.database.fetch(scope.viewer, _DOCUMENTS, values)
+    return corpus_of_values(filterable(scope), {id: {"language": language, **held} for id, held, language in rows})
+
+
+async def check_documents(service: Service, scope: Scope, questions: Iterable[Question]) -> None:
+    """Check that the documents which questions expect are stored.
+
+    Raises:
+        BadRequest: one is not; the message names the question's line and ids that are similar.
+    """
+    among = [one.number for one in scope.collections]
+    wanted = {id: question for question in questions for id in question.relevant}
+    ids = list(wanted)
+    known: set[str] = set()
+    for start in range(0, len(ids), MOST_PARTS):
+        values = {"among": among, "ids": ids[start : start + MOST_PARTS]}
+        known |= {row[0] for row in await service.database.fetch(scope.viewer, _KNOWN, values)}
+    unknown = next((id for id in ids if id not in known), None)
+    if unknown is None:
+        return
+    some = [row[0] for row in await service.database.fetch(scope.viewer, _SIMILAR, {"among": among})]
+    similar = difflib.get_close_matches(unknown, some, n=3, cutoff=0.5) or some[:3]
+    question, name = wanted[unknown], scope.collections[0].name
+    what = f'{place_of(question)}: collection "{name}" holds no document "{unknown[:80]}"'
+    raise BadRequest(f"{what}; it holds for instance: {listing(similar, 3)}", where="dataset", valid=similar)
+
+
+def place_of(question: Question) -> str:
+    """Where a mistake in a question is to be mended."""
+    return question.where or f"question {question.id}"
+
+
+class FilterJudge:
+    """Compares the filters that the service read from questions with the gold ones.
+
+    Args:
+        corpora: by the collection that is asked.
+        questions: those whose filter is labelled, by collection.
+    Raises:
+        BadRequest: a gold filter does not fit its collection.
+    """
+
+    def __init__(self, corpora: Mapping[str, Corpus], questions: Mapping[str, Sequence[Question]]) -> None:
+        self._gold: dict[str, tuple[Corpus, Filter | None]] = {}
+        for name, some in questions.items():
+            for question in some:
+                try:
+                    self._gold[question.id] = (corpora[name], corpora[name].read(question.filter))
+                except BadRequest as error:
+                    raise BadRequest(
+                        f"{place_of(question)}: its gold filter does not fit the corpus: {error}"
+                    ) from error
+
+    def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:
+        """`filter_exact` and `filter_f1`; none where the filter is not judged."""
+        if id not in self._gold:
+            return {}
+        corpus, gold = self._gold[id]
+        read = corpus.read(found)
+        return {"filter_exact": corpus.exact(gold, read), "filter_f1": corpus.f1(gold, read)}
+
+    def missed(self, id: str) -> dict[str, float]:
+        """The scores of a question that was not answered."""
+        return {"filter_exact": 0.0, "filter_f1": 0.0} if id in self._gold else {}
+
+    def verdict(self, id: str, found: Mapping[str, Any] | None) -> str | None:
+        """As `judged_filter` says it; None where the filter is not judged."""
+        if id not in self._gold:
+            return None
+        corpus, gold = self._gold[id]
+        return judged_filter([gold], corpus.read(found), corpus)
+
+    def is_asked_for(self, id: str, condition: Mapping[str, Any]) -> bool | None:
+        """Whether the gold filter is this condition or has it; None where the filter is not judged."""
+        if id not in self._gold:
+            return None
+        corpus, gold = self._gold[id]
+        read = corpus.read(condition)
+        known = corpus.parts(gold)
+        # The two bounds of a period are one condition of a question, and two of a filter.
+        return corpus.normal(read) in known or (isinstance(read, And) and set(corpus.parts(read)[1:]) <= set(known))

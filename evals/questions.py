@@ -1,0 +1,187 @@
+"""Labelled questions from one CSV or JSON Lines file, for a collection that is stored already."""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evals.datasets import EVERY_SPLIT, Dataset, Question, lines, load, read_text
+from retrievers.core.errors import BadRequest, listing
+from retrievers.text.languages import detect
+
+COLUMNS = ("question", "document", "answer", "filter", "collection", "class", "lang", "now", "id")
+_DELIMITERS = (",", ";", "\t")
+_JSON_LINES = frozenset({".jsonl", ".ndjson"})
+_FILES = _JSON_LINES | {".csv", ".tsv"}
+_ID_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFile:
+    """The questions of a file, and the columns in it that nothing is made of."""
+
+    dataset: Dataset
+    unused: tuple[str, ...]
+
+
+def load_questions(path: Path, split: str, collection: str | None, note: Callable[[str], None]) -> Dataset:
+    """The questions of a folder's split, or those of a file.
+
+    Args:
+        note: is told which columns of a file are not used.
+    Raises:
+        BadRequest: as of `load` and `load_file`, or a split of a file is asked for.
+    """
+    if not path.is_file():
+        if path.suffix.casefold() in _FILES and not path.is_dir():
+            raise BadRequest(f"{path}: there is no such file", where="dataset")
+        return load(path, split)
+    if split not in ("test", EVERY_SPLIT):
+        raise BadRequest(f"{path.name}: a file of questions has no splits", where="split")
+    read = load_file(path, collection)
+    if read.unused:
+        note(f"{path.name}: columns that are not used: {listing(read.unused)}")
+    return read.dataset
+
+
+def load_file(path: Path, collection: str | None = None) -> QuestionFile:
+    """Read questions: a CSV file with a header (commas, semicolons or tabs), or `.jsonl` with the same keys.
+
+    A line has `question`, and `document` (ids, separated by `;` or as a JSON list) or `answer` or both. Optional are
+    `filter` (the gold filter as JSON; `null` for no constraint, empty where it is not judged), `collection`, `class`,
+    `lang`, `now` and `id`.
+
+    Args:
+        collection: of the questions that name none.
+    Raises:
+        BadRequest: the file or a line is malformed; the message names the file and the line.
+    """
+    path = path.expanduser().absolute()
+    found = list(lines(path) if path.suffix.casefold() in _JSON_LINES else _rows(path))
+    questions: dict[str, Question] = {}
+    for where, line in found:
+        question = _question(where, line, collection)
+        if question.id in questions:
+            _fail(where, f'the question "{question.text[:60]}" was given before')
+        questions[question.id] = question
+    unused = {key: None for _, line in found for key in line if key not in COLUMNS}
+    dataset = Dataset(path.stem, path, "file", EVERY_SPLIT, (), tuple(questions.values()))
+    return QuestionFile(dataset, tuple(unused))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The lines of a CSV file with cells by column, each with its place ("questions.csv:3")."""
+    text = read_text(path)
+    header = text.split("\n", 1)[0]
+    delimiter = next((one for one in _DELIMITERS if "question" in _names(header.split(one))), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    columns: list[str] = []
+    empty, last = True, 0
+    while True:
+        where = f"{path.name}:{last + 1}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            _fail(where, f"malformed CSV: {error}")
+        last = reader.line_num
+        if cells is None:
+            break
+        if not columns:
+            columns = _names(cells)
+            if "question" not in columns:
+                _fail(where, f'the first line names the columns, "question" among them; known: {listing(COLUMNS)}')
+        elif any(cell.strip() for cell in cells):
+            if len(cells) > len(columns):
+                _fail(where, f"{len(cells)} cells for {len(columns)} columns; quote a cell that holds the delimiter")
+            empty = False
+            yield where, _cells(where, dict(zip(columns, cells, strict=False)))
+    if empty:
+        raise BadRequest(f"{path}: no questions in it", where="dataset")
+
+
+def _names(cells: list[str]) -> list[str]:
+    return [cell.strip().strip('"').casefold() for cell in cells]
+
+
+def _cells(where: str, cells: Mapping[str, str]) -> dict[str, Any]:
+    """The cells as values: texts, and what is written as JSON; empty cells are left out."""
+    values: dict[str, Any] = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
+    if "filter" in values:
+        try:
+            values["filter"] = json.loads(values["filter"])
+        except (ValueError, RecursionError):
+            _fail(where, f'"filter" is not JSON: {values["filter"][:60]}')
+    documents = values.get("document", "")
+    if documents.startswith("["):
+        try:
+            values["document"] = json.loads(documents)
+        except (ValueError, RecursionError):
+            _fail(where, f'"document" begins as a JSON list and is none: {documents[:60]}')
+    elif documents:
+        values["document"] = [part.strip() for part in documents.split(";") if part.strip()]
+    if "answer" in values:
+        # "42", "[1, 2]"; what is no JSON ("3 days", "007") is a text.
+        with suppress(ValueError, RecursionError):
+            values["answer"] = json.loads(values["answer"], parse_constant=_refuse_constant)
+    return values
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _question(where: str, line: Mapping[str, Any], collection: str | None) -> Question:
+    text = _text(where, line, "question")
+    if text is None:
+        _fail(where, '"question" is missing')
+    documents = _documents(where, line)
+    answer = line.get("answer")
+    if not documents and answer in (None, ""):
+        _fail(where, 'give "document" or "answer": what is to be found')
+    wanted = line.get("filter")
+    if wanted is not None and (not isinstance(wanted, dict) or not wanted):
+        _fail(
+            where, '"filter" must be a filter expression such as {"type": "eq", "key": "team", "value": "x"}, or null'
+        )
+    named = _text(where, line, "collection") or collection
+    if named is None:
+        _fail(where, "which collection is asked? Give --collection NAME or a column collection")
+    digest = hashlib.sha256(f"{named}\n{text}".encode()).hexdigest()
+    return Question(
+        id=_text(where, line, "id") or f"q-{digest[:_ID_CHARACTERS]}",
+        text=text,
+        language=_text(where, line, "lang") or detect(text),
+        filter=wanted,
+        judges_filter="filter" in line,
+        relevant=dict.fromkeys(documents, 1),
+        answer=None if answer == "" else answer,
+        klass=_text(where, line, "class"),
+        split=EVERY_SPLIT,
+        now=_text(where, line, "now"),
+        collection=named,
+        where=where,
+    )
+
+
+def _documents(where: str, line: Mapping[str, Any]) -> list[str]:
+    given = line.get("document")
+    documents = [] if given is None else [given] if isinstance(given, str) else given
+    if not isinstance(documents, list) or not all(isinstance(id, str) for id in documents):
+        _fail(where, '"document" must be an id or a list of ids')
+    return [id for id in documents if id]
+
+
+def _text(where: str, line: Mapping[str, Any], key: str) -> str | None:
+    value = line.get(key)
+    if value is not None and not isinstance(value, str):
+        _fail(where, f'"{key}" must be text')
+    return (value or "").strip() or None
+
+
+def _fail(where: str, reason: str) -> NoReturn:
+    raise BadRequest(f"{where}: {reason}", where="dataset")

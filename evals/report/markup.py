@@ -1,0 +1,57 @@
+"""HTML made of elements: text is escaped, and only what an element returns is taken for HTML."""
+
+import html
+from collections.abc import Iterable
+
+from agent.serve.output import plain
+
+_VOID = frozenset({"meta", "br"})
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def escaped(text: str) -> Markup:
+    """A text for HTML, also inside an attribute; without control characters and halves of characters."""
+    return Markup(html.escape(plain(text).encode("utf-8", "replace").decode(), quote=True))
+
+
+def joined(*content: object) -> Markup:
+    """Content one after the other: elements as they are, texts escaped, lists piece by piece, nothing for None."""
+    pieces = []
+    for one in content:
+        if isinstance(one, Markup):
+            pieces.append(one)
+        elif isinstance(one, str):
+            pieces.append(escaped(one))
+        elif isinstance(one, Iterable):
+            pieces.append(joined(*one))
+        elif one is not None:
+            pieces.append(escaped(str(one)))
+    return Markup("".join(pieces))
+
+
+def element(tag: str, *content: object, **attributes: object) -> Markup:
+    """One element.
+
+    Args:
+        attributes: `class_` stands for `class` and `stroke_width` for `stroke-width`; one that is None is left out.
+    """
+    given = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{tag}{given}>") if tag in _VOID else Markup(f"<{tag}{given}>{joined(*content)}</{tag}>")
+
+
+def table(columns: Iterable[object], rows: Iterable[Iterable[object]], *, class_: str = "") -> Markup:
+    """A table that scrolls by itself where the page is too narrow; the first cell of a row is its heading."""
+    head = element("tr", (element("th", one, scope="col") for one in columns))
+    body = []
+    for row in rows:
+        first, *rest = row
+        body.append(element("tr", element("th", first, scope="row"), (element("td", one) for one in rest)))
+    grid = element("table", element("thead", head), element("tbody", body), class_=class_ or None)
+    return element("div", grid, class_="scroll", tabindex=0)

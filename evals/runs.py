@@ -1,0 +1,173 @@
+"""Runs that `eval run` has written, read back and checked."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evals.metrics import NAMES
+from evals.run import FORMAT
+from retrievers.core import filters
+from retrievers.core.errors import BadRequest
+
+HEADLINE = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
+"""One measure, at most two, of everything that can go wrong: ranking, filter, source, answer."""
+VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
+"""Of filters, from good to bad, see `evals.reading.judged_filter`."""
+
+Json = dict[str, Any]
+_LONGEST_FILTER = 500
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class HitRow(_Stored):
+    """A document of an answer as a reader recognises it."""
+
+    document: str
+    title: str = ""
+    relevance: float | None = None
+
+
+class StageRow(_Stored):
+    """What a stage found of the relevant documents: their ranks from 1, and nDCG@10."""
+
+    ranks: tuple[int, ...]
+    ndcg: float = Field(alias="nDCG@10")
+
+
+class StatedRow(_Stored):
+    """A condition that was read, how sure the reading was, and whether the gold filter has it."""
+
+    filter: Json
+    probability: float
+    right: bool | None = None
+
+
+class QuestionRow(_Stored):
+    """One question of a run, as `evals.run` writes it."""
+
+    id: str
+    text: str
+    klass: str | None = Field(None, alias="class")
+    language: str
+    collection: str
+    history: tuple[Json, ...] = ()
+    now: str | None = None
+    gold_filter: Json | None = None
+    gold_sources: tuple[str, ...] = ()
+    relevant: dict[str, int] = {}
+    answer: Any = None
+    intent_by: str | None = None
+    intent_filter: Json | None = None
+    soft_filter: Json | None = None
+    rejected: tuple[str, ...] = ()
+    relaxed: tuple[Json, ...] = ()
+    sources: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    hits: tuple[HitRow, ...] = ()
+    table: tuple[tuple[Any, ...], ...] | None = None
+    status: str
+    error: str | None = None
+    degraded: tuple[str, ...] = ()
+    trace_id: str | None = None
+    latency_ms: float
+    stages: dict[str, StageRow] = {}
+    elapsed_ms: dict[str, float] = {}
+    stated: tuple[StatedRow, ...] = ()
+    metrics: dict[str, float | None]
+    filter_verdict: str | None = None
+
+    def labels(self) -> tuple[Any, ...]:
+        """What the dataset says of the question, beside its text."""
+        wanted = json.dumps(self.gold_filter, sort_keys=True)
+        return (self.relevant, wanted, sorted(self.gold_sources), json.dumps(self.answer, sort_keys=True))
+
+
+class RunFile(_Stored):
+    """A run as `eval run` writes it."""
+
+    dataset: str
+    form: str
+    split: str
+    tenant: str
+    collections: tuple[str, ...]
+    filters: str
+    metrics: dict[str, float | None]
+    latency_ms: dict[str, float]
+    questions: tuple[QuestionRow, ...] = Field(min_length=1)
+    documents: int
+    chunks: int
+    settings: Json
+    prompts: dict[str, str]
+    versions: dict[str, str]
+    started_at: str
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many filters were read how; none where no filter is judged."""
+        counts = Counter(row.filter_verdict for row in self.questions)
+        return {name: counts[name] for name in VERDICTS} if any(counts[name] for name in VERDICTS) else {}
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that apply to at least one question, in their usual order."""
+        return tuple(name for name in NAMES if self.metrics.get(name) is not None)
+
+
+def load_run(path: Path) -> RunFile:
+    """Read a run.
+
+    Raises:
+        BadRequest: the file cannot be read, is no run, or is of another version.
+    """
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}", where="run") from error
+    except (ValueError, RecursionError):
+        raise BadRequest(f"{path}: no run of `signalbox eval run --out`: it is not JSON", where="run") from None
+    if not isinstance(held, dict) or "questions" not in held or "metrics" not in held:
+        raise BadRequest(f"{path}: no run of `signalbox eval run --out`", where="run")
+    if held.get("format", 1) != FORMAT:
+        raise BadRequest(
+            f"{path}: a run of format {str(held.get('format', 1))[:20]}, this version reads {FORMAT}: run it again",
+            where="run",
+        )
+    try:
+        return RunFile.model_validate(held)
+    except (ValidationError, RecursionError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "too deeply nested"}
+        where = ".".join(map(str, first["loc"]))
+        raise BadRequest(f"{path}: a damaged run: {where}: {first['msg']}", where="run") from None
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Keys whose values differ, sorted, with both values; None for a key that is not there."""
+    keys = sorted({*before, *after})
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def groups_of(rows: Sequence[QuestionRow]) -> dict[str, dict[str, list[QuestionRow]]]:
+    """The rows by `class` and by `language`, groups sorted by name; rows without a class are in none."""
+    found: dict[str, dict[str, list[QuestionRow]]] = {"class": {}, "language": {}}
+    for row in rows:
+        if row.klass is not None:
+            found["class"].setdefault(row.klass, []).append(row)
+        found["language"].setdefault(row.language, []).append(row)
+    return {kind: {name: some[name] for name in sorted(some)} for kind, some in found.items()}
+
+
+def in_words(wanted: Json | None) -> str:
+    """A filter of a run as a person reads it; one that is no filter expression as JSON."""
+    if wanted is None:
+        return "none"
+    try:
+        return filters.in_words(wanted)
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        return json.dumps(wanted, ensure_ascii=False)[:_LONGEST_FILTER]

@@ -1,0 +1,56 @@
+"""The rankings that the stages of one answer made, from its decision record."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evals import metrics
+from retrievers.core.types import ChunkId
+
+Json = dict[str, Any]
+
+FUSED, FINAL = "fused", "final"
+
+
+def rankings(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Document ids, best first: of each source that was asked at once, by its name, and the fused ones.
+
+    A document that several searches of a source found stands at its best rank. At most the first 100 passages of
+    each search are in a record.
+
+    Args:
+        record: as `agent.trace.Trace.record` has it.
+    """
+    prefixes = [str(ChunkId(one["tenant"], one["name"], "", 0))[: -len("#0")] for one in record["scope"]]
+    sources: dict[str, dict[str, int]] = {}
+    for step, answer in zip(record["plan"], record["answers"], strict=True):
+        if step["step"] != 1:
+            continue
+        best = sources.setdefault(step["source"], {})
+        for rank, document in enumerate(_documents(answer["hits"], prefixes)):
+            best[document] = min(rank, best.get(document, rank))
+    made = {source: sorted(best, key=best.__getitem__) for source, best in sources.items()}
+    return {**made, FUSED: _documents(record["ranking"], prefixes)}
+
+
+def _documents(hits: Sequence[Sequence[Any]], prefixes: Sequence[str]) -> list[str]:
+    return metrics.documents_of(_document(id, prefixes) for id, _ in hits)
+
+
+def _document(id: str, prefixes: Sequence[str]) -> str:
+    """The document of a passage's id, which is "collection/document#7"."""
+    name = id.rpartition("#")[0]
+    return next((name[len(one) :] for one in prefixes if name.startswith(one)), name)
+
+
+def judge(made: Mapping[str, Sequence[str]], relevant: Mapping[str, int]) -> Json:
+    """By stage the `ranks` (from 1) of the relevant documents it found, and its nDCG@10."""
+    if not relevant:
+        return {}
+    scores = metrics.ranking_scores(made, dict.fromkeys(made, relevant))
+    return {
+        name: {
+            "ranks": [rank for rank, id in enumerate(documents, 1) if id in relevant],
+            "nDCG@10": scores[name]["nDCG@10"],
+        }
+        for name, documents in made.items()
+    }
