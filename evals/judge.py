@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.app import Service
-
+from agent.service.service import Service
 from evals.datasets import Question
 from evals.filters import Corpus, corpus_of_values
 from evals.reading import judged_filter

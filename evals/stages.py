@@ -18,7 +18,7 @@ def rankings(record: Mapping[str, Any]) -> dict[str, list[str]]:
     each search are in a record.
 
     Args:
-        record: as `agent.trace.Trace.record` has it.
+        record: as `agent.records.trace.Trace.record` has it.
     """
     prefixes = [str(ChunkId(one["tenant"], one["name"], "", 0))[: -len("#0")] for one in record["scope"]]
     sources: dict[str, dict[str, int]] = {}
