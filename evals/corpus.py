@@ -8,7 +8,7 @@ from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection
 from retrievers.ingest import store
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read
 from retrievers.ingest.run import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
@@ -22,7 +22,7 @@ _LINE_EVERY_S = 5.0
 _MOST_FAILURES_NAMED = 5
 
 
-def documents(dataset: Dataset) -> Iterator[Document | Rejected]:
+def documents(dataset: Dataset) -> Iterator[Document | RejectedItem]:
     """The corpus as ingestion reads it."""
     return read(dataset.corpus)
 
@@ -37,7 +37,7 @@ async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collec
     """
     given: set[str] = set()
 
-    def watched() -> Iterator[Document | Rejected]:
+    def watched() -> Iterator[Document | RejectedItem]:
         for item in documents(dataset):
             if isinstance(item, Document):
                 given.add(item.id)

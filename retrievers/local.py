@@ -23,7 +23,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest.clean import printable
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read, read_record
 from retrievers.ingest.schema import NAME as SCHEMA_NAME
 from retrievers.ingest.schema import read_schema_file, schema_of
@@ -65,7 +65,7 @@ class Local:
     def __init__(
         self,
         embedder: Embedder,
-        items: Callable[[Stopped], Iterable[Document | Rejected]],
+        items: Callable[[Stopped], Iterable[Document | RejectedItem]],
         *,
         fields: Callable[[], Mapping[str, Field]] = dict,
         look: Callable[[], Hashable] = lambda: None,
@@ -138,7 +138,7 @@ class Local:
         return self._card
 
     @property
-    def failed(self) -> tuple[Rejected, ...]:
+    def failed(self) -> tuple[RejectedItem, ...]:
         """Files and records that could not be read the last time, and are not searched."""
         return tuple(self._corpus.failed) if self._corpus else ()
 

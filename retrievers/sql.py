@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.postgres import sql_run
 from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.database import Database
@@ -71,7 +71,7 @@ class Sql:
             return [_calculated(query.scope, table)]
         return [hits[0]._replace(table=table), *hits[1:]]
 
-    async def answer(self, query: Query) -> Table:
+    async def answer(self, query: Query) -> ResultTable:
         """Execute the query's aggregate, or else its statement, and return the table. Raises like `search`."""
         view = await self.views.of(query.scope)
         if query.aggregate is not None:
@@ -92,7 +92,7 @@ class Sql:
         """Describe the view's columns for a model that writes statements."""
         return describe_columns(await self.views.of(scope))
 
-    async def _listed(self, query: Query, table: Table) -> list[Hit]:
+    async def _listed(self, query: Query, table: ResultTable) -> list[Hit]:
         """Return a hit for every document in the table's "id" column, in row order. Empty without the column, or if an
         id is unknown.
         """
@@ -122,7 +122,7 @@ def _accepted(statement: str, view: View) -> str:
     return verdict.sql
 
 
-def _calculated(scope: Scope, table: Table) -> Hit:
+def _calculated(scope: Scope, table: ResultTable) -> Hit:
     """Return a hit for a table. It can be cited, but is not a stored document."""
     count = sum(one.documents for one in scope.collections)
     names = ", ".join(dict.fromkeys(one.name for one in scope.collections))
@@ -137,7 +137,7 @@ def _calculated(scope: Scope, table: Table) -> Hit:
     return Hit(chunk.id, 1.0, CARD.name, chunk, table)
 
 
-def as_text(table: Table) -> str:
+def as_text(table: ResultTable) -> str:
     """Format a table, with the statement that produced it, for models and people."""
     rows = [[_cell(value) for value in row] for row in table.rows[:_MOST_LINES]]
     if len(table.columns) == 1 and len(rows) == 1:

@@ -20,7 +20,7 @@ from agent.settings import Settings
 from agent.types import Answer, Prompt, Result
 from retrievers.core.fields import Field
 from retrievers.core.types import Collection
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.run import Progress, Report
 
 _T = TypeVar("_T")
@@ -145,7 +145,7 @@ class BlockingService:
 
     def ingest(
         self,
-        items: Iterable[Document | Rejected],
+        items: Iterable[Document | RejectedItem],
         collection: str,
         *,
         tenant: str | None = None,

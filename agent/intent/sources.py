@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from agent.types import SourceSummary
 from retrievers.core.types import Card, Holder, Retriever, Scope
-from retrievers.named.group import Group
+from retrievers.named.group import CollectionGroup
 
 WEB = "web"
 """The source for questions about the world, also where none is set up."""
@@ -24,7 +24,7 @@ def offered(sources: Mapping[str, Retriever], scope: Scope, named: Collection[st
 
 def partial(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
     """The groups of collections of which some are not in the scope."""
-    return frozenset(name for name, one in sources.items() if isinstance(one, Group) and one.missing(scope))
+    return frozenset(name for name, one in sources.items() if isinstance(one, CollectionGroup) and one.missing(scope))
 
 
 def usual(cards: Mapping[str, Card]) -> list[str]:
@@ -52,7 +52,7 @@ def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool)
     Args:
         timeout_s: for one search, where the source has none of its own.
     """
-    card, group = source.card, source if isinstance(source, Group) else None
+    card, group = source.card, source if isinstance(source, CollectionGroup) else None
     return SourceSummary(
         name=card.name, kind=card.kind, description=card.good_for, examples=tuple(card.examples), named=card.named,
         collections=tuple(name for name in group.collections if name not in group.missing(scope)) if group else (),
@@ -62,7 +62,7 @@ def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool)
 
 
 def _holds_something(source: Retriever, scope: Scope) -> bool:
-    if isinstance(source, Group):
+    if isinstance(source, CollectionGroup):
         return len(source.missing(scope)) < len(source.collections)
     if isinstance(source, Holder):
         return any(one.name == source.card.name for one in scope.beside)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from retrievers.core.errors import listing
-from retrievers.named import RESERVED, Kind, Stated, card_of
+from retrievers.named import RESERVED, Kind, SourceDefinition, card_of
 
 FORM = "a small letter, then at most 31 small letters, digits and _"
 _NAME = r"^[a-z][a-z0-9_]{0,31}$"
@@ -113,11 +113,11 @@ class NamedSource(BaseModel):
             raise ValueError("api_key and api_key_env exclude each other")
         return self
 
-    def stated(self, name: str) -> Stated:
+    def stated(self, name: str) -> SourceDefinition:
         """The source as it is built and chosen."""
         limits = {key: getattr(self, key) for key in ("top_k", "min_relevance", "timeout_s", "cost")}
         options = {key: getattr(self, key) for key in _KEYS[self.kind]}
-        return Stated(self.kind, card_of(name, self.kind, self.description, self.examples, **limits), options)
+        return SourceDefinition(self.kind, card_of(name, self.kind, self.description, self.examples, **limits), options)
 
 
 def clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "cloud"], Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.serve import output
 from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.schema import Schema, read_description
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import input_bytes, read
 from retrievers.ingest.run import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
@@ -93,7 +93,7 @@ class _ProgressMeter:
     read_documents: int = 0
     report: Report = field(default_factory=Report)
 
-    def watch(self, items: Iterator[Document | Rejected]) -> Iterator[Document | Rejected]:
+    def watch(self, items: Iterator[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
         for item in items:
             self.read_documents += 1
             yield item

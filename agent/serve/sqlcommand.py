@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.serve import output
 from retrievers.core.errors import BadRequest, RetrievalError
-from retrievers.core.types import Scope, Table, Viewer
+from retrievers.core.types import ResultTable, Scope, Viewer
 from retrievers.postgres import sql_run
-from retrievers.postgres.guard import Verdict, judge
+from retrievers.postgres.guard import GuardVerdict, judge
 from retrievers.postgres.sql_view import View, Views
 
 if TYPE_CHECKING:
@@ -64,16 +64,16 @@ async def _answer(service: "Service", scope: Scope, view: View, line: bytes, *, 
     try:
         statement = json.loads(line)
     except (ValueError, RecursionError):
-        return _shown(Verdict(False, "the line is not JSON"))
+        return _shown(GuardVerdict(False, "the line is not JSON"))
     if not isinstance(statement, str):
-        return _shown(Verdict(False, "the line is not a JSON string"))
+        return _shown(GuardVerdict(False, "the line is not a JSON string"))
     verdict = judge(statement, view.columns)
     if check or verdict.sql is None:
         return _shown(verdict)
     try:
         table = await sql_run.run(service.database, scope, view, verdict.sql)
     except RetrievalError as error:
-        return _shown(Verdict(False, str(error), verdict.sql))
+        return _shown(GuardVerdict(False, str(error), verdict.sql))
     return {**_shown(verdict), "columns": table.columns, "rows": table.rows}
 
 
@@ -82,11 +82,11 @@ def _read_line() -> bytes:
     return bytes(stream.readline()) if stream is not None else sys.stdin.readline().encode(errors="replace")
 
 
-def _shown(verdict: Verdict) -> dict[str, Any]:
+def _shown(verdict: GuardVerdict) -> dict[str, Any]:
     return {"ok": verdict.ok, "reason": verdict.reason, "sql": verdict.sql}
 
 
-def _lines(table: Table) -> Iterator[str]:
+def _lines(table: ResultTable) -> Iterator[str]:
     """The table in columns as wide as what they hold; wide letters count as two."""
     if not table.rows:
         yield "(no rows)"

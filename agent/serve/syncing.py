@@ -15,7 +15,7 @@ from retrievers.sync.sources import open_source
 if TYPE_CHECKING:
     from agent.service.service import Service
     from retrievers.sync.mirror import Mirror, Mirrored
-    from retrievers.sync.plan import Plan
+    from retrievers.sync.plan import SyncPlan
     from retrievers.sync.schedule import Followed
 
 _LINE_EVERY_S = 10.0
@@ -125,7 +125,7 @@ def _show_failures(failed: Sequence[Failure]) -> None:
         output.note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
 
 
-def _show_plan(mirror: "Mirror", plan: "Plan", *, as_json: bool) -> None:
+def _show_plan(mirror: "Mirror", plan: "SyncPlan", *, as_json: bool) -> None:
     if as_json:
         output.write_json(
             {"source": mirror.source.shown, "collection": mirror.collection, "dry_run": True, **asdict(plan)}

@@ -42,8 +42,8 @@ from retrievers.core.types import Closing, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.jobs import JobQueue, Lease, Work
 from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
@@ -52,7 +52,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.sync.guard import Limits
+from retrievers.sync.guard import DeletionLimits
 from retrievers.sync.mirror import mirroring
 from retrievers.sync.schedule import Schedules
 
@@ -172,7 +172,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
     async def stored(
         tenant: str,
         collection: str,
-        items: Sequence[Document | Rejected],
+        items: Sequence[Document | RejectedItem],
         *,
         delivery: int,
         written: Written,
@@ -186,7 +186,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             # What was written is found at once by this process.
             catalogue.forget(tenant)
 
-    jobs = Jobs(database, most_of_tenant=settings.tenant_jobs)
+    jobs = JobQueue(database, most_of_tenant=settings.tenant_jobs)
     rebuilding = Rebuilding(database, embedder, jobs)
 
     async def rebuilt(lease: Lease, work: Work, progress: Callable[[int], None]) -> bool:
@@ -196,7 +196,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             catalogue.forget(lease.tenant)
 
     own = scheduled(settings, database)
-    limits = Limits(settings.sync_max_delete)
+    limits = DeletionLimits(settings.sync_max_delete)
     mirrors = {one.mirror.manifest.sync: mirroring(one.mirror, jobs, stored, limits) for one in own}
     schedules = Schedules(database, jobs, own)
     return Worker(

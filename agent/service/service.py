@@ -58,8 +58,8 @@ from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
 from retrievers.ingest.check import Checker
 from retrievers.ingest.declare import declare
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.findings import Report as CheckReport
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.findings import ComparisonReport as CheckReport
 from retrievers.ingest.jobs import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.worker import Worker
@@ -70,9 +70,9 @@ from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.tenants import OWN
 from retrievers.sync import manifest
-from retrievers.sync.guard import Limits
+from retrievers.sync.guard import DeletionLimits
 from retrievers.sync.mirror import Mirror, Mirrored, mirroring
-from retrievers.sync.plan import Plan
+from retrievers.sync.plan import SyncPlan
 from retrievers.sync.schedule import Followed, Schedules
 from retrievers.sync.source import Source
 
@@ -440,7 +440,7 @@ class Service:
 
     async def ingest(
         self,
-        items: Iterable[Document | Rejected],
+        items: Iterable[Document | RejectedItem],
         collection: str,
         *,
         tenant: str | Viewer | None = None,
@@ -746,14 +746,14 @@ class Service:
         """A collection that follows a source, see `retrievers.sync.sources.open_source`; nothing is done yet."""
         return Mirror(self.database, self._tenant(tenant), collection, source)
 
-    async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> Plan:
+    async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> SyncPlan:
         """What `sync` would add, change and delete now; nothing is written.
 
         Raises:
             BadRequest: there is no such source.
             Unavailable: it, or the database, cannot be asked.
         """
-        return await mirror.plan(Limits(self.settings.sync_max_delete, force))
+        return await mirror.plan(DeletionLimits(self.settings.sync_max_delete, force))
 
     async def sync(
         self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
@@ -769,7 +769,7 @@ class Service:
             DeletionRefused: more of it is gone than SYNC_MAX_DELETE allows; what it has is stored.
             Unavailable: it is being synced already; or the source, the database or the embedder failed.
         """
-        limits = Limits(self.settings.sync_max_delete, force)
+        limits = DeletionLimits(self.settings.sync_max_delete, force)
         lease = await self._schedules.begin(mirror)
         run = mirroring(mirror, self.worker.jobs, self.worker.ingest, limits)
 
@@ -923,9 +923,9 @@ def _as_of(request: AnyRequest, at: datetime, desk: Desk) -> AnyRequest:
     return request.model_copy(update={"now": at.astimezone(desk.settings.zone)})
 
 
-def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:
+def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
     for number, item in enumerate(items):
-        if not isinstance(item, Document | Rejected):
+        if not isinstance(item, Document | RejectedItem):
             form = "retrievers.ingest.read.read_record(mapping, where) makes a Document of one"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item

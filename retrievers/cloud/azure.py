@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 from retrievers.cloud.base import (
     SOURCE,
     Access,
-    Provider,
-    Search,
+    CloudProvider,
+    CloudQuery,
     link_of,
     mapping,
     name_of,
@@ -22,9 +22,9 @@ from retrievers.cloud.base import (
     passage_of,
     web_address,
 )
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.http.found import Found, cleaned, number, part, records
+from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = (
     "azure:KB_NAME",
@@ -37,14 +37,14 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class KnowledgeBase(Provider):
+class AzureKnowledgeBase(CloudProvider):
     access: Access
     url: str
     source: str | None
     most: int = 100
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. The number of results is a setting of the knowledge base."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`. The number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
             mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
@@ -77,7 +77,7 @@ class KnowledgeBase(Provider):
         return [one for one in found if one.metadata or not search.checked]
 
     @staticmethod
-    def spell(condition: Condition) -> str | None:
+    def spell(condition: FieldComparison) -> str | None:
         """Return a condition in OData, which cannot search for text inside values."""
         key, op, value = condition.key, condition.op, condition.value
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
@@ -106,10 +106,10 @@ def _passages(answer: Any) -> dict[str, Any]:
     return passages
 
 
-def _found(reference: Any, passages: dict[str, Any]) -> Found:
+def _found(reference: Any, passages: dict[str, Any]) -> ProviderHit:
     stored = mapping(reference.get("sourceData"))
     passage = mapping(passages.get(str(reference.get("id"))))
-    return Found(
+    return ProviderHit(
         text=cleaned(passage.get("content")) or passage_of(stored),
         title=name_of(passage.get("title"), stored.get("title"), reference.get("title")) or "",
         url=link_of(stored),
@@ -125,7 +125,7 @@ def _literal(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
-def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
+def knowledge_base(rest: str, access: Access) -> AzureKnowledgeBase:
     """Build the knowledge base with this name.
 
     Raises:
@@ -141,4 +141,4 @@ def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
     count = 2 if "/" in rest else 1
     name, source = [*names(rest, count), None][:2]
     escaped = quote(str(name).replace("'", "''"), safe="")
-    return KnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)
+    return AzureKnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from retrievers.cloud.acs3 import query_string, signed_headers
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, link_of, mapping, name_of, names
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
-from retrievers.http.client import Refused
-from retrievers.http.found import Found, number, part, records
+from retrievers.http.client import ProviderRefusal
+from retrievers.http.found import ProviderHit, number, part, records
 
 FORMS = ("bailian:pipeline/NAME", "bailian:WORKSPACE/INDEX_ID")
 _MOST = 20
@@ -29,15 +29,15 @@ _LONGEST_QUERY = 1_000
 
 
 @dataclass(slots=True)
-class Pipeline(Provider):
+class BailianPipeline(CloudProvider):
     access: Access
     name: str
     url: str
     most: int = _MOST
     _id: str | None = field(default=None, init=False)
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. The API has no filters: the whole filter is applied to its answer."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`. The API has no filters: the whole filter is applied to its answer."""
         headers = {"Authorization": f"Bearer {self.access.key}"}
         self._id = self._id or await self._looked_up(headers)
         body = {
@@ -52,7 +52,7 @@ class Pipeline(Provider):
             answer = await self.access.http.json(
                 "POST", url, headers=headers, body=body, timeout_s=self.access.timeout_s
             )
-        except Refused as error:
+        except ProviderRefusal as error:
             if error.status == 404:
                 self._id = None  # it may have been recreated under the same name
             raise
@@ -71,12 +71,12 @@ class Pipeline(Provider):
         if id is None:
             code = name_of(answer.get("code")) or ""
             said = name_of(answer.get("message"), code) or "no reason given"
-            raise Refused(SOURCE, f"Index:{self.name} NotExist: {said}", _status(code, 404))
+            raise ProviderRefusal(SOURCE, f"Index:{self.name} NotExist: {said}", _status(code, 404))
         return id
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Provider):
+class Index(CloudProvider):
     access: Access
     workspace: str
     index_id: str
@@ -85,8 +85,8 @@ class Index(Provider):
     secret: str = field(repr=False)
     most: int = _MOST
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`."""
         params = {
             "IndexId": self.index_id,
             "Query": search.text[:_LONGEST_QUERY],
@@ -115,9 +115,9 @@ class Index(Provider):
             answer = await self.access.http.json(
                 "POST", f"{self.url}{path}?{query}", headers=headers, timeout_s=self.access.timeout_s, attempts=1
             )
-        except Refused as error:
+        except ProviderRefusal as error:
             status = _status(name_of(part(error.body, "Code")) or "", error.status)
-            raise Refused(SOURCE, error.reason, status, retry_after_s=error.retry_after_s) from None
+            raise ProviderRefusal(SOURCE, error.reason, status, retry_after_s=error.retry_after_s) from None
         _check(answer, "Code", "Message")
         return [
             _found(one.get("Text"), one.get("Score"), mapping(one.get("Metadata")))
@@ -125,7 +125,7 @@ class Index(Provider):
         ]
 
     @staticmethod
-    def spell(condition: Condition) -> list[dict[str, Any]] | None:
+    def spell(condition: FieldComparison) -> list[dict[str, Any]] | None:
         """Return an equality condition as a group of one. None for other conditions."""
         if condition.op != "eq" or isinstance(condition.value, bool):
             return None
@@ -146,7 +146,7 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
         said = name_of(part(answer, message_key), code) or "no reason given"
         status = name_of(part(answer, "Status")) or ""
         known = _status(name_of(code) or "", int(status) if status.isdecimal() and len(status) == 3 else 500)
-        raise Refused(SOURCE, f"{name_of(code) or 'error'}: {said}", known)
+        raise ProviderRefusal(SOURCE, f"{name_of(code) or 'error'}: {said}", known)
 
 
 def _status(code: str, otherwise: int) -> int:
@@ -159,13 +159,13 @@ def _status(code: str, otherwise: int) -> int:
     return 404 if "notexist" in code or "notfound" in code or "not_exist" in code else otherwise
 
 
-def _found(text: Any, score: Any, metadata: Any) -> Found:
+def _found(text: Any, score: Any, metadata: Any) -> ProviderHit:
     title = name_of(metadata.get("title"), metadata.get("doc_name")) or ""
     id = name_of(metadata.get("doc_id"), metadata.get("doc_name"))
-    return Found(text, title, link_of(metadata), id, number(score), metadata)
+    return ProviderHit(text, title, link_of(metadata), id, number(score), metadata)
 
 
-def knowledge_base(rest: str, access: Access) -> Provider:
+def knowledge_base(rest: str, access: Access) -> CloudProvider:
     """Build the pipeline or index with this name.
 
     Raises:
@@ -174,7 +174,7 @@ def knowledge_base(rest: str, access: Access) -> Provider:
     first, second = names(rest, 2)
     if first == "pipeline":
         access.needed_key()
-        return Pipeline(access, second, f"{access.base_url or _PIPELINES}/api/v1/indices")
+        return BailianPipeline(access, second, f"{access.base_url or _PIPELINES}/api/v1/indices")
     key_id, secret = access.key_pair()
     base_url = access.base_url or _RETRIEVE
     if urlsplit(base_url).path:

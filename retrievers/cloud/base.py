@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.filters import FieldComparison
 from retrievers.http.client import Client
-from retrievers.http.found import Found, address, cleaned, number
+from retrievers.http.found import ProviderHit, address, cleaned, number
 from retrievers.ingest.clean import one_line
 
 SOURCE = "cloud"
@@ -59,7 +59,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class CloudQuery:
     """One search at a provider.
 
     Attributes:
@@ -74,7 +74,7 @@ class Search:
     checked: bool = False
 
 
-class Provider(ABC):
+class CloudProvider(ABC):
     """One knowledge base at a provider.
 
     Attributes:
@@ -84,7 +84,7 @@ class Provider(ABC):
     most: int
 
     @abstractmethod
-    async def find(self, search: Search) -> list[Found]:
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
         """Return the results, with metadata as stored at the provider.
 
         Raises:
@@ -95,7 +95,7 @@ class Provider(ABC):
         """
 
     @staticmethod
-    def spell(condition: Condition) -> Any:
+    def spell(condition: FieldComparison) -> Any:
         """Return a condition in the provider's language; None if the language cannot express it."""
         return None
 

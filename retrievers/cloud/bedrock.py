@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from threading import Lock, local
 from typing import Any, Literal
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, mapping, name_of, names, passage_of
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused, Send
-from retrievers.http.found import Found, cleaned, number, part, records
+from retrievers.http.client import ProviderRefusal, Send
+from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = ("bedrock:REGION/KB_ID",)
 _THREADS = 8
@@ -35,7 +35,7 @@ _LONGEST_KEY = 100
 
 
 @dataclass(slots=True)
-class KnowledgeBase(Provider):
+class BedrockKnowledgeBase(CloudProvider):
     access: Access
     region: str
     id: str
@@ -48,8 +48,8 @@ class KnowledgeBase(Provider):
     _client: Any = field(default=None, init=False, repr=False)
     _sending: local = field(default_factory=local, init=False, repr=False)
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`."""
         settings: dict[str, Any] = {"numberOfResults": search.limit}
         if search.filter is not None:
             settings["filter"] = search.filter
@@ -83,9 +83,9 @@ class KnowledgeBase(Provider):
         except errors.ClientError as error:
             raise _refused(error.response) from None
         except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError):
-            raise Refused(SOURCE, "there are no AWS credentials", 401) from None
+            raise ProviderRefusal(SOURCE, "there are no AWS credentials", 401) from None
         except errors.ParamValidationError as error:
-            raise Refused(SOURCE, str(error), 400) from None
+            raise ProviderRefusal(SOURCE, str(error), 400) from None
         except Unavailable:
             raise
         except Exception as error:  # the library and its parsers raise exception types of their own
@@ -120,7 +120,7 @@ class KnowledgeBase(Provider):
         return client
 
     @staticmethod
-    def spell(condition: Condition) -> dict[str, Any] | None:
+    def spell(condition: FieldComparison) -> dict[str, Any] | None:
         if len(condition.key) > _LONGEST_KEY:
             return None
         value = list(condition.value) if condition.op == "in" else condition.value
@@ -141,21 +141,21 @@ class _Raw:
         yield self.body
 
 
-def _refused(response: Any) -> Refused:
+def _refused(response: Any) -> ProviderRefusal:
     status = part(response, "ResponseMetadata", "HTTPStatusCode")
     code, said = part(response, "Error", "Code"), part(response, "Error", "Message")
     wait_s = part(response, "ResponseMetadata", "HTTPHeaders", "retry-after")
     seconds = float(wait_s) if isinstance(wait_s, str) and wait_s.isdecimal() else None
-    return Refused(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
+    return ProviderRefusal(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
 
 
-def _found(result: Any) -> Found:
+def _found(result: Any) -> ProviderHit:
     metadata, content, location = (mapping(result.get(key)) for key in ("metadata", "content", "location"))
     row = {str(one.get("columnName")): one.get("columnValue") for one in records(content.get("row"))}
     # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten similar types.
     place = next((mapping(one) for one in location.values() if isinstance(one, dict)), mapping(None))
     where = name_of(place.get("url"), place.get("uri"), place.get("id"))
-    return Found(
+    return ProviderHit(
         text=cleaned(content.get("text")) or passage_of(row),
         title=name_of(metadata.get("title")) or (where or "").rstrip("/").rpartition("/")[2],
         url=where,
@@ -165,7 +165,7 @@ def _found(result: Any) -> Found:
     )
 
 
-def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
+def knowledge_base(rest: str, access: Access) -> BedrockKnowledgeBase:
     """Build the knowledge base with this id.
 
     Raises:
@@ -174,4 +174,4 @@ def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
     region, id = names(rest, 2)
     if access.key:
         access.key_pair()
-    return KnowledgeBase(access, region, id)
+    return BedrockKnowledgeBase(access, region, id)

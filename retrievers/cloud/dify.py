@@ -6,11 +6,11 @@ CLOUD_BASE_URL is the endpoint as entered in Dify: `/retrieval` is appended to i
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, link_of, mapping, name_of, names
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
-from retrievers.http.client import Refused
-from retrievers.http.found import Found, number, part, records
+from retrievers.http.client import ProviderRefusal
+from retrievers.http.found import ProviderHit, number, part, records
 
 FORMS = ("dify:KNOWLEDGE_ID",)
 _STATUS = {1001: 401, 1002: 403, 2001: 404}
@@ -20,14 +20,14 @@ _NUMBER = {"eq": "=", "gt": ">", "gte": "≥", "lt": "<", "lte": "≤"}
 
 
 @dataclass(frozen=True, slots=True)
-class Dify(Provider):
+class Dify(CloudProvider):
     access: Access
     knowledge_id: str
     url: str
     most: int = 100
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`."""
         body: dict[str, Any] = {
             "knowledge_id": self.knowledge_id,
             "query": search.text,
@@ -40,7 +40,7 @@ class Dify(Provider):
             answer = await self.access.http.json(
                 "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
             )
-        except Refused as error:
+        except ProviderRefusal as error:
             raise _refused(error.body, error.reason, error.status, error.retry_after_s) from None
         if "records" not in mapping(answer):
             code = part(answer, "error_code")
@@ -50,7 +50,7 @@ class Dify(Provider):
         return [_found(one) for one in records(answer["records"])]
 
     @staticmethod
-    def spell(condition: Condition) -> dict[str, Any] | None:
+    def spell(condition: FieldComparison) -> dict[str, Any] | None:
         values = condition.value if condition.op == "in" else (condition.value,)
         if all(isinstance(one, str) for one in values):
             operator = _TEXT.get(condition.op)
@@ -77,10 +77,10 @@ class Dify(Provider):
         return {"logical_operator": how, "conditions": [condition for one in flat for condition in one["conditions"]]}
 
 
-def _found(record: Any) -> Found:
+def _found(record: Any) -> ProviderHit:
     metadata = mapping(record.get("metadata"))
     link = link_of(metadata)
-    return Found(
+    return ProviderHit(
         text=record.get("content"),
         title=record.get("title"),
         url=link,
@@ -90,10 +90,10 @@ def _found(record: Any) -> Found:
     )
 
 
-def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -> Refused:
+def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -> ProviderRefusal:
     code = part(body, "error_code")
     known = _STATUS.get(code, status) if isinstance(code, int) else status
-    return Refused(SOURCE, reason, known, retry_after_s=retry_after_s)
+    return ProviderRefusal(SOURCE, reason, known, retry_after_s=retry_after_s)
 
 
 def knowledge_base(rest: str, access: Access) -> Dify:

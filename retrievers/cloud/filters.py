@@ -13,11 +13,11 @@ from typing import Any, Literal
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
 from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
-from retrievers.http.found import Found, cleaned, part
+from retrievers.http.found import ProviderHit, cleaned, part
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FieldComparison:
     """A comparison that a provider may support.
 
     Attributes:
@@ -34,7 +34,7 @@ class Condition:
 def sendable(
     wanted: Filter | None,
     fields: Mapping[str, Field],
-    spell: Callable[[Condition], Any],
+    spell: Callable[[FieldComparison], Any],
     join: Callable[[Literal["and", "or"], list[Any]], Any],
 ) -> Any:
     """Return the part of a filter that a provider can apply; None if there is none.
@@ -68,21 +68,21 @@ def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal
     return join(how, known)
 
 
-def _condition(wanted: Compare, field: Field) -> Condition | None:
+def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
     """Convert a comparison to a condition that providers interpret alike; None if they do not."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None
     if field.type == "list":
-        return Condition("has", key, value) if op in ("eq", "contains") else None
+        return FieldComparison("has", key, value) if op in ("eq", "contains") else None
     if op == "eq" or (op == "in" and field.item != "boolean"):
-        return Condition(op, key, value)
+        return FieldComparison(op, key, value)
     if op in ("gt", "gte", "lt", "lte") and field.item == "number":
-        return Condition(op, key, value)
-    return Condition(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
+        return FieldComparison(op, key, value)
+    return FieldComparison(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
 
 
-def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool:
+def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
     """Return whether a result's metadata satisfies a filter.
 
     False for a result that cannot be checked: a value does not have its field's type, or a field that every document

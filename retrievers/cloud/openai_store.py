@@ -4,23 +4,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, link_of, mapping, name_of, names
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
-from retrievers.http.found import Found, cleaned, number, part, records
+from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = ("openai:VECTOR_STORE_ID",)
 _URL = "https://api.openai.com/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class VectorStore(Provider):
+class VectorStore(CloudProvider):
     access: Access
     url: str
     most: int = 50
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`."""
         body: dict[str, Any] = {"query": search.text, "max_num_results": search.limit}
         if search.filter is not None:
             body["filters"] = search.filter
@@ -33,7 +33,7 @@ class VectorStore(Provider):
         return [_found(one) for one in records(answer["data"])]
 
     @staticmethod
-    def spell(condition: Condition) -> dict[str, Any] | None:
+    def spell(condition: FieldComparison) -> dict[str, Any] | None:
         if condition.op in ("contains", "prefix", "has"):
             return None
         value = list(condition.value) if condition.op == "in" else condition.value
@@ -44,10 +44,10 @@ class VectorStore(Provider):
         return {"type": how, "filters": parts}
 
 
-def _found(result: Any) -> Found:
+def _found(result: Any) -> ProviderHit:
     attributes = mapping(result.get("attributes"))
     texts = [cleaned(one.get("text")) for one in records(result.get("content"))]
-    return Found(
+    return ProviderHit(
         text="\n".join(filter(None, texts)),
         title=result.get("filename"),
         url=link_of(attributes),

@@ -7,12 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, bounded, web_address
+from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, bounded, web_address
 from retrievers.cloud.filters import satisfies, sendable
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.client import Client, Refused
-from retrievers.http.found import Found, address, cleaned, hits_of
+from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.found import ProviderHit, address, cleaned, hits_of
 from retrievers.ingest.clean import one_line
 from retrievers.postgres.catalogue import filterable
 
@@ -36,7 +36,7 @@ class Cloud:
         secrets: strings that no error may contain.
     """
 
-    provider: Provider
+    provider: CloudProvider
     http: Client
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
@@ -60,8 +60,8 @@ class Cloud:
         # With a filter, some results may be dropped, so ask for as many as possible.
         limit = self.provider.most if query.filter else min(query.limit, self.provider.most)
         try:
-            found = await self.provider.find(Search(text, limit, sent, checked=query.filter is not None))
-        except Refused as error:
+            found = await self.provider.find(CloudQuery(text, limit, sent, checked=query.filter is not None))
+        except ProviderRefusal as error:
             # Raised without its cause, which may contain a key.
             raise self._meant(error, filtered=sent is not None) from None
         except Unavailable as error:
@@ -75,7 +75,7 @@ class Cloud:
         await self.provider.aclose()
         await self.http.aclose()
 
-    def _meant(self, error: Refused, *, filtered: bool) -> RetrievalError:
+    def _meant(self, error: ProviderRefusal, *, filtered: bool) -> RetrievalError:
         """Convert the provider's error to one that tells the user what to do."""
         reason = self._clean(error.reason)
         if error.status in (400, 422) and filtered:
@@ -86,7 +86,7 @@ class Cloud:
             reason = f"there is no such knowledge base, correct CLOUD or CLOUD_BASE_URL ({reason})"
         if error.status == 429:
             reason = f"its limit is reached ({reason})"
-        return Refused(SOURCE, reason, error.status, retry_after_s=error.retry_after_s)
+        return ProviderRefusal(SOURCE, reason, error.status, retry_after_s=error.retry_after_s)
 
     def _clean(self, reason: str) -> str:
         for secret in self.secrets:
@@ -106,13 +106,13 @@ def open_cloud(options: Mapping[str, Any]) -> Cloud:
     try:
         base_url = web_address(stated) if stated else None
         access = Access(key, base_url, float(options.get("source_timeout_s", 3.0)), http)
-        knowledge_base: Callable[[str, Access], Provider] = provider.knowledge_base
+        knowledge_base: Callable[[str, Access], CloudProvider] = provider.knowledge_base
         return Cloud(knowledge_base(rest, access), http, _secrets(key))
     except ValueError as error:
         raise _unusable(f"{name} cannot be used: {error}", provider.FORMS) from None
 
 
-def _presentable(found: Found) -> Found:
+def _presentable(found: ProviderHit) -> ProviderHit:
     """Limit the metadata, and give the result an id that does not depend on its position."""
     text = cleaned(found.text)
     id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]

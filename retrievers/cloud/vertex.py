@@ -12,12 +12,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition
+from retrievers.cloud.base import (
+    SOURCE,
+    Access,
+    CloudProvider,
+    CloudQuery,
+    link_of,
+    mapping,
+    name_of,
+    names,
+    passage_of,
+)
+from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused, Send
-from retrievers.http.found import Found, address, cleaned, part, records
+from retrievers.http.client import ProviderRefusal, Send
+from retrievers.http.found import ProviderHit, address, cleaned, part, records
 
 FORMS = ("vertex:PROJECT/LOCATION/STORE",)
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -28,15 +38,15 @@ _SEGMENTS = 3
 
 
 @dataclass(slots=True)
-class DataStore(Provider):
+class DataStore(CloudProvider):
     access: Access
     url: str
     most: int = 100
     _credentials: Any = field(default=None, init=False, repr=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
-    async def find(self, search: Search) -> list[Found]:
-        """See `Provider.find`. Results have no scores; their order is the provider's."""
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+        """See `CloudProvider.find`. Results have no scores; their order is the provider's."""
         body: dict[str, Any] = {
             "query": search.text,
             "pageSize": search.limit,
@@ -84,12 +94,12 @@ class DataStore(Provider):
         except errors.TransportError as error:
             raise Unavailable(SOURCE, f"there is no token: {error}") from None
         except errors.GoogleAuthError as error:
-            raise Refused(
+            raise ProviderRefusal(
                 SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
             ) from None
 
     @staticmethod
-    def spell(condition: Condition) -> str | None:
+    def spell(condition: FieldComparison) -> str | None:
         key, op, value = condition.key, condition.op, condition.value
         values = value if op == "in" else (value,)
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
@@ -116,7 +126,7 @@ class _Reply:
     data: bytes
 
 
-def _found(document: Any) -> list[Found]:
+def _found(document: Any) -> list[ProviderHit]:
     """Return the passages of one document. A record of a structured store is one passage."""
     stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
     segments = [cleaned(one.get("content")) for one in records(derived.get("extractive_segments"))]
@@ -127,7 +137,7 @@ def _found(document: Any) -> list[Found]:
     url = address(link) or link_of(stored)
     title = name_of(derived.get("title"), stored.get("title")) or ""
     id = name_of(document.get("id"), link)
-    return [Found(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
+    return [ProviderHit(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
 
 
 def knowledge_base(rest: str, access: Access) -> DataStore:

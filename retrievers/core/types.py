@@ -89,7 +89,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """Rows that a source calculated, and the SQL statement that produced them."""
 
     columns: tuple[str, ...]
@@ -110,7 +110,7 @@ class Hit(NamedTuple):
     score: float
     source: str
     chunk: Chunk | None = None
-    table: Table | None = None
+    table: ResultTable | None = None
     parts: Mapping[str, float] | None = None
 
 

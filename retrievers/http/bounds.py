@@ -42,7 +42,7 @@ class BadAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResponseLimits:
     """Limits of one answer.
 
     Attributes:
@@ -54,15 +54,15 @@ class Limits:
     values: float = 200_000
 
 
-USUAL = Limits()
-_limits: ContextVar[Limits] = ContextVar("limits", default=USUAL)
+USUAL = ResponseLimits()
+_limits: ContextVar[ResponseLimits] = ContextVar("limits", default=USUAL)
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
 @contextmanager
 def limits(bytes: int, values: float) -> Iterator[None]:
     """Set other limits for the requests sent inside the block."""
-    token = _limits.set(Limits(bytes, values))
+    token = _limits.set(ResponseLimits(bytes, values))
     try:
         yield
     finally:
@@ -108,8 +108,8 @@ async def _limit_answer(response: Any) -> None:
 
 
 @cache
-def _body_class(library: str) -> type["_Body"]:
-    return type("Body", (_Body, import_module(library).AsyncByteStream), {})
+def _body_class(library: str) -> type["_BoundedBody"]:
+    return type("Body", (_BoundedBody, import_module(library).AsyncByteStream), {})
 
 
 class Meter:
@@ -121,7 +121,7 @@ class Meter:
         of: name of the body in error messages.
     """
 
-    def __init__(self, limits: Limits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
+    def __init__(self, limits: ResponseLimits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
         self._limits, self._event, self._of = limits, event, of
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if packed else None
         self._most_at_once = _EVENT_BYTES if event else _PIECE_BYTES
@@ -177,7 +177,7 @@ class Meter:
             part = self._unpacker.unconsumed_tail
 
 
-class _Body:
+class _BoundedBody:
     """The body of an answer, unpacked, up to its limits."""
 
     def __init__(self, response: Any) -> None:

@@ -34,7 +34,7 @@ _BEHIND_S = 1.0
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
-class Refused(Unavailable):
+class ProviderRefusal(Unavailable):
     """The provider answered with an error.
 
     Attributes:
@@ -54,7 +54,7 @@ class _Lost(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """An answer of any status. `body` is unpacked."""
 
     status: int
@@ -62,7 +62,7 @@ class Answer:
     body: bytes
 
 
-Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+Send = Callable[[str, str, Mapping[str, str], bytes | None], Response]
 """Takes method, address, headers and body of a request, and returns its answer."""
 
 
@@ -120,7 +120,7 @@ class Client:
             return float(max(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), asked_s))
 
         def may_pass(error: BaseException) -> bool:
-            if isinstance(error, Refused) and (error.status == 429 or error.status >= 500):
+            if isinstance(error, ProviderRefusal) and (error.status == 429 or error.status >= 500):
                 # Better report the provider's message than run out of time.
                 left_s = min(_LONGEST_WAIT_S, deadline - time.monotonic())
                 return (error.retry_after_s or 0.0) <= left_s
@@ -148,15 +148,15 @@ class Client:
         loop = asyncio.get_running_loop()
         late = f"no answer within {timeout_s:.3g} s"
 
-        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
             try:
                 async with asyncio.timeout(timeout_s):
                     response = await self._response(method, url, headers, {}, content)
             except TimeoutError:
                 raise Unavailable(self._source, late) from None
-            return Answer(response.status_code, response.headers, response.content)
+            return Response(response.status_code, response.headers, response.content)
 
-        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
             waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
             try:
                 return waiting.result(timeout_s + _BEHIND_S)
@@ -173,7 +173,7 @@ class Client:
         if not answer.is_success:
             reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
             told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
-            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
+            raise ProviderRefusal(self._source, self._clean(reason), answer.status_code, **told)
         try:
             return parse_json(data)
         except BadAnswer as error:

@@ -22,7 +22,7 @@ import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
 from retrievers.http.addresses import refusal
-from retrievers.http.bounds import BadAnswer, Limits, Meter
+from retrievers.http.bounds import BadAnswer, Meter, ResponseLimits
 from retrievers.http.extract import extract
 from retrievers.http.urls import Target, read_url, redirected
 from retrievers.ingest.clean import Cleaner, decode, one_line
@@ -61,7 +61,7 @@ class Gone(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FetchedPage:
     """A page as text.
 
     Attributes:
@@ -116,7 +116,7 @@ class Fetcher:
         self._resolve = resolve
         self._connect = connect
 
-    async def fetch(self, url: str, *, timeout_s: float = 10.0) -> Page:
+    async def fetch(self, url: str, *, timeout_s: float = 10.0) -> FetchedPage:
         """Return the page at a URL.
 
         Args:
@@ -152,13 +152,13 @@ class Fetcher:
             except TimeoutError:
                 raise Unavailable(target.host, f"its name is not found within {timeout_s:.3g} s") from None
 
-    async def _page(self, target: Target) -> Page:
+    async def _page(self, target: Target) -> FetchedPage:
         whose = "the URL"
         for _ in range(MOST_REDIRECTS + 1):
             with _refused(whose):
                 site = await self._site(target)
             answer = await self._get(site)
-            if isinstance(answer, _Body):
+            if isinstance(answer, _PageBody):
                 return await self._read(target, answer)
             whose = f'a redirect to "{one_line(answer, 200)}"'
             with _refused(whose):
@@ -180,7 +180,7 @@ class Fetcher:
                 raise BadRequest(f"{'it' if target.is_address else target.host} is at {address}, which is {reason}")
         return Site(target, tuple(dict.fromkeys(addresses)))
 
-    async def _get(self, site: Site) -> "_Body | str":
+    async def _get(self, site: Site) -> "_PageBody | str":
         """Return the body, or the location of a redirect."""
         target = site.target
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
@@ -195,7 +195,7 @@ class Fetcher:
         except _HTTP_ERRORS as error:
             raise Unavailable(target.host, _described(error)) from None
 
-    async def _read(self, target: Target, body: "_Body") -> Page:
+    async def _read(self, target: Target, body: "_PageBody") -> FetchedPage:
         title, published = "", None
         if body.content_type in _HTML:
             charset = body.charset or declared_charset(body.data)
@@ -212,7 +212,7 @@ class Fetcher:
         text = (await asyncio.to_thread(Cleaner().text, text)).strip()
         if not text:
             raise Unavailable(target.host, "its page holds no text")
-        return Page(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
+        return FetchedPage(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -254,13 +254,13 @@ class _Cache:
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
-        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[float, FetchedPage]] = OrderedDict()
 
-    def get(self, url: str) -> Page | None:
+    def get(self, url: str) -> FetchedPage | None:
         read_at, page = self._pages.get(url, (-math.inf, None))
         return page if time.monotonic() - read_at < self._age_s else None
 
-    def put(self, url: str, page: Page) -> None:
+    def put(self, url: str, page: FetchedPage) -> None:
         self._pages.pop(url, None)
         self._pages[url] = time.monotonic(), page
         while sum(len(page.text) for _, page in self._pages.values()) > _CACHED_CHARACTERS:
@@ -268,7 +268,7 @@ class _Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _PageBody:
     """The unpacked body of an answer. `content_type` is in lower case, `charset` is from the header."""
 
     data: bytes
@@ -284,7 +284,7 @@ def _refused(whose: str) -> Iterator[None]:
         raise BadRequest(f"{whose} is refused: {error}", where="url") from None
 
 
-async def _received(host: str, response: httpcore2.Response) -> _Body | str:
+async def _received(host: str, response: httpcore2.Response) -> _PageBody | str:
     """Return the body, or the location of a redirect.
 
     Raises:
@@ -304,13 +304,13 @@ async def _received(host: str, response: httpcore2.Response) -> _Body | str:
         raise Unavailable(host, f"its page is {what}; HTML, text, Markdown, JSON and XML are read")
     charset = _CHARSET.search(parameters)
     data = await _unpacked(host, response, headers.get(b"content-encoding", "").strip().lower())
-    return _Body(data, content_type, charset[1] if charset else None)
+    return _PageBody(data, content_type, charset[1] if charset else None)
 
 
 async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
-    meter = Meter(Limits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
+    meter = Meter(ResponseLimits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
     try:
         data = b"".join([piece async for piece in meter.read(response.aiter_stream())])
     except BadAnswer as error:

@@ -22,7 +22,7 @@ _NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProviderHit:
     """One result of a provider, as received.
 
     Attributes:
@@ -39,7 +39,7 @@ class Found:
 
 
 def hits_of(
-    found: Sequence[Found], query: Query, source: str, *, at: datetime | None = None, by_text: bool = False
+    found: Sequence[ProviderHit], query: Query, source: str, *, at: datetime | None = None, by_text: bool = False
 ) -> list[Hit]:
     """Convert results to hits, by score or in the provider's order if it gives none. Empty and duplicate results are
     dropped.

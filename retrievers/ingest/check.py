@@ -21,7 +21,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.compare import compared
-from retrievers.ingest.findings import Names, Report, Wrong, report
+from retrievers.ingest.findings import ComparisonReport, FindingNames, Wrong, report
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
@@ -67,7 +67,7 @@ class Checker:
     _done: int = field(default=0, init=False)
     _until: float | None = field(default=None, init=False)
 
-    async def run(self, *, mend: bool = False) -> Report:
+    async def run(self, *, mend: bool = False) -> ComparisonReport:
         """Compare; with `mend` also repair, and compare again.
 
         Raises:
@@ -93,12 +93,12 @@ class Checker:
                 names[kind] += differing
             after, self._done = ids[-1], self._done + len(ids)
             self.progress(self._done)
-        wrong = {kind: Names.of(one) for kind, one in names.items()} | await self._totals()
+        wrong = {kind: FindingNames.of(one) for kind, one in names.items()} | await self._totals()
         if faulty := await indexes.faulty(self.database):
-            wrong["indexes"] = Names.of(faulty)
+            wrong["indexes"] = FindingNames.of(faulty)
         name = self.collection.embedder
         if name is not None and not Embedders.of(self.embedder).has(name):
-            wrong["embedder"] = Names.of([name])
+            wrong["embedder"] = FindingNames.of([name])
         return wrong
 
     @property

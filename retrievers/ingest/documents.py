@@ -47,7 +47,7 @@ def says_something(document: Document) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedItem:
     """An input item that is not a valid document, with the reason in one line.
 
     Attributes:

@@ -27,7 +27,7 @@ NAMED = 5
 
 
 @dataclass(slots=True)
-class Names:
+class FindingNames:
     """Names of the items with one kind of error.
 
     Attributes:
@@ -39,12 +39,12 @@ class Names:
     names: list[str]
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> "Names":
+    def of(cls, names: Sequence[str]) -> "FindingNames":
         """Create an instance with all names."""
         return cls(len(names), list(names))
 
 
-Wrong = dict[str, Names]
+Wrong = dict[str, FindingNames]
 """Errors by kind."""
 
 
@@ -70,7 +70,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ComparisonReport:
     """The result of a check.
 
     Attributes:
@@ -89,7 +89,7 @@ class Report:
 
 async def report(
     database: Database, viewer: Viewer, collection: Collection, documents: int, wrong: Wrong, left: Wrong
-) -> Report:
+) -> ComparisonReport:
     """Build the report that the viewer may see.
 
     Args:
@@ -97,7 +97,7 @@ async def report(
         wrong: errors before the repair.
         left: errors that remain.
     """
-    told: Mapping[str, Names] = left | wrong
+    told: Mapping[str, FindingNames] = left | wrong
     if viewer.principals != EVERYTHING:
         documents, told = await _readable(database, viewer, collection, told)
     findings = []
@@ -106,12 +106,12 @@ async def report(
             said, one = text.format(name=collection.name), told.get(kind)
             count, names = (one.count, one.names) if one is not None else (None, [])
             findings.append(Finding(kind, said, count, tuple(names[:NAMED]), kind not in left))
-    return Report(collection.name, documents, tuple(findings))
+    return ComparisonReport(collection.name, documents, tuple(findings))
 
 
 async def _readable(
-    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, Names]
-) -> tuple[int, dict[str, Names]]:
+    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, FindingNames]
+) -> tuple[int, dict[str, FindingNames]]:
     """Return the number of documents that the viewer may read, and the names it may see, by kind."""
     told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
     which = {"tenant": collection.tenant, "collection": collection.number}
@@ -120,7 +120,7 @@ async def _readable(
             if kind in wrong:
                 cursor = await connection.execute(_READABLE, which | {"ids": wrong[kind].names, "most": NAMED})
                 rows = await cursor.fetchall()
-                told[kind] = Names(rows[0][1] if rows else 0, [row[0] for row in rows])
+                told[kind] = FindingNames(rows[0][1] if rows else 0, [row[0] for row in rows])
         counted = await (await connection.execute(_READABLE_COUNT, which)).fetchone()
     return (int(counted[0]) if counted else 0), told
 

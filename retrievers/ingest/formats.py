@@ -17,7 +17,7 @@ import yaml
 from retrievers.core.errors import BadDocument
 from retrievers.core.extras import install_command
 from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.html import declared_charset, read_page
 from retrievers.ingest.json_text import parse_json
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, build_document, read_record, rejected
@@ -36,7 +36,7 @@ _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file to read.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source:
     size_bytes: int
 
 
-def read_source(source: Source) -> Iterator[tuple[int, Item]]:
+def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
     """The documents of a file, each with the bytes consumed since the last one where a file is read in pieces.
 
     An error that concerns the whole file is the last item.
@@ -90,7 +90,7 @@ def read_to_messages(
     file: BinaryIO, *, where: str, id: str, title: str, ending: str, size_bytes: int
 ) -> Iterator[dict[str, Any]]:
     """`read_source` as a task of `retrievers.sandbox`."""
-    for consumed, item in read_source(Source(file, where, id, title, ending, size_bytes)):
+    for consumed, item in read_source(SourceFile(file, where, id, title, ending, size_bytes)):
         # The metadata are JSON values already; `asdict` would copy them all.
         message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
         if isinstance(item, Document) and item.expires_at is not None:
@@ -101,7 +101,7 @@ def read_to_messages(
 def item_of(message: Mapping[str, Any]) -> Item:
     """The item that `read_to_messages` made a message of."""
     if "rejected" in message:
-        return Rejected(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
+        return RejectedItem(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
     given = dict(message["document"])
     for name in ("important", "questions", "readers", "notes"):
         given[name] = tuple(given[name])
@@ -113,7 +113,7 @@ def item_of(message: Mapping[str, Any]) -> Item:
 # One reader per form.
 
 
-def _bytes_of(source: Source) -> bytes:
+def _bytes_of(source: SourceFile) -> bytes:
     data = source.file.read(MAX_WHOLE_FILE_BYTES + 1) if source.size_bytes <= MAX_WHOLE_FILE_BYTES else None
     if data is None or len(data) > MAX_WHOLE_FILE_BYTES:
         raise BadDocument(f"larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it, or use JSON Lines (.jsonl) or CSV")
@@ -128,7 +128,7 @@ def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[st
     return text, notes
 
 
-def _read_plain(source: Source, _count: Progress) -> Iterator[Item]:
+def _read_plain(source: SourceFile, _count: Progress) -> Iterator[Item]:
     data = source.file.read(MAX_PLAIN_BYTES + 1)
     if len(data) > MAX_PLAIN_BYTES:
         raise BadDocument(f"it has more than {MAX_TEXT_CHARACTERS:,} characters, the limit of a text: split it")
@@ -136,7 +136,7 @@ def _read_plain(source: Source, _count: Progress) -> Iterator[Item]:
     yield build_document({}, source.where, text=text, id=source.id, title=source.title, notes=notes)
 
 
-def _read_markdown(source: Source, _count: Progress) -> Iterator[Item]:
+def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _text_of(_bytes_of(source))
     cleaner = Cleaner()
     front, body = _front_matter(cleaner.text(text))
@@ -188,7 +188,7 @@ def _first_heading(text: str) -> str:
     return ""
 
 
-def _read_html(source: Source, _count: Progress) -> Iterator[Item]:
+def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
     data = _bytes_of(source)
     text, notes = _text_of(data, declared=declared_charset(data))
     cleaner = Cleaner()
@@ -201,7 +201,7 @@ def _read_html(source: Source, _count: Progress) -> Iterator[Item]:
     )
 
 
-def _read_converted(source: Source, _count: Progress) -> Iterator[Item]:
+def _read_converted(source: SourceFile, _count: Progress) -> Iterator[Item]:
     """PDF and DOCX, by the optional package markitdown."""
     if not source.size_bytes:
         raise BadDocument("the file is empty")
@@ -235,7 +235,7 @@ def _limit_behind(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _check_unpacked(source: Source) -> None:
+def _check_unpacked(source: SourceFile) -> None:
     """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
     try:
         with zipfile.ZipFile(source.file) as archive:
@@ -248,7 +248,7 @@ def _check_unpacked(source: Source) -> None:
 
 
 @functools.cache
-def _converter() -> Callable[[Source], Any]:
+def _converter() -> Callable[[SourceFile], Any]:
     from markitdown import MarkItDown, StreamInfo
     from markitdown.converters import DocxConverter, PdfConverter
 
@@ -257,7 +257,7 @@ def _converter() -> Callable[[Source], Any]:
     for one in (PdfConverter(), DocxConverter()):
         converter.register_converter(one)
 
-    def convert(source: Source) -> Any:
+    def convert(source: SourceFile) -> Any:
         source.file.seek(0)
         stated = StreamInfo(extension=source.ending, filename=f"{source.title}{source.ending}")
         text = converter.convert_stream(source.file, stream_info=stated).text_content
@@ -269,7 +269,7 @@ def _converter() -> Callable[[Source], Any]:
 # JSON.
 
 
-def _read_json(source: Source, _count: Progress) -> Iterator[Item]:
+def _read_json(source: SourceFile, _count: Progress) -> Iterator[Item]:
     """One object, or a list of objects."""
     text, notes = _text_of(_bytes_of(source))
     try:
@@ -288,7 +288,7 @@ def _read_json(source: Source, _count: Progress) -> Iterator[Item]:
         raise BadDocument(f"{kind(content)} where an object or a list of objects was expected")
 
 
-def _read_json_lines(source: Source, count: Progress) -> Iterator[Item]:
+def _read_json_lines(source: SourceFile, count: Progress) -> Iterator[Item]:
     yield from read_json_lines(source.file, source.where, count)
 
 
@@ -333,11 +333,11 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = stream.readline(MAX_LINE_BYTES + 1)
 
 
-def _read_table(source: Source, count: Progress) -> Iterator[Item]:
+def _read_table(source: SourceFile, count: Progress) -> Iterator[Item]:
     return read_table(source.file, source.ending, source.where, count)
 
 
-READERS: Mapping[str, Callable[[Source, Progress], Iterator[Item]]] = {
+READERS: Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
     ".json": _read_json,
     **dict.fromkeys((".csv", ".tsv"), _read_table),

@@ -27,7 +27,7 @@ _MOST_INDENTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """The content of a page.
 
     Attributes:
@@ -47,7 +47,7 @@ def declared_charset(data: bytes) -> str | None:
     return found[1].decode("ascii", "ignore") if found else None
 
 
-def read_page(markup: str) -> Page:
+def read_page(markup: str) -> HtmlPage:
     """Parse markup, however malformed, without the text that it hides.
 
     Raises:
@@ -82,7 +82,7 @@ class _PageParser(HTMLParser):
         self._row: list[str] | None = None
         self._in_cell = False
 
-    def page(self) -> Page:
+    def page(self) -> HtmlPage:
         self._end_row()
         self._flush()
         parts: list[str] = []
@@ -92,7 +92,7 @@ class _PageParser(HTMLParser):
                 parts.append("\n" if kind == last != "block" else "\n\n")
             parts.append(block)
             last = kind
-        return Page(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
+        return HtmlPage(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _SKIPPED:

@@ -133,12 +133,12 @@ class Job:
 
 
 def _in_time(
-    method: Callable[Concatenate["Jobs", Given], Awaitable[Returned]],
-) -> Callable[Concatenate["Jobs", Given], Coroutine[Any, Any, Returned]]:
+    method: Callable[Concatenate["JobQueue", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["JobQueue", Given], Coroutine[Any, Any, Returned]]:
     """Limit a method's time to `patience_s`. A database that hangs then raises `Unavailable`."""
 
     @wraps(method)
-    async def bounded(self: "Jobs", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+    async def bounded(self: "JobQueue", /, *args: Given.args, **options: Given.kwargs) -> Returned:
         try:
             return await within(method(self, *args, **options), self.patience_s)
         except (TimeoutError, ConnectionAbortedError) as error:
@@ -148,7 +148,7 @@ def _in_time(
     return bounded
 
 
-class Jobs:
+class JobQueue:
     """The jobs of all tenants in one database. Several processes may share it.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Literal
 
 from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.ingest.clean import Cleaner, printable
-from retrievers.ingest.documents import Rejected
-from retrievers.ingest.formats import PLAIN, READERS, Source, guarded, item_of, read_json_lines, read_source
+from retrievers.ingest.documents import RejectedItem
+from retrievers.ingest.formats import PLAIN, READERS, SourceFile, guarded, item_of, read_json_lines, read_source
 from retrievers.ingest.record import MAX_ID_CHARACTERS, read_record, rejected
 from retrievers.ingest.schema import schema_of
 from retrievers.ingest.table import Item, Progress
@@ -29,7 +29,7 @@ MOST_FAILURES = 10_000
 _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
-class Unreachable(Rejected):
+class Unreachable(RejectedItem):
     """A path that could not be looked at: nobody knows what is there."""
 
 
@@ -97,7 +97,7 @@ def read_upload(name: str, data: bytes, *, stopped: Stopped = never) -> Iterator
     with tempfile.TemporaryFile(prefix="signalbox-") as file:
         file.write(data)
         file.seek(0)
-        source = Source(file, name, name, PurePosixPath(name).stem, ending, len(data))
+        source = SourceFile(file, name, name, PurePosixPath(name).stem, ending, len(data))
         yield from _read_sources([source], lambda _size: None, stopped)
 
 
@@ -128,7 +128,7 @@ def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
 # Finding files.
 
 
-def entries_of(path: Path) -> Iterator[Entry | Rejected]:
+def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
     """The files behind a path named explicitly: the file itself, or all in the folder."""
     where = path.as_posix()
     try:
@@ -143,7 +143,7 @@ def entries_of(path: Path) -> Iterator[Entry | Rejected]:
         yield _unseen(path, error)
 
 
-def _folder(root: Path) -> Iterator[Entry | Rejected]:
+def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
     """The files in a folder, sorted by path; entries that cannot be followed are rejected one by one."""
     waiting = [(root, True)]
     schema = schema_of(root)
@@ -162,7 +162,7 @@ def _folder(root: Path) -> Iterator[Entry | Rejected]:
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
                 reason = "a link to a file outside this folder, which is not followed; name that file itself"
-                found: Entry | Rejected = rejected(path.as_posix(), None, reason)
+                found: Entry | RejectedItem = rejected(path.as_posix(), None, reason)
             else:
                 found = _entry(path, path.relative_to(root).as_posix())
         except (OSError, ValueError) as error:
@@ -173,7 +173,7 @@ def _folder(root: Path) -> Iterator[Entry | Rejected]:
         yield rejected(root.as_posix(), None, f"no file to read in this folder; endings: {' '.join(sorted(READERS))}")
 
 
-def _entry(path: Path, id: str) -> Entry | Rejected:
+def _entry(path: Path, id: str) -> Entry | RejectedItem:
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         return rejected(path.as_posix(), None, "a link to a folder, which is not followed; name that folder itself")
@@ -182,7 +182,7 @@ def _entry(path: Path, id: str) -> Entry | Rejected:
     return Entry(path, printable(path.as_posix()), Cleaner().text(id), path.stem, status.st_size)
 
 
-def _unseen(path: Path, error: OSError | ValueError) -> Rejected:
+def _unseen(path: Path, error: OSError | ValueError) -> RejectedItem:
     why = rejected(path.as_posix(), None, cannot_open(path, error))
     is_gone = isinstance(error, FileNotFoundError)
     return why if is_gone else Unreachable(why.where, why.id, why.reason, why.readers)
@@ -200,29 +200,29 @@ def cannot_open(path: Path, error: OSError | ValueError) -> str:
 # Reading files.
 
 
-def _opened(entry: Entry | Rejected, files: ExitStack) -> Source | Rejected:
-    if isinstance(entry, Rejected):
+def _opened(entry: Entry | RejectedItem, files: ExitStack) -> SourceFile | RejectedItem:
+    if isinstance(entry, RejectedItem):
         return entry
     try:
         file = files.enter_context(entry.path.open("rb"))
     except OSError as error:
         return rejected(entry.where, None, cannot_open(entry.path, error))
-    return Source(file, entry.where, entry.id, entry.title, entry.path.suffix.lower(), entry.size_bytes)
+    return SourceFile(file, entry.where, entry.id, entry.title, entry.path.suffix.lower(), entry.size_bytes)
 
 
-def _read_sources(sources: Sequence[Source | Rejected], report: Progress, stopped: Stopped) -> Iterator[Item]:
+def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress, stopped: Stopped) -> Iterator[Item]:
     """The documents of files."""
-    answers = read_each([one for one in sources if isinstance(one, Source)], stopped)
+    answers = read_each([one for one in sources if isinstance(one, SourceFile)], stopped)
     for one in sources:
-        if isinstance(one, Rejected):
+        if isinstance(one, RejectedItem):
             yield one
         else:
             yield from _counted(one, next(answers)[1], report)
 
 
 def read_each(
-    sources: Sequence[Source], stopped: Stopped = never
-) -> Iterator[tuple[Source, Iterator[tuple[int, Item]]]]:
+    sources: Sequence[SourceFile], stopped: Stopped = never
+) -> Iterator[tuple[SourceFile, Iterator[tuple[int, Item]]]]:
     """Each file, with its documents and the bytes consumed before each; all but plain text are read in the sandbox.
 
     Args:
@@ -234,7 +234,7 @@ def read_each(
         yield one, read_source(one) if one.ending in PLAIN else _items(one, next(answers))
 
 
-def _counted(source: Source, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:
+def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:
     """The items; in the end, all of the file is reported as consumed."""
     left = source.size_bytes
     for size, item in items:
@@ -245,21 +245,21 @@ def _counted(source: Source, items: Iterator[tuple[int, Item]], report: Progress
         report(left)
 
 
-def _items(source: Source, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
+def _items(source: SourceFile, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
     """The items of messages, each with the bytes consumed before it, up to a number of bad ones."""
     failures = 0
     try:
         for message in messages:
             item = item_of(message)
-            failures += isinstance(item, Rejected)
+            failures += isinstance(item, RejectedItem)
             if failures > MOST_FAILURES:
                 reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
-                yield message["read"], Rejected(item.where, item.id, reason, item.readers, cut=True)
+                yield message["read"], RejectedItem(item.where, item.id, reason, item.readers, cut=True)
                 return
             yield message["read"], item
     except BadDocument as error:
         yield 0, rejected(source.where, None, str(error), cut=True)
 
 
-def _arguments(source: Source) -> dict[str, Any]:
+def _arguments(source: SourceFile) -> dict[str, Any]:
     return {field.name: getattr(source, field.name) for field in fields(source) if field.name != "file"}

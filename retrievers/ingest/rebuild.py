@@ -27,7 +27,7 @@ from retrievers.core.types import whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
-from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.jobs import JobQueue, Lease, Work
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.run import MAX_DIMENSION
 from retrievers.ingest.shadow import open_shadow
@@ -111,7 +111,7 @@ class Rebuilding:
         slice_s: approximate length of a turn, in seconds; other jobs run in between.
     """
 
-    def __init__(self, database: Database, embedder: Embedder, jobs: Jobs, *, slice_s: float = 10.0) -> None:
+    def __init__(self, database: Database, embedder: Embedder, jobs: JobQueue, *, slice_s: float = 10.0) -> None:
         self._database, self._embedders, self._jobs = database, Embedders.of(embedder), jobs
         self._slice_s = slice_s
 

@@ -12,7 +12,7 @@ from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.principals import check_principals
 from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected, says_something
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem, says_something
 
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
@@ -24,7 +24,7 @@ _CODE = re.compile(r"(?:javascript|vbscript|data):", re.IGNORECASE)
 _UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | Rejected:
+def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | RejectedItem:
     """Build the document in one JSON object.
 
     Args:
@@ -49,7 +49,7 @@ def build_document(
     title: str = "",
     notes: tuple[str, ...] = (),
     cleaner: Cleaner | None = None,
-) -> Document | Rejected:
+) -> Document | RejectedItem:
     """Build a document from the keys and values of a record or a file.
 
     Args:
@@ -113,9 +113,11 @@ def build_document(
         return rejected(where, known_id, str(error), readers)
 
 
-def rejected(where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False) -> Rejected:
-    """Build a `Rejected` whose reason is one short line, whatever it contains."""
-    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
+def rejected(
+    where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False
+) -> RejectedItem:
+    """Build a `RejectedItem` whose reason is one short line, whatever it contains."""
+    return RejectedItem(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
 
 
 def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:

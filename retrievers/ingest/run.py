@@ -21,7 +21,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.declare import learn
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
 from retrievers.postgres.database import Database
 from retrievers.text import analysis, weights
@@ -94,7 +94,7 @@ async def ingest(
     embedder: Embedder,
     tenant: str,
     collection: str,
-    items: Iterable[Document | Rejected],
+    items: Iterable[Document | RejectedItem],
     *,
     declared: Mapping[str, Field] | None = None,
     progress: Progress | None = None,
@@ -115,7 +115,7 @@ async def ingest(
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
     check_name(collection)
-    run = _Run(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
     return await run.all(items, delivery, written)
 
 
@@ -131,7 +131,7 @@ def check_name(collection: str) -> None:
         )
 
 
-class _Run:
+class _IngestRun:
     def __init__(
         self,
         database: Database,
@@ -157,7 +157,9 @@ class _Run:
         self._delivery = 0
         self._written: Written | None = None
 
-    async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
+    async def all(
+        self, items: Iterable[Document | RejectedItem], delivery: int | None, written: Written | None
+    ) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         # As long as no document can be stored, no collection is created and no fields are added.
@@ -183,7 +185,7 @@ class _Run:
         await self._settle()
         return self._report
 
-    async def _admitted(self, items: Iterable[Document | Rejected]) -> Iterable[Document | Rejected]:
+    async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
         """On the platform, reject items whose `public` differs from the collection's.
 
         All tenants see the counts, words and field names of a collection with public documents, so it may not contain
@@ -198,7 +200,7 @@ class _Run:
             row = await cursor.fetchone()
         return _as_public_as(row[0] if row else None, items)
 
-    async def _open(self, sample: Sequence[tuple[int, Document | Rejected]], delivery: int | None) -> bool:
+    async def _open(self, sample: Sequence[tuple[int, Document | RejectedItem]], delivery: int | None) -> bool:
         """Open the collection, created if missing. Return False if no document of the sample can be stored."""
         flat = await self._flattened(sample)
         self._sampled = sample[-1][0] + 1 if sample else 0
@@ -264,7 +266,7 @@ class _Run:
             except store.Replaced:
                 await self._enter()
 
-    async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
+    async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flat metadata of the valid items by index, and record the faults of the others."""
         flat, faults = await asyncio.to_thread(_checked, items)
         self._faults.update(faults)
@@ -326,7 +328,7 @@ class _Run:
         )
         await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
-    async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
+    async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of changed documents, prepared. All others are counted here."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
@@ -359,7 +361,7 @@ class _Run:
         if part:
             yield part
 
-    async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
+    async def _changed(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> list[tuple[int, Prepared]]:
         # The sample was flattened before, and its fields are known.
         flat = await self._flattened([one for one in items if one[0] >= self._sampled])
         await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
@@ -367,7 +369,7 @@ class _Run:
         for index, item in items:
             if isinstance(item, Document):
                 self._report.notes += [f"{item.where}: {note}" for note in item.notes]
-            if isinstance(item, Rejected) or index in self._faults:
+            if isinstance(item, RejectedItem) or index in self._faults:
                 self._fail(index, item, self._faults.pop(index))
                 continue
             try:
@@ -489,18 +491,18 @@ class _Run:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
-    def _fail(self, index: int, item: Document | Rejected, reason: str) -> None:
+    def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
 
 
 def _checked(
-    items: Iterable[tuple[int, Document | Rejected]],
+    items: Iterable[tuple[int, Document | RejectedItem]],
 ) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
     """Return the flat metadata of valid documents and the faults of the other items, both by index."""
     flat: dict[int, Mapping[str, Any]] = {}
     faults: dict[int, str] = {}
     for index, item in items:
-        if isinstance(item, Rejected):
+        if isinstance(item, RejectedItem):
             faults[index] = item.reason
             continue
         try:
@@ -530,11 +532,11 @@ def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, 
     return values, digest_of(document, values)
 
 
-def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> Iterator[Document | Rejected]:
+def _as_public_as(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
     """Yield the items. A document whose `public` differs from the first document's (or from `public`) is rejected."""
     for item in items:
         if isinstance(item, Document):
             public = item.public if public is None else public
             if item.public != public:
-                item = Rejected(item.where, item.id, _OF_THEIR_OWN, item.readers)
+                item = RejectedItem(item.where, item.id, _OF_THEIR_OWN, item.readers)
         yield item

@@ -8,11 +8,11 @@ from typing import BinaryIO, TextIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.clean import encoding_notes, stream_encoding
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.json_text import parse_json
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, read_record, rejected
 
-Item = Document | Rejected
+Item = Document | RejectedItem
 Progress = Callable[[int], None]
 """Called with the number of bytes consumed since the last call."""
 

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from retrievers.core.types import Collection
 from retrievers.ingest import store, values
-from retrievers.ingest.findings import NAMED, Names, Wrong
+from retrievers.ingest.findings import NAMED, FindingNames, Wrong
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, split, weights
 
@@ -23,19 +23,19 @@ async def totals(connection: store.Connection, collection: Collection) -> Wrong:
     wrong: Wrong = {}
     for kind, statement in (("orphans", _ORPHANS), ("terms", _FIRST_TERMS)):
         if named := await _rows(connection, statement, which | {"most": NAMED}):
-            wrong[kind] = Names(named[0][1], [row[0] for row in named])
+            wrong[kind] = FindingNames(named[0][1], [row[0] for row in named])
     if counts := await _counts(connection, collection):
-        wrong["counts"] = Names.of([name for one in counts.values() for name in one])
+        wrong["counts"] = FindingNames.of([name for one in counts.values() for name in one])
     differing: set[str] = set()
     for number, one in (await _changes(connection, collection)).items():
         differing.update(await values.differing(connection, collection.tenant, number, one))
     if differing:
-        wrong["fields"] = Names.of(sorted(differing))
+        wrong["fields"] = FindingNames.of(sorted(differing))
     if await _rows(connection, _VERSIONS, which) != [(analysis.VERSION, split.VERSION)]:
-        wrong["version"] = Names.of([collection.name])
+        wrong["version"] = FindingNames.of([collection.name])
     await store.show_shadows(connection)
     if left := await _rows(connection, _LEFTOVERS, which):
-        wrong["leftovers"] = Names.of([str(row[0]) for row in left])
+        wrong["leftovers"] = FindingNames.of([str(row[0]) for row in left])
     return wrong
 
 

@@ -17,14 +17,14 @@ from weakref import WeakValueDictionary
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
 from retrievers.ingest.delivery import Delivery, dumped, loaded
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs, Lease, LostLease, Work
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.jobs import JobQueue, Lease, LostLease, Work
 from retrievers.ingest.read import SANDBOX, read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
 from retrievers.ingest.store import Connection
 from retrievers.sandbox import Stopped
 
-Item = Document | Rejected
+Item = Document | RejectedItem
 
 MOST_DOCUMENTS = 100_000
 """Maximum number of documents of one file, which are all in memory at once."""
@@ -70,7 +70,7 @@ Mirroring = Callable[[Lease, Progress], Awaitable[Report]]
 
 
 @dataclass(slots=True)
-class _Run:
+class _JobAttempt:
     """One attempt at a job.
 
     Attributes:
@@ -112,7 +112,7 @@ class Worker:
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: JobQueue,
         ingest: Ingest,
         *,
         at_once: int = 1,
@@ -184,7 +184,7 @@ class Worker:
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = _Run(lease, self._line(tenant), self._turns)
+        run = _JobAttempt(lease, self._line(tenant), self._turns)
         try:
             return lease.id.hex, await self._carry_out_within(run, within_s)
         except LostLease:
@@ -195,9 +195,9 @@ class Worker:
 
     async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
         """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
-        return await self._carry_out(_Run(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
+        return await self._carry_out(_JobAttempt(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
 
-    async def _carry_out_within(self, run: "_Run", seconds: float | None) -> Report | None:
+    async def _carry_out_within(self, run: "_JobAttempt", seconds: float | None) -> Report | None:
         """Like `_carry_out`, but return None if it takes longer and continues in the background."""
         task = asyncio.create_task(self._carry_out(run))
         try:
@@ -224,13 +224,13 @@ class Worker:
             Unavailable: a dependency failed. The job is returned to the queue, to be tried again later.
             LostLease: another worker has taken it over, or it was cancelled.
         """
-        return await self._carry_out(_Run(lease, self._line(lease.tenant)))
+        return await self._carry_out(_JobAttempt(lease, self._line(lease.tenant)))
 
     def _line(self, tenant: str) -> asyncio.Semaphore:
         """Return the tenant's semaphore, which limits how many of its jobs are read and stored at once."""
         return self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
 
-    async def _carry_out(self, run: "_Run") -> Report:
+    async def _carry_out(self, run: "_JobAttempt") -> Report:
         try:
             return await self._attempt(run)
         except asyncio.CancelledError:
@@ -241,7 +241,7 @@ class Worker:
         with suppress(Unavailable):  # the lease then expires
             await self.jobs.give_back(lease)
 
-    async def _attempt(self, run: _Run) -> Report:
+    async def _attempt(self, run: _JobAttempt) -> Report:
         storing = asyncio.create_task(self._in_turn(run))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
@@ -263,7 +263,7 @@ class Worker:
         finally:
             beating.cancel()
 
-    async def _put_back(self, run: _Run, error: Unavailable) -> None:
+    async def _put_back(self, run: _JobAttempt, error: Unavailable) -> None:
         """Return the job to the queue after a failed dependency. The delay doubles with each attempt."""
         with suppress(Unavailable):
             if run.tries + 1 >= _TRIES:
@@ -272,7 +272,7 @@ class Worker:
                 delay_s = min(2.0**run.tries, _LONGEST_WAIT_S)
                 await self.jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
 
-    async def _beat(self, run: _Run, storing: "asyncio.Task[Report]") -> None:
+    async def _beat(self, run: _JobAttempt, storing: "asyncio.Task[Report]") -> None:
         """Renew the lease until it is lost. A short outage of the database does not lose it."""
         held_until = time.monotonic() + self.jobs.lease_s
         while run.lost is None:
@@ -288,7 +288,7 @@ class Worker:
                     run.lost = LostLease()
         storing.cancel()
 
-    async def _in_turn(self, run: _Run) -> Report:
+    async def _in_turn(self, run: _JobAttempt) -> Report:
         """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
         waiting.
         """
@@ -298,7 +298,7 @@ class Worker:
                 await _step(self._store(run))
         return run.report
 
-    async def _load(self, run: _Run) -> None:
+    async def _load(self, run: _JobAttempt) -> None:
         run.work = work = await self.jobs.load(run.lease)
         run.tries = work.tries
         if work.deaths >= _MOST_DEATHS:
@@ -306,7 +306,7 @@ class Worker:
         if work.file is not None and work.payload is not None:
             run.items = await SANDBOX.in_thread(partial(_file_items, work.file, work.payload))
 
-    async def _make_anew(self, run: _Run) -> None:
+    async def _make_anew(self, run: _JobAttempt) -> None:
         """Run one turn of a rebuild job; other jobs run in between."""
 
         def progress(done: int) -> None:
@@ -318,7 +318,7 @@ class Worker:
         if await self._rebuild(run.lease, run.work, progress):
             await self.jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
 
-    async def _store(self, run: _Run) -> None:
+    async def _store(self, run: _JobAttempt) -> None:
         work = run.work
         if work.rebuild is not None:
             await self._make_anew(run)
@@ -343,14 +343,14 @@ class Worker:
             await self._one_by_one(run)
         await self._finish(run)
 
-    async def _follow(self, run: _Run, mirroring: Mirroring) -> None:
+    async def _follow(self, run: _JobAttempt, mirroring: Mirroring) -> None:
         def progress(report: Report) -> None:
             run.report, run.tries = report, 0
 
         run.report = await mirroring(run.lease, progress)
         await self.jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
 
-    async def _all_at_once(self, run: _Run) -> None:
+    async def _all_at_once(self, run: _JobAttempt) -> None:
         def progress(report: Report) -> None:
             run.report = report
 
@@ -358,7 +358,7 @@ class Worker:
         run.report = await self._ingested(run, items, progress)
         run.report.failed = [replace(one, index=run.items[one.index][0]) for one in run.report.failed]
 
-    async def _one_by_one(self, run: _Run) -> None:
+    async def _one_by_one(self, run: _JobAttempt) -> None:
         """Store documents one by one, so that a document that causes an error or a worker's death does not affect the
         others.
         """
@@ -381,7 +381,7 @@ class Worker:
             report.failed = [replace(one, index=index) for one in report.failed]
             run.report.add(report)
 
-    async def _ingested(self, run: _Run, items: Sequence[Item], progress: Progress) -> Report:
+    async def _ingested(self, run: _JobAttempt, items: Sequence[Item], progress: Progress) -> Report:
         async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
             await self.jobs.record(
                 connection,
@@ -397,7 +397,7 @@ class Worker:
             run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
         )
 
-    async def _finish(self, run: _Run) -> None:
+    async def _finish(self, run: _JobAttempt) -> None:
         work, failed = run.work, run.report.failed
         payloads: dict[int, bytes | None] = {}
         if work.letters:
@@ -492,7 +492,7 @@ def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Ite
     if len(items) > MOST_DOCUMENTS:
         index, item = items[-1]
         reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
-        items[-1] = index, Rejected(item.where, item.id, reason, item.readers)
+        items[-1] = index, RejectedItem(item.where, item.id, reason, item.readers)
     return items
 
 
@@ -508,7 +508,7 @@ async def _step(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _letter(payload: bytes | None, where: str) -> Item:
-    return Rejected(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
+    return RejectedItem(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
 
 
 def _place(index: int) -> str:

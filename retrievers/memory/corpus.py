@@ -15,7 +15,7 @@ from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Values, flatten, infer_fields
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import check, digest_of, field_values, prepare
 from retrievers.ingest.record import rejected
 from retrievers.memory.postings import Postings
@@ -52,7 +52,7 @@ class Corpus:
     owners: NDArray[np.int64]
     values: Sequence[Values]
     expiries: NDArray[np.float64]
-    failed: Sequence[Rejected]
+    failed: Sequence[RejectedItem]
 
     def allowed(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
         """Return the mask of passages that satisfy the filter and have not expired, shape (passages,)."""
@@ -80,7 +80,7 @@ class Corpus:
 
 
 def gather(
-    items: Iterable[Document | Rejected],
+    items: Iterable[Document | RejectedItem],
     name: str,
     *,
     declared: Mapping[str, Field] | None = None,
@@ -160,15 +160,15 @@ def gather(
 
 
 def _distinct(
-    items: Iterable[Document | Rejected], stopped: Callable[[], bool]
-) -> tuple[list[Document], list[Rejected]]:
+    items: Iterable[Document | RejectedItem], stopped: Callable[[], bool]
+) -> tuple[list[Document], list[RejectedItem]]:
     """Return the usable documents, the first of each id, and the others with the reason."""
     documents: dict[str, Document] = {}
-    failed: list[Rejected] = []
+    failed: list[RejectedItem] = []
     characters = 0
     for item in items:
         _go_on(stopped)
-        if isinstance(item, Rejected):
+        if isinstance(item, RejectedItem):
             failed.append(item)
             continue
         try:

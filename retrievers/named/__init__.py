@@ -16,7 +16,7 @@ from typing import Any, Literal
 from retrievers import cloud, local, web
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card, Retriever
-from retrievers.named.group import Group
+from retrievers.named.group import CollectionGroup
 from retrievers.named.outside import Outside, in_own_words
 from retrievers.registry import Resources
 
@@ -36,7 +36,7 @@ _BUILDERS = {"web": web.build, "cloud": cloud.build}
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class SourceDefinition:
     """A source as declared in the settings.
 
     Attributes:
@@ -57,7 +57,9 @@ def card_of(name: str, kind: Kind, description: str, examples: Sequence[str] = (
     )  # fmt: skip
 
 
-def build(stated: Stated, resources: Resources, sources: Mapping[str, Retriever], *, timeout_s: float) -> Retriever:
+def build(
+    stated: SourceDefinition, resources: Resources, sources: Mapping[str, Retriever], *, timeout_s: float
+) -> Retriever:
     """Build the retriever of a named source.
 
     Args:
@@ -71,7 +73,9 @@ def build(stated: Stated, resources: Resources, sources: Mapping[str, Retriever]
         path = Path(options["path"])
         return local.Local.folder(path, resources.embedder, card=card, setting=f"sources.{card.name}.path")
     if stated.kind == "collections":
-        return Group(card, tuple(options["collections"]), {name: sources[name] for name in ("fulltext", "vector")})
+        return CollectionGroup(
+            card, tuple(options["collections"]), {name: sources[name] for name in ("fulltext", "vector")}
+        )
     short = _SHORT[stated.kind]
     words = {setting: f"sources.{card.name}.{key}" for key, setting in short.items()}
     given = {setting.lower(): options.get(key) for key, setting in short.items()}

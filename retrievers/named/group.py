@@ -13,7 +13,7 @@ _WEIGHTS = {"fulltext": 0.6, "vector": 0.4}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CollectionGroup:
     """Some collections of the database under one name.
 
     Args:

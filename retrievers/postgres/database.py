@@ -35,7 +35,7 @@ _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class PoolUsage:
     """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
 
     in_use: int
@@ -107,12 +107,12 @@ class Database:
         """The owner's connection string; it may hold a password."""
         return self._owner
 
-    def usage(self) -> Usage:
+    def usage(self) -> PoolUsage:
         """What the pool does now."""
         assert self._pool is not None
         stats = self._pool.get_stats()
         idle = stats["pool_available"]
-        return Usage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
+        return PoolUsage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
 
     def scope(self, who: str | Viewer) -> str:
         """The tenant and its principals with a signature, as the database verifies it.

@@ -28,7 +28,7 @@ _LEAST_STEPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardVerdict:
     """Whether a statement may run.
 
     Attributes:
@@ -41,7 +41,7 @@ class Verdict:
     sql: str | None = None
 
 
-def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
+def judge(statement: str, columns: Mapping[str, str]) -> GuardVerdict:
     """Judge a statement over the view `documents`. Takes milliseconds, never more than a second.
 
     Args:
@@ -56,15 +56,15 @@ def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
         resolver.query(tree, None, {})
         if not resolver.views:
             raise Refused('the statement must read "documents"')
-        return Verdict(True, sql=_limited(scanned, tree))
+        return GuardVerdict(True, sql=_limited(scanned, tree))
     except Refused as refusal:
-        return Verdict(False, str(refusal))
+        return GuardVerdict(False, str(refusal))
     except RecursionError:
-        return Verdict(False, "the statement is nested too deeply")
+        return GuardVerdict(False, "the statement is nested too deeply")
     except Exception:
         # A statement that cannot be judged must not run, and must not stop the guard for others.
         _LOG.exception("the guard failed on a statement of %d characters", len(statement))
-        return Verdict(False, "the statement cannot be judged")
+        return GuardVerdict(False, "the statement cannot be judged")
 
 
 class _Parser(PostgresParser):

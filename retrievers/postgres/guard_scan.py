@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """A token of a statement. `text` is as PostgreSQL reads it (words in lower case, quotes removed)."""
 
     kind: Kind
@@ -75,7 +75,7 @@ class Scanned:
     """
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[SqlToken, ...]
     partner: dict[int, int]
 
 
@@ -104,8 +104,8 @@ def scan(statement: str) -> Scanned:
     return scanned
 
 
-def _tokens(text: str) -> list[Token]:
-    tokens: list[Token] = []
+def _tokens(text: str) -> list[SqlToken]:
+    tokens: list[SqlToken] = []
     place = 0
     while place < len(text):
         found = _TOKEN.match(text, place)
@@ -120,7 +120,7 @@ def _tokens(text: str) -> list[Token]:
             meaning = {"string": written[1:-1].replace("''", "'"), "quoted": written[1:-1].replace('""', '"')}.get(
                 kind, written.lower() if kind == "word" else written
             )
-            tokens.append(Token(kind, meaning, place, place + len(written)))  # type: ignore[arg-type]
+            tokens.append(SqlToken(kind, meaning, place, place + len(written)))  # type: ignore[arg-type]
         place += len(written)
         if len(tokens) > MAX_TOKENS:
             raise Refused(f"the statement has more than {MAX_TOKENS:,} parts")
@@ -156,7 +156,7 @@ def _check_word(kind: str, written: str, following: str) -> None:
         raise Refused(f"the name {written} is not in normal form")
 
 
-def _brackets(tokens: list[Token]) -> dict[int, int]:
+def _brackets(tokens: list[SqlToken]) -> dict[int, int]:
     partner: dict[int, int] = {}
     opened: list[int] = []
     for index, token in enumerate(tokens):
@@ -215,7 +215,7 @@ def _check_neighbours(scanned: Scanned) -> None:
                 raise Refused(f'a cast to "{after.text if after else ""}" is not accepted')
 
 
-def _may_be_subscripted(before: Token | None) -> bool:
+def _may_be_subscripted(before: SqlToken | None) -> bool:
     if before is None:
         return False
     if before.kind == "word":
@@ -282,9 +282,9 @@ def _names_columns(scanned: Scanned, opening: int) -> bool:
     return earlier.text in ("with", ",") and bool(follows) and follows[0].text == "as"
 
 
-def arguments(scanned: Scanned, opening: int) -> list[tuple[Token, ...]]:
+def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
     """Return the tokens of each argument between an opening bracket and its partner."""
-    found: list[tuple[Token, ...]] = []
+    found: list[tuple[SqlToken, ...]] = []
     index = start = opening + 1
     closing = scanned.partner[opening]
     while index < closing:
@@ -338,7 +338,7 @@ def _check_growth(scanned: Scanned) -> None:
         raise Refused(f"texts may grow more than {MAX_GROWTH:,} times")
 
 
-def _check_series(given: list[tuple[Token, ...]]) -> None:
+def _check_series(given: list[tuple[SqlToken, ...]]) -> None:
     """Check that the length of a series such as generate_series(2000, 2025) is evident and limited."""
     bounds = [_whole(part) for part in given]
     if len(bounds) in (2, 3) and None not in bounds:
@@ -356,7 +356,7 @@ def _check_series(given: list[tuple[Token, ...]]) -> None:
     raise Refused(f"generate_series() needs two numbers at most {MAX_SERIES:,} apart, or two dates and an interval")
 
 
-def _day(part: tuple[Token, ...]) -> int | None:
+def _day(part: tuple[SqlToken, ...]) -> int | None:
     """Return a literal date as an approximate number of days; None for anything else."""
     texts = [token.text for token in part if token.kind == "string"]
     others = {token.text for token in part if token.kind != "string"} - {"date", "timestamp", "::"}
@@ -364,7 +364,7 @@ def _day(part: tuple[Token, ...]) -> int | None:
     return int(found[1]) * 365 + int(found[2]) * 30 + int(found[3]) if found else None
 
 
-def _whole(part: tuple[Token, ...]) -> int | None:
+def _whole(part: tuple[SqlToken, ...]) -> int | None:
     """Return a literal integer, possibly with a sign; None for anything else."""
     sign = 1
     if len(part) == 2 and part[0].text == "-":
@@ -374,7 +374,7 @@ def _whole(part: tuple[Token, ...]) -> int | None:
     return None
 
 
-def _check_pattern(part: tuple[Token, ...]) -> set[int]:
+def _check_pattern(part: tuple[SqlToken, ...]) -> set[int]:
     """Check that a regular expression is a literal, short, and without nested repetition, so that it runs fast.
 
     Returns:

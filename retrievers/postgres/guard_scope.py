@@ -90,21 +90,21 @@ def named(identifier: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class WithTable:
     """A table defined by WITH: its columns, and whether it has at most one row."""
 
     columns: frozenset[str]
     single: bool
 
 
-Tables = Mapping[str, Known]
+Tables = Mapping[str, WithTable]
 
 
 @dataclass(slots=True)
-class Scope:
+class SelectScope:
     """The tables of one SELECT, name to columns. `outer` is the enclosing scope."""
 
-    outer: "Scope | None" = None
+    outer: "SelectScope | None" = None
     tables: dict[str, frozenset[str]] = field(default_factory=dict)
     views: int = 0
     taken_apart: int = 0
@@ -119,9 +119,9 @@ class Scope:
             raise Refused(f'the table name "{name}" is used twice')
         self.tables[name] = columns
 
-    def around(self) -> "Iterator[Scope]":
+    def around(self) -> "Iterator[SelectScope]":
         """Yield this scope and the enclosing ones, innermost first."""
-        scope: Scope | None = self
+        scope: SelectScope | None = self
         while scope is not None:
             yield scope
             scope = scope.outer
@@ -151,7 +151,7 @@ class Resolver:
         self._columns = columns
         self.views = self._queries = self._nodes = 0
 
-    def query(self, node: object, outer: Scope | None, tables: "Tables") -> list[str]:
+    def query(self, node: object, outer: SelectScope | None, tables: "Tables") -> list[str]:
         """Check a query and return the names of its result columns.
 
         Args:
@@ -171,12 +171,12 @@ class Resolver:
             self.query(node.expression, outer, tables)
         else:
             names = self.query(node.this, outer, tables)
-        rows = Scope(outer, {"": frozenset(names)})
+        rows = SelectScope(outer, {"": frozenset(names)})
         for part in ("order", "limit", "offset"):
             self._expression(node.args.get(part), rows, tables)
         return names
 
-    def _with(self, node: exp.Expr, outer: Scope | None, tables: "Tables") -> "Tables":
+    def _with(self, node: exp.Expr, outer: SelectScope | None, tables: "Tables") -> "Tables":
         clause = node.args.get("with_")
         if clause is None:
             return tables
@@ -191,15 +191,15 @@ class Resolver:
             if name == VIEW or name in tables:
                 raise Refused(f'WITH must not define "{name}" anew')
             found = self.query(one.this, outer, tables)
-            tables = {**tables, name: Known(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
+            tables = {**tables, name: WithTable(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
         return tables
 
     def _renamed(self, names: list[str], alias: exp.Expr | None) -> list[str]:
         columns = [named(one) for one in (alias.args.get("columns") or ())] if alias else []
         return columns + names[len(columns) :]
 
-    def _select(self, node: exp.Select, outer: Scope | None, tables: "Tables") -> list[str]:
-        scope = Scope(outer)
+    def _select(self, node: exp.Select, outer: SelectScope | None, tables: "Tables") -> list[str]:
+        scope = SelectScope(outer)
         source = node.args.get("from_")
         if source is not None:
             self._source(source.this, scope, tables)
@@ -210,14 +210,14 @@ class Resolver:
             self._item(expression, scope, tables)
         for part in ("where", "having", "windows", "limit", "offset"):
             self._expression(node.args.get(part), scope, tables)
-        sorting = Scope(scope, {"": frozenset(names)})
+        sorting = SelectScope(scope, {"": frozenset(names)})
         for part in ("group", "order", "distinct"):
             self._expression(node.args.get(part), sorting, tables)
         if scope.views > 1 and _links(node, equal=scope.views > 2) < scope.views - 1:
             raise Refused("tables are joined without a condition that compares columns of both: say ON a.x = b.x")
         return names
 
-    def _join(self, join: exp.Expr, scope: Scope, tables: "Tables") -> None:
+    def _join(self, join: exp.Expr, scope: SelectScope, tables: "Tables") -> None:
         if isinstance(join, exp.Lateral):
             self._source(join, scope, tables)
             return
@@ -229,7 +229,7 @@ class Resolver:
         for one in join.args.get("using") or ():
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
-    def _source(self, node: object, scope: Scope, tables: "Tables") -> None:
+    def _source(self, node: object, scope: SelectScope, tables: "Tables") -> None:
         """Check one table of FROM. Functions and LATERAL can refer to earlier tables."""
         if isinstance(node, exp.Lateral):
             self._carried(node)
@@ -247,7 +247,9 @@ class Resolver:
         else:
             raise Refused(f"{type(node).__name__} is not accepted in FROM")
 
-    def _derived(self, node: exp.Subquery, alias: Any, scope: Scope, tables: "Tables", outer: Scope | None) -> None:
+    def _derived(
+        self, node: exp.Subquery, alias: Any, scope: SelectScope, tables: "Tables", outer: SelectScope | None
+    ) -> None:
         before = self.views
         if isinstance(node.this, exp.Table):
             raise Refused("a join in brackets is not accepted")
@@ -260,7 +262,7 @@ class Resolver:
         else:
             scope.add(f"?{len(scope.tables)}", frozenset(names))
 
-    def _table(self, node: exp.Table, scope: Scope, tables: "Tables") -> None:
+    def _table(self, node: exp.Table, scope: SelectScope, tables: "Tables") -> None:
         self._carried(node)
         if isinstance(node.this, exp.Func):
             self._rows(node.this, node.args.get("alias"), scope, tables)
@@ -285,7 +287,7 @@ class Resolver:
         for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
             self._join(join, scope, tables)
 
-    def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: "Tables") -> None:
+    def _rows(self, node: exp.Expr, alias: Any, scope: SelectScope, tables: "Tables") -> None:
         """Check a function that returns rows, or VALUES."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
@@ -303,7 +305,7 @@ class Resolver:
             columns.add(named(node.args["offset"]))
         scope.add(name, frozenset({name, "ordinality"} | columns | (names if not columns else set())))
 
-    def _answers(self, node: exp.Select, scope: Scope) -> list[str]:
+    def _answers(self, node: exp.Select, scope: SelectScope) -> list[str]:
         names: list[str] = []
         for one in node.expressions:
             if isinstance(one, exp.Alias):
@@ -320,7 +322,7 @@ class Resolver:
                 names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
         return names
 
-    def _item(self, node: exp.Expr, scope: Scope, tables: "Tables") -> None:
+    def _item(self, node: exp.Expr, scope: SelectScope, tables: "Tables") -> None:
         inner = node.this if isinstance(node, exp.Alias) else node
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
             if inner is node and not (isinstance(inner, exp.Star) and any(inner.args.values())):
@@ -330,7 +332,7 @@ class Resolver:
             raise Refused("* has no name of its own")
         self._expression(node, scope, tables)
 
-    def _expression(self, node: object, scope: Scope, tables: "Tables") -> None:
+    def _expression(self, node: object, scope: SelectScope, tables: "Tables") -> None:
         """Check everything below a node. Queries inside it get scopes of their own."""
         waiting = [node]
         while waiting:
@@ -355,7 +357,7 @@ class Resolver:
             raise Refused("* is not accepted there")
         return list(node.args.values())
 
-    def _column(self, node: exp.Column, scope: Scope) -> None:
+    def _column(self, node: exp.Column, scope: SelectScope) -> None:
         self._carried(node)
         table = node.args.get("table")
         if isinstance(node.this, exp.Star):

@@ -83,7 +83,7 @@ class KeyHolder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _KeyLookup:
     """A verification of a key by the database, finished or in progress."""
 
     at: float
@@ -95,7 +95,7 @@ class Keys:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+        self._asked: OrderedDict[bytes, _KeyLookup] = OrderedDict()
 
     async def create(
         self,
@@ -181,7 +181,7 @@ class Keys:
         digest, now = _digest(key), time.monotonic()
         asked = self._asked.get(digest)
         if asked is None or now - asked.at >= FRESH_S:
-            asked = _Asked(now, asyncio.create_task(self._ask(parts["id"], digest)))
+            asked = _KeyLookup(now, asyncio.create_task(self._ask(parts["id"], digest)))
             asked.answer.add_done_callback(_seen)
             self._asked[digest] = asked
             self._asked.move_to_end(digest)

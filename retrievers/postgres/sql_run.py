@@ -26,7 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
-from retrievers.core.types import Scope, Table, Viewer
+from retrievers.core.types import ResultTable, Scope, Viewer
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
@@ -60,7 +60,9 @@ _TOO_COSTLY = (
 _TOO_LARGE = "a row of the answer is too large: "
 
 
-async def run(database: Database, scope: Scope, view: View, statement: str, *, timeout_s: float = TIMEOUT_S) -> Table:
+async def run(
+    database: Database, scope: Scope, view: View, statement: str, *, timeout_s: float = TIMEOUT_S
+) -> ResultTable:
     """Run a statement that the guard has accepted and return its rows.
 
     Args:
@@ -90,7 +92,7 @@ async def run(database: Database, scope: Scope, view: View, statement: str, *, t
             if size > MAX_BYTES:
                 raise BadRequest("the answer of the statement is too large", where="statement")
         columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
-    return Table(columns, tuple(rows), statement)
+    return ResultTable(columns, tuple(rows), statement)
 
 
 def _wrapped(view: str, statement: str) -> bytes:

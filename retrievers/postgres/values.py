@@ -125,7 +125,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownValues:
     read_at: float
     catalogue: FieldCatalogue
     held: tuple[Held, ...]
@@ -142,7 +142,7 @@ class FieldReader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[_Which, _Known] = OrderedDict()
+        self._known: OrderedDict[_Which, _KnownValues] = OrderedDict()
         self._reading: dict[_Which, asyncio.Lock] = {}
 
     async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
@@ -199,7 +199,7 @@ class FieldReader:
         # A collection deleted in the meantime is left out.
         return tuple(_held(rows[number]) for _, number in counted if number in rows)
 
-    async def _current(self, scope: Scope, *, fresh: bool = False) -> _Known:
+    async def _current(self, scope: Scope, *, fresh: bool = False) -> _KnownValues:
         which = (scope.tenant == PLATFORM, scope.changed, tuple(_counted(scope)))
         known = self._known.get(which)
         if known and not fresh and _is_good(known, scope):
@@ -225,7 +225,7 @@ class FieldReader:
                 ),
                 records=shared_records(held),
             )
-            known = self._known[which] = _Known(read_at, catalogue, held)
+            known = self._known[which] = _KnownValues(read_at, catalogue, held)
             self._known.move_to_end(which)
         while len(self._known) > _MOST_SCOPES:
             self._reading.pop(self._known.popitem(last=False)[0], None)
@@ -253,7 +253,7 @@ def _versions(scope: Scope) -> list[tuple[int, int]]:
     return [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
 
 
-def _is_good(known: _Known, scope: Scope) -> bool:
+def _is_good(known: _KnownValues, scope: Scope) -> bool:
     """Return whether a cached catalogue is as new as the scope, or was read a moment ago."""
     read = dict(known.catalogue.key)
     versions = _versions(scope)

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.sandbox.frames import pack
-from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, Limits
+from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, ProcessLimits
 
 Task = Callable[..., Iterator[dict[str, Any]]]
 """Reads an open file, with arguments. Yields JSON objects; `{"read": BYTES}` among them reports progress."""
@@ -43,7 +43,7 @@ _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", 
 def main() -> None:
     """Read files until the other end of the socket is closed."""
     connection = socket.socket(fileno=os.dup(0))
-    limits, folder = Limits(**json.loads(sys.argv[1])), sys.argv[2]
+    limits, folder = ProcessLimits(**json.loads(sys.argv[1])), sys.argv[2]
     confine(limits)
     is_last = False
     while not is_last and (given := receive_request(connection)) is not None:
@@ -51,12 +51,12 @@ def main() -> None:
         for file, arguments in zip(files, request["arguments"], strict=True):
             if not is_last:
                 with file:
-                    is_last = Answer(connection, limits).send_all(request["task"], file, arguments)
+                    is_last = FileAnswer(connection, limits).send_all(request["task"], file, arguments)
     shutil.rmtree(folder, ignore_errors=True)  # the parent may be gone and cannot remove it
     os._exit(0)  # exits without running any library's cleanup code
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: ProcessLimits) -> None:
     """Limit permanently what this process can use and reach."""
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
@@ -89,10 +89,10 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[Bin
     return json.loads(received), [os.fdopen(descriptor, "rb") for descriptor in descriptors]
 
 
-class Answer:
+class FileAnswer:
     """The result of reading one file, sent in chunks."""
 
-    def __init__(self, connection: socket.socket, limits: Limits) -> None:
+    def __init__(self, connection: socket.socket, limits: ProcessLimits) -> None:
         self._connection, self._limits = connection, limits
         self._waiting = bytearray()
         self._read_bytes = self._made_bytes = 0

@@ -10,7 +10,7 @@ EXIT_OUT_OF_MEMORY = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Limits of a process, for each part of a file.
 
     Attributes:
@@ -55,4 +55,4 @@ class Limits:
         return f"its reader crashed ({name}); it may use {self.memory_bytes >> 20:,} MiB of memory"
 
 
-DEFAULT = Limits()
+DEFAULT = ProcessLimits()

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
-from retrievers.sandbox.limits import DEFAULT, PART_BYTES, Limits
+from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
 
 Stopped = Callable[[], bool]
 """Returns True if the caller no longer waits for the file."""
@@ -49,7 +49,7 @@ class Sandbox:
         places: maximum number of files read in parallel; further files wait.
     """
 
-    def __init__(self, places: int, limits: Limits = DEFAULT) -> None:
+    def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
         self._free = threading.BoundedSemaphore(places)
         self._idle: list[_Process] = []
@@ -147,7 +147,7 @@ class Sandbox:
 class _Process:
     """A process and the socket to it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ProcessLimits) -> None:
         self._limits = limits
         with ExitStack() as undoing:
             self._folder = tempfile.mkdtemp(prefix="signalbox-")

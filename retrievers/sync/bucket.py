@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
-from retrievers.ingest.documents import Rejected
+from retrievers.ingest.documents import RejectedItem
 from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES
 from retrievers.sandbox import Stopped
 from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
-from retrievers.sync.source import MOST_ITEMS, Item, Listing, Read, Wanted, check_running
+from retrievers.sync.source import MOST_ITEMS, Listing, Read, SourceItem, Wanted, check_running
 
 _PIECE_BYTES = 1 << 20
 _TIMEOUT_S = 20
@@ -38,7 +38,7 @@ class Bucket:
 
     def listing(self, stopped: Stopped) -> Listing:
         """See `Source.listing`."""
-        items, failed = list[Item](), list[Rejected]()
+        items, failed = list[SourceItem](), list[RejectedItem]()
         self._names = {}
         client = self._opened()
         try:
@@ -51,14 +51,14 @@ class Bucket:
                     if not is_read(name) or key in self._names:
                         continue
                     if reason := too_large(int(one["Size"])):
-                        failed.append(Rejected(key, None, reason))
+                        failed.append(RejectedItem(key, None, reason))
                         continue
                     if len(items) >= MOST_ITEMS:
                         raise BadRequest(
                             f"it has more than {MOST_ITEMS:,} objects: sync prefixes of it", where="source"
                         )
                     self._names[key] = str(one["Key"]), str(one["ETag"])
-                    items.append(Item(key, f"{one['ETag']} {one['Size']}"))
+                    items.append(SourceItem(key, f"{one['ETag']} {one['Size']}"))
         except self._errors() as error:
             raise self._said(error) from None
         return Listing(items, [one.where for one in failed], failed)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from retrievers.ingest.clean import Cleaner, printable
 from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES, READERS
-from retrievers.ingest.formats import Source as File
+from retrievers.ingest.formats import SourceFile as File
 from retrievers.ingest.read import read_each
 from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import Read, Unread, Wanted, check_running, reads_of

@@ -12,12 +12,12 @@ from pathlib import Path
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.schema import Schema
 from retrievers.ingest.clean import printable
-from retrievers.ingest.documents import Rejected
-from retrievers.ingest.formats import Source as File
+from retrievers.ingest.documents import RejectedItem
+from retrievers.ingest.formats import SourceFile as File
 from retrievers.ingest.read import Entry, Unreachable, cannot_open, entries_of, read_each
 from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.sandbox import MOST_REQUESTS, Stopped
-from retrievers.sync.source import End, Item, Listing, Read, Unread, Wanted, check_running, reads_of
+from retrievers.sync.source import ItemEnd, Listing, Read, SourceItem, Unread, Wanted, check_running, reads_of
 
 _SURE_AFTER_NS = 2_000_000_000
 """Time resolution of file systems, in nanoseconds: a file changed more recently may change again unnoticed."""
@@ -44,13 +44,13 @@ class Folder:
             raise BadRequest(f"the source {printable(str(self.path))} does not exist", where="source")
         root = self.path.as_posix()
         now_ns = time.time_ns()
-        items: list[Item] = []
-        failed: list[Rejected] = []
+        items: list[SourceItem] = []
+        failed: list[RejectedItem] = []
         unlisted: list[str] = []
         self._entries = {}
         for entry in entries_of(self.path):
             check_running(stopped)
-            if isinstance(entry, Rejected):
+            if isinstance(entry, RejectedItem):
                 if entry.where == root and isinstance(entry, Unreachable):
                     raise Unavailable("the source", entry.reason)
                 if entry.where != root:  # a folder without files is an empty source, not a failure
@@ -59,7 +59,7 @@ class Folder:
                     unlisted.append(entry.where.removeprefix(printable(root) + "/"))
             elif entry.id not in self._entries:
                 self._entries[entry.id] = entry
-                items.append(Item(entry.id, _version(entry.path, now_ns)))
+                items.append(SourceItem(entry.id, _version(entry.path, now_ns)))
         schema = schema_of(self.path) if self.path.is_dir() else None
         return Listing(items, unlisted, failed, read_schema_file(schema) if schema else Schema())
 
@@ -85,7 +85,7 @@ class Folder:
                     yield Unread(one.key, cannot_open(entry.path, error))
                     continue
                 if digest == one.digest:
-                    yield End(one.key, digest, is_same=True)
+                    yield ItemEnd(one.key, digest, is_same=True)
                     continue
                 digests[one.key] = digest
                 ending = entry.path.suffix.lower()

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.clean import one_line
-from retrievers.ingest.documents import Rejected
+from retrievers.ingest.documents import RejectedItem
 from retrievers.sandbox import Stopped
 from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
-from retrievers.sync.source import Item, Listing, Read, Wanted, check_running
+from retrievers.sync.source import Listing, Read, SourceItem, Wanted, check_running
 
 _WITHIN_S = 120.0
 _FILES = ("100644", "100755")
@@ -49,7 +49,7 @@ class Checkout:
         if not self.path.exists():
             raise BadRequest(f"the source {self.path} does not exist", where="source")
         listed = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")
-        items, failed = list[Item](), list[Rejected]()
+        items, failed = list[SourceItem](), list[RejectedItem]()
         self._blobs = {}
         for line in filter(None, listed.split(b"\0")):
             about, _, raw = line.partition(b"\t")
@@ -59,10 +59,10 @@ class Checkout:
             if mode not in _FILES or not is_read(name) or key in self._blobs:
                 continue
             if reason := too_large(int(size)):
-                failed.append(Rejected(key, None, reason))
+                failed.append(RejectedItem(key, None, reason))
                 continue
             self._blobs[key] = blob, int(size)
-            items.append(Item(key, blob))
+            items.append(SourceItem(key, blob))
         return Listing(items, [one.where for one in failed], failed)
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:

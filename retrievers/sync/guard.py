@@ -11,7 +11,7 @@ class DeletionRefused(RetrievalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DeletionLimits:
     """Limits of the deletions of one run.
 
     Attributes:
@@ -23,7 +23,7 @@ class Limits:
     force: bool = False
 
 
-def why_refused(doomed: int, before: int, limits: Limits) -> str | None:
+def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
     """Return why this number of documents is not deleted; None if it is."""
     # Documents stored since the last complete run may be among them.
     doomed = min(doomed, before)

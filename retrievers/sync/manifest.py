@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from retrievers.core.types import whole
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
-from retrievers.ingest.jobs import Jobs, Lease
+from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Report
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
@@ -25,7 +25,7 @@ def id_of(tenant: str, collection: str, source: str) -> UUID:
     return uuid5(NAMESPACE_URL, "\n".join(("signalbox-sync", tenant, collection, source)))
 
 
-class Known(NamedTuple):
+class KnownItem(NamedTuple):
     """State of an item when it was last read. `version` is None if it must be read again."""
 
     version: str | None
@@ -76,17 +76,17 @@ class Manifest:
     sync: UUID
     collection: str
 
-    async def known(self) -> dict[str, Known]:
+    async def known(self) -> dict[str, KnownItem]:
         """Return the items that were read before. Version and digest are None if others have changed or deleted the
         item's documents since, or if reading it was interrupted.
         """
-        known: dict[str, Known] = {}
+        known: dict[str, KnownItem] = {}
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             async for page in pages(connection, _KNOWN, self._which(), _PAGE):
                 for item, version, digest in page:
-                    known[item] = Known(_read_now(version), digest and bytes(digest))
+                    known[item] = KnownItem(_read_now(version), digest and bytes(digest))
             async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
-                known.update((row[0], Known(None, None)) for row in page)
+                known.update((row[0], KnownItem(None, None)) for row in page)
         return known
 
     async def damaged(self) -> list[tuple[str, str]]:
@@ -150,7 +150,7 @@ class Writer:
     """
 
     manifest: Manifest
-    jobs: Jobs
+    jobs: JobQueue
     lease: Lease
     run: int
     report: Report
@@ -218,7 +218,7 @@ class Writer:
 
     async def complete(
         self,
-        read: Mapping[str, Known],
+        read: Mapping[str, KnownItem],
         *,
         stored: Sequence[str] = (),
         failed: Sequence[str] = (),

@@ -20,16 +20,16 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
 from retrievers.ingest import store
 from retrievers.ingest.declare import declare
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs, Lease
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
 from retrievers.postgres.database import Database
-from retrievers.sync.guard import DeletionRefused, Limits, why_kept, why_refused
-from retrievers.sync.manifest import Known, Manifest, Writer, id_of
+from retrievers.sync.guard import DeletionLimits, DeletionRefused, why_kept, why_refused
+from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
 from retrievers.sync.offers import LeftOut, losers_of, offers_of
-from retrievers.sync.plan import Plan, Planning
+from retrievers.sync.plan import Planning, SyncPlan
 from retrievers.sync.portions import Portion, in_thread, portions_of
-from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Item, Listing, Source, Wanted
+from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Listing, Source, SourceItem, Wanted
 
 MOST_FAILURES = 10_000
 """Maximum number of failures of one run that are recorded with their reasons; further ones are only counted."""
@@ -42,7 +42,7 @@ class Store(Protocol):
         self,
         tenant: str,
         collection: str,
-        items: Sequence[Document | Rejected],
+        items: Sequence[Document | RejectedItem],
         *,
         delivery: int,
         written: Written,
@@ -70,7 +70,7 @@ class _Difference:
     wanted: Sequence[Wanted]
     vanished: Sequence[str]
     versions: dict[str, str | None]
-    failed: Sequence[Rejected]
+    failed: Sequence[RejectedItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Mirror:
         sync = id_of(self.tenant, self.collection, self.source.shown)
         return Manifest(self.database, self.tenant, sync, self.collection)
 
-    async def plan(self, limits: Limits) -> Plan:
+    async def plan(self, limits: DeletionLimits) -> SyncPlan:
         """Return what `run` would do now, without writing.
 
         Raises:
@@ -109,7 +109,9 @@ class Mirror:
         stored, before = await manifest.stored()
         return plan.made(stored, before, await manifest.remains(), limits)
 
-    async def run(self, jobs: Jobs, lease: Lease, into: Store, limits: Limits, progress: Progress) -> Mirrored:
+    async def run(
+        self, jobs: JobQueue, lease: Lease, into: Store, limits: DeletionLimits, progress: Progress
+    ) -> Mirrored:
         """Bring the collection up to date.
 
         Args:
@@ -131,7 +133,7 @@ class Mirror:
         report.unchanged = stored - len(touched)
         async with self.database.transaction(whole(self.tenant)) as connection:
             attempt = await store.next_delivery(connection)
-        run = _Run(Writer(manifest, jobs, lease, attempt, report), report, into, difference, progress)
+        run = _MirrorRun(Writer(manifest, jobs, lease, attempt, report), report, into, difference, progress)
         for one in difference.failed:
             run.fail(one.where, one.id, one.reason, one.readers)
         await run.writer.vanish(difference.vanished)
@@ -149,7 +151,7 @@ class Mirror:
 
 
 def mirroring(
-    mirror: Mirror, jobs: Jobs, into: Store, limits: Limits
+    mirror: Mirror, jobs: JobQueue, into: Store, limits: DeletionLimits
 ) -> Callable[[Lease, Progress], Awaitable[Mirrored]]:
     """Return a function that runs the mirror as a worker's job."""
 
@@ -159,7 +161,7 @@ def mirroring(
     return run
 
 
-def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
+def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
     failed, versions = list(listing.failed), dict[str, str | None]()
     for item in listing.items:
         if len(versions) >= MOST_ITEMS:
@@ -167,7 +169,7 @@ def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
                 f"the source has more than {MOST_ITEMS:,} items: sync its parts, each by itself", where="source"
             )
         if reason := _unfit(item):
-            failed.append(Rejected(item.key[:100], None, reason))
+            failed.append(RejectedItem(item.key[:100], None, reason))
         else:
             versions[item.key] = item.version
     wanted = []
@@ -183,14 +185,14 @@ def _difference(listing: Listing, known: dict[str, Known]) -> _Difference:
     return _Difference(wanted, vanished, versions, failed)
 
 
-def _unfit(item: Item) -> str | None:
+def _unfit(item: SourceItem) -> str | None:
     if not item.key or len(item.key) > MOST_KEY_CHARACTERS:
         return f"its name has {len(item.key):,} characters; 1 to {MOST_KEY_CHARACTERS} are possible"
     return None if item.key.isprintable() else "its name holds characters that cannot be printed"
 
 
 @dataclass(slots=True)
-class _Run:
+class _MirrorRun:
     """The state of one attempt."""
 
     writer: Writer
@@ -221,7 +223,7 @@ class _Run:
         self.failing.update(one.claim.item for one in good if one.claim.id in failed)
         versions = self.difference.versions
         await self.writer.complete(
-            {one.key: Known(None, None) if one.key in self.failing else Known(versions.get(one.key), one.digest)
+            {one.key: KnownItem(None, None) if one.key in self.failing else KnownItem(versions.get(one.key), one.digest)
              for one in portion.ends},
             stored=[one.claim.id for one in good if one.claim.id not in failed],
             failed=sorted(failed),
@@ -256,7 +258,7 @@ class _Run:
             self.fail(one.where, one.id, one.reason, one.readers)
         return {documents[one.index].id for one in failed}
 
-    async def delete(self, before: int, limits: Limits) -> None:
+    async def delete(self, before: int, limits: DeletionLimits) -> None:
         """Delete documents that no item provides any more.
 
         Args:
@@ -275,7 +277,7 @@ class _Run:
             self.progress(self.report)
 
 
-def _failures(rejected: Iterable[Rejected]) -> list[Failure]:
+def _failures(rejected: Iterable[RejectedItem]) -> list[Failure]:
     return [Failure(n, one.where, one.id, one.reason, one.readers) for n, one in enumerate(rejected)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from uuid import UUID
 
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sync.manifest import Claim, Owner
 from retrievers.sync.portions import Portion
 
@@ -22,22 +22,22 @@ class LeftOut:
     """A document that is not stored. `reason` is None if another item provides an identical document."""
 
     key: str
-    item: Document | Rejected
+    item: Document | RejectedItem
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedDocuments:
     good: Sequence[Offer]
     left_out: Sequence[LeftOut]
 
 
-def offers_of(portion: Portion) -> Offered:
+def offers_of(portion: Portion) -> OfferedDocuments:
     """Return the documents of a portion, one per id: the document of the first item by name."""
     good: dict[str, Offer] = {}
     left_out = []
     for found in portion.found:
-        if isinstance(found.item, Rejected):
+        if isinstance(found.item, RejectedItem):
             left_out.append(LeftOut(found.key, found.item, found.item.reason))
             continue
         one = Offer(Claim(found.item.id, found.key, _given(found.item)), found.item)
@@ -50,7 +50,7 @@ def offers_of(portion: Portion) -> Offered:
         if not is_same or first.claim.item != one.claim.item:
             reason = None if is_same else _given_already(one.claim.id, first.document.where)
             left_out.append(LeftOut(one.claim.item, one.document, reason))
-    return Offered([*good.values()], left_out)
+    return OfferedDocuments([*good.values()], left_out)
 
 
 def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:

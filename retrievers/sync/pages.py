@@ -12,13 +12,23 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from retrievers.core.errors import BadRequest, RetrievalError
-from retrievers.http.fetch import Fetcher, Gone, Page
+from retrievers.http.fetch import FetchedPage, Fetcher, Gone
 from retrievers.http.urls import read_url
 from retrievers.ingest.clean import one_line
-from retrievers.ingest.documents import Rejected
+from retrievers.ingest.documents import RejectedItem
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import Stopped
-from retrievers.sync.source import MOST_KEY_CHARACTERS, End, Found, Item, Listing, Read, Unread, Wanted, check_running
+from retrievers.sync.source import (
+    MOST_KEY_CHARACTERS,
+    ItemDocument,
+    ItemEnd,
+    Listing,
+    Read,
+    SourceItem,
+    Unread,
+    Wanted,
+    check_running,
+)
 
 MOST_PAGES = 50_000
 _MOST_MAPS = 100
@@ -54,8 +64,8 @@ class Pages:
 
     def listing(self, stopped: Stopped) -> Listing:
         """See `Source.listing`. Fails if one of several sitemaps fails, since its pages may still exist."""
-        items: dict[str, Item] = {}
-        failed: list[Rejected] = []
+        items: dict[str, SourceItem] = {}
+        failed: list[RejectedItem] = []
         waiting, seen = [self.url], 0
         while waiting:
             check_running(stopped)
@@ -81,8 +91,8 @@ class Pages:
             for one, found in zip(some, asyncio.run(self._fetch([one.key for one in some])), strict=True):
                 yield from _read(one, found)
 
-    async def _fetch(self, urls: Sequence[str]) -> list[Page | RetrievalError]:
-        async def fetched(url: str) -> Page | RetrievalError:
+    async def _fetch(self, urls: Sequence[str]) -> list[FetchedPage | RetrievalError]:
+        async def fetched(url: str) -> FetchedPage | RetrievalError:
             try:
                 return await self.fetcher.fetch(url, timeout_s=_PAGE_S)
             except RetrievalError as error:
@@ -91,10 +101,10 @@ class Pages:
         return list(await asyncio.gather(*map(fetched, urls)))
 
 
-def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
+def _read(one: Wanted, found: FetchedPage | RetrievalError) -> Iterator[Read]:
     if isinstance(found, Gone):
-        yield Found(one.key, Rejected(one.key, one.key, str(found)))
-        yield End(one.key)
+        yield ItemDocument(one.key, RejectedItem(one.key, one.key, str(found)))
+        yield ItemEnd(one.key)
     elif isinstance(found, RetrievalError):
         yield Unread(one.key, str(found))  # tomorrow it may answer otherwise: this may be a login page or maintenance
     else:
@@ -103,24 +113,24 @@ def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
         if digest != one.digest:
             metadata = {"published": found.published} if found.published else {}
             record = {"id": one.key, "title": found.title or one.key, "text": found.text, "url": found.url}
-            yield Found(one.key, read_record({**record, "metadata": metadata}, one.key))
-        yield End(one.key, digest, is_same=digest == one.digest)
+            yield ItemDocument(one.key, read_record({**record, "metadata": metadata}, one.key))
+        yield ItemEnd(one.key, digest, is_same=digest == one.digest)
 
 
-def _add(items: dict[str, Item], failed: list[Rejected], address: str, changed: str | None) -> None:
+def _add(items: dict[str, SourceItem], failed: list[RejectedItem], address: str, changed: str | None) -> None:
     shown = one_line(address, 100)
     try:
         key = read_url(address).url
     except BadRequest as error:
-        failed.append(Rejected(shown, None, f"its address is refused: {error}"))
+        failed.append(RejectedItem(shown, None, f"its address is refused: {error}"))
         return
     if len(key) > MOST_KEY_CHARACTERS:
-        failed.append(Rejected(shown, None, f"its address has more than {MOST_KEY_CHARACTERS} characters"))
+        failed.append(RejectedItem(shown, None, f"its address has more than {MOST_KEY_CHARACTERS} characters"))
     else:
-        items.setdefault(key, Item(key, changed))
+        items.setdefault(key, SourceItem(key, changed))
 
 
-def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
+def _named(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | None]]]:
     """Return the addresses of further sitemaps, and of pages with their time of change, None if not stated.
 
     Raises:

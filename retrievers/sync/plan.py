@@ -7,7 +7,7 @@ from uuid import UUID
 
 from retrievers.ingest.run import Failure
 from retrievers.sync.forgotten import Remains
-from retrievers.sync.guard import Limits, why_refused
+from retrievers.sync.guard import DeletionLimits, why_refused
 from retrievers.sync.manifest import Manifest, Owner, may_have
 from retrievers.sync.offers import losers_of, offers_of
 from retrievers.sync.portions import Portion
@@ -17,7 +17,7 @@ _THIS_RUN = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SyncPlan:
     """What a run would do, as sorted ids of documents.
 
     Attributes:
@@ -78,7 +78,7 @@ class Planning:
                 self.changed.add(id)
             self.owners[id] = Owner(sync, one.claim.item, _THIS_RUN, one.claim.given)
 
-    def made(self, stored: int, before: int, forgotten: Sequence[Remains], limits: Limits) -> Plan:
+    def made(self, stored: int, before: int, forgotten: Sequence[Remains], limits: DeletionLimits) -> SyncPlan:
         """Return the plan, after all portions have been processed.
 
         Args:
@@ -94,4 +94,4 @@ class Planning:
             if not refused and not self.failed and left.goes(limits.most_deleted, force=limits.force):
                 self.gone.update(ids)
         lists = (sorted(self.added), sorted(self.changed), sorted(self.gone))
-        return Plan(*lists, unchanged, self.failed, refused)
+        return SyncPlan(*lists, unchanged, self.failed, refused)

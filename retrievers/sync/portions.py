@@ -9,7 +9,7 @@ from typing import TypeVar
 from retrievers.core.tasks import leave
 from retrievers.ingest.documents import Document
 from retrievers.sandbox import Stopped
-from retrievers.sync.source import End, Found, Read, Source, Unread, Wanted
+from retrievers.sync.source import ItemDocument, ItemEnd, Read, Source, Unread, Wanted
 
 Returned = TypeVar("Returned")
 
@@ -22,16 +22,16 @@ _END_S = 2.0
 class Portion:
     """The documents and items that are stored in one step."""
 
-    found: list[Found] = field(default_factory=list)
-    ends: list[End] = field(default_factory=list)
+    found: list[ItemDocument] = field(default_factory=list)
+    ends: list[ItemEnd] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     characters: int = 0
 
     def add(self, one: Read) -> None:
-        if isinstance(one, Found):
+        if isinstance(one, ItemDocument):
             self.found.append(one)
             self.characters += len(one.item.text) if isinstance(one.item, Document) else 0
-        elif isinstance(one, End):
+        elif isinstance(one, ItemEnd):
             self.ends.append(one)
         else:
             self.unread.append(one)

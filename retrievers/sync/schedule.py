@@ -9,7 +9,7 @@ from datetime import datetime
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, whole
-from retrievers.ingest.jobs import Job, Jobs, Lease
+from retrievers.ingest.jobs import Job, JobQueue, Lease
 from retrievers.postgres.database import Database
 from retrievers.sync.forgotten import forget_source
 from retrievers.sync.mirror import Mirror
@@ -60,7 +60,7 @@ class Followed:
 class Schedules:
     """The mirrors in one database. Several processes may share it."""
 
-    def __init__(self, database: Database, jobs: Jobs, own: Sequence[Schedule] = ()) -> None:
+    def __init__(self, database: Database, jobs: JobQueue, own: Sequence[Schedule] = ()) -> None:
         self._database, self._jobs, self._own = database, jobs, own
         self._said_at = -math.inf
 

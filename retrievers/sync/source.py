@@ -6,7 +6,7 @@ from typing import Protocol
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.schema import Schema
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sandbox import Stopped
 
 MOST_ITEMS = 1_000_000
@@ -15,7 +15,7 @@ MOST_KEY_CHARACTERS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """A file, object, page or row.
 
     Attributes:
@@ -37,22 +37,22 @@ class Listing:
         schema: schema declared by the source itself.
     """
 
-    items: Sequence[Item]
+    items: Sequence[SourceItem]
     unlisted: Sequence[str] = ()
-    failed: Sequence[Rejected] = ()
+    failed: Sequence[RejectedItem] = ()
     schema: Schema = field(default_factory=Schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ItemDocument:
     """One document of an item, or the reason why it is invalid."""
 
     key: str
-    item: Document | Rejected
+    item: Document | RejectedItem
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ItemEnd:
     """Marks that all documents of an item have been found.
 
     Attributes:
@@ -73,20 +73,22 @@ class Unread:
     reason: str
 
 
-Read = Found | End | Unread
+Read = ItemDocument | ItemEnd | Unread
 
 
-def reads_of(key: str, items: Iterable[tuple[int, Document | Rejected]], digest: bytes | None = None) -> Iterator[Read]:
+def reads_of(
+    key: str, items: Iterable[tuple[int, Document | RejectedItem]], digest: bytes | None = None
+) -> Iterator[Read]:
     """Convert the documents of a file. A file that was not read to its end yields `Unread`, so none of its documents is
     deleted.
     """
     unread: str | None = None
     for _, item in items:
-        if isinstance(item, Rejected) and item.cut:
+        if isinstance(item, RejectedItem) and item.cut:
             unread = item.reason
         else:
-            yield Found(key, item)
-    yield End(key, digest) if unread is None else Unread(key, unread)
+            yield ItemDocument(key, item)
+    yield ItemEnd(key, digest) if unread is None else Unread(key, unread)
 
 
 @dataclass(frozen=True, slots=True)

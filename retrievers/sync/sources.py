@@ -12,7 +12,7 @@ from retrievers.sync.folder import Folder
 from retrievers.sync.git import Checkout
 from retrievers.sync.pages import Pages
 from retrievers.sync.source import Source
-from retrievers.sync.table import Table
+from retrievers.sync.table import DatabaseTable
 
 FORMS = (
     "a folder or file, git:CHECKOUT or git:CHECKOUT@BRANCH, s3://BUCKET/PREFIX, the http or https address of a sitemap "
@@ -29,7 +29,7 @@ def open_source(
     """Open a source without accessing it.
 
     Args:
-        table, query, updated_at: for a database, see `retrievers.sync.table.Table`.
+        table, query, updated_at: for a database, see `retrievers.sync.table.DatabaseTable`.
     Raises:
         BadRequest: the text has no known form, or the options do not fit it.
     """
@@ -42,7 +42,7 @@ def open_source(
     found = _SCHEME.match(text)
     scheme = found[0].lower() if found else ""
     if scheme and scheme not in ("s3", "http", "https"):
-        return Table(text, named(text), table or "", query or "", updated_at or "")
+        return DatabaseTable(text, named(text), table or "", query or "", updated_at or "")
     if table or query or updated_at:
         raise _no_database()
     if scheme == "s3":

@@ -20,7 +20,7 @@ from retrievers.ingest.clean import one_line
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import Stopped
 from retrievers.sync.databases import Rows, opened
-from retrievers.sync.source import MOST_ITEMS, End, Found, Item, Listing, Read, Wanted, check_running
+from retrievers.sync.source import MOST_ITEMS, ItemDocument, ItemEnd, Listing, Read, SourceItem, Wanted, check_running
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 _LONGEST_SHOWN = 200
@@ -28,7 +28,7 @@ _LOOK_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DatabaseTable:
     """Rows of a foreign database, which is only read.
 
     Attributes:
@@ -76,7 +76,7 @@ class Table:
                 if len(items) >= MOST_ITEMS:
                     raise BadRequest(f"it has more than {MOST_ITEMS:,} rows: sync them in parts", where="source")
                 items[key] = self._version(row)
-        return Listing([Item(key, version) for key, version in items.items()])
+        return Listing([SourceItem(key, version) for key, version in items.items()])
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
         """See `Source.read`. Scans all rows again; rows that no longer exist are left out."""
@@ -87,8 +87,8 @@ class Table:
             for row in _looking(rows, stopped):
                 if (key := _key(row)) in keys:
                     record = {name: value for name, value in row.items() if value is not None}
-                    yield Found(key, read_record({**record, "id": key}, f"{self.named} {key}"))
-                    yield End(key)
+                    yield ItemDocument(key, read_record({**record, "id": key}, f"{self.named} {key}"))
+                    yield ItemEnd(key)
 
     def _version(self, row: dict[str, Any]) -> str:
         if self.updated_at:

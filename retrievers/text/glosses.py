@@ -74,7 +74,7 @@ async def loaded() -> None:
         await asyncio.get_running_loop().run_in_executor(reader, load)
 
 
-async def known_words() -> "Words":
+async def known_words() -> "DictionaryWords":
     """Return `words()`. The first call reads the dictionary in a thread."""
     if not words.cache_info().currsize:
         await asyncio.get_running_loop().run_in_executor(reader, words)
@@ -321,7 +321,7 @@ def _lines() -> Iterator[tuple[str, str, str]]:
                 yield forms[1], forms[2], senses.rpartition("/")[0]
 
 
-class Words(NamedTuple):
+class DictionaryWords(NamedTuple):
     """Kinds of words in the dictionary, Chinese words and folded English words.
 
     Attributes:
@@ -335,7 +335,7 @@ class Words(NamedTuple):
 
 
 @cache
-def words() -> Words:
+def words() -> DictionaryWords:
     """Derive the kinds of words from the dictionary, which takes a third of a second."""
     capital, small, chinese = Counter[str](), Counter[str](), set()
     for word, _, senses in _lines():
@@ -345,7 +345,7 @@ def words() -> Words:
             (capital if _NAME.match(found) else small)[found.casefold()] += 1
     names = {word for word, count in capital.items() if count > 2 * small[word] and len(word) > 2}
     usual = {word for word, count in small.items() if count >= _MANY_SENSES and count > capital[word]}
-    return Words(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
+    return DictionaryWords(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
 
 
 def _entry(senses: str) -> _Entry | None:

@@ -2,8 +2,8 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-from retrievers.http.found import Found, part
-from retrievers.web.provider import Api, Provider, Search, page, plain, results
+from retrievers.http.found import ProviderHit, part
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, plain, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
@@ -11,7 +11,7 @@ _MOST_SNIPPETS = 5
 _FIRST_DAY = date(1990, 1, 1)
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the web pages that Brave finds."""
     answer = await api.json(
         "GET",
@@ -37,7 +37,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
     return found
 
 
-def _freshness(wanted: Search) -> str | None:
+def _freshness(wanted: WebQuery) -> str | None:
     if wanted.since is None and wanted.until is None:
         return None
     since = wanted.since or _FIRST_DAY
@@ -45,4 +45,6 @@ def _freshness(wanted: Search) -> str | None:
     return f"{since}to{wanted.until or max(tomorrow, since)}"
 
 
-PROVIDER = Provider(search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50)
+PROVIDER = WebProvider(
+    search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50
+)

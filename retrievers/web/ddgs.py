@@ -10,9 +10,9 @@ from typing import Any
 
 from retrievers.core.errors import Unavailable
 from retrievers.http.bounds import bad_answer_in, too_long
-from retrievers.http.client import Refused
-from retrievers.http.found import Found, records
-from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain
+from retrievers.http.client import ProviderRefusal
+from retrievers.http.found import ProviderHit, records
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
@@ -23,7 +23,7 @@ _REGIONS = {
 }  # fmt: skip
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
@@ -36,7 +36,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 
-def _search(wanted: Search, timeout_s: int) -> Any:
+def _search(wanted: WebQuery, timeout_s: int) -> Any:
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
@@ -48,7 +48,7 @@ def _search(wanted: Search, timeout_s: int) -> Any:
         # The library wraps the last engine's error in its own.
         errors = [one for one in (error, *error.args) if isinstance(one, Exception)]
         if any(isinstance(one, RatelimitException) for one in errors):
-            raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
+            raise ProviderRefusal(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
         if any(isinstance(one, TimeoutException) for one in errors):
             raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
         if bad := next(filter(None, map(bad_answer_in, errors)), None):
@@ -82,7 +82,7 @@ class _Pages:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def request(self, *args: Any, **kwargs: Any) -> "_Page":
+    def request(self, *args: Any, **kwargs: Any) -> "_DdgsPage":
         answer = self._client.request(*args, **kwargs, stream=True)
         content = bytearray()
         try:
@@ -92,11 +92,11 @@ class _Pages:
                     raise too_long(_MOST_BYTES)
         finally:
             answer.close()
-        return _Page(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
+        return _DdgsPage(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _DdgsPage:
     """A page as ddgs reads it."""
 
     status_code: int
@@ -104,4 +104,4 @@ class _Page:
     text: str
 
 
-PROVIDER = Provider(search, address=None, most_characters=500, dates=False, package="ddgs")
+PROVIDER = WebProvider(search, address=None, most_characters=500, dates=False, package="ddgs")

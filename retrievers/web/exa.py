@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from retrievers.http.found import Found
-from retrievers.web.provider import Api, Provider, Search, page, results
+from retrievers.http.found import ProviderHit
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
 
 _EXCERPT_CHARACTERS = 2_000
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the pages that Exa finds."""
     body: dict[str, Any] = {
         "query": wanted.text,
@@ -36,4 +36,4 @@ def _excerpt(one: Any) -> object:
     return "\n".join(texts) or one.get("summary") or one.get("text")
 
 
-PROVIDER = Provider(search, address="https://api.exa.ai", needs_key=True, most_characters=2_000)
+PROVIDER = WebProvider(search, address="https://api.exa.ai", needs_key=True, most_characters=2_000)

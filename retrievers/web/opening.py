@@ -11,10 +11,10 @@ from retrievers.http.client import Client
 from retrievers.http.fetch import Fetcher
 from retrievers.ingest.clean import one_line
 from retrievers.web import brave, ddgs, exa, searxng, tavily
-from retrievers.web.provider import SOURCE, Api, Provider
+from retrievers.web.provider import SOURCE, Api, WebProvider
 from retrievers.web.retriever import Web
 
-PROVIDERS: Mapping[str, Provider] = {
+PROVIDERS: Mapping[str, WebProvider] = {
     "brave": brave.PROVIDER,
     "ddgs": ddgs.PROVIDER,
     "exa": exa.PROVIDER,
@@ -48,7 +48,7 @@ def open_web(options: Mapping[str, Any]) -> Web:
     return Web(provider, api, Fetcher() if options.get("web_fetch") else None)
 
 
-def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]) -> str:
+def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, Any]) -> str:
     """Return the address of the API, without the path that the provider's module adds."""
     base = (options.get("web_base_url") or "").strip()
     if provider.address is None:

@@ -16,7 +16,7 @@ MOST_PAGES = 3
 _MOST_CHARACTERS = 100_000
 
 
-class Page(Protocol):
+class PageText(Protocol):
     """A page that was read."""
 
     @property
@@ -29,7 +29,7 @@ class Page(Protocol):
 class PageFetcher(Protocol):
     """Reads pages with addresses from elsewhere, and caches them for a while."""
 
-    async def fetch(self, url: str, *, timeout_s: float) -> Page:
+    async def fetch(self, url: str, *, timeout_s: float) -> PageText:
         """Return the page.
 
         Raises:
@@ -61,7 +61,7 @@ async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeo
     return [*await asyncio.gather(*map(passage, hits[:MOST_PAGES])), *hits[MOST_PAGES:]]
 
 
-def _passage(chunk: Chunk, page: Page, query: Query) -> Chunk:
+def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
     """Return the passage that shares most terms with the search. A whole page would leave no room for other hits."""
     text = Cleaner().text(page.text[:_MOST_CHARACTERS])
     if not text.strip():

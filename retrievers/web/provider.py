@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from retrievers.core.errors import TooCostly, Unavailable
-from retrievers.http.client import Client, Refused
-from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, number, part, records
+from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.found import MOST_CHARACTERS, ProviderHit, address, cleaned, number, part, records
 
 SOURCE = "web"
 _MOST_SNIPPET = 4_000
@@ -27,7 +27,7 @@ _REASONS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class WebQuery:
     """One search of the web.
 
     Attributes:
@@ -76,13 +76,13 @@ class Api:
             return await self.client.json(
                 method, self.address + path, headers=headers, params=params, body=body, timeout_s=self.timeout_s
             )
-        except Refused as error:
+        except ProviderRefusal as error:
             if error.status in _REFUSES_SEARCH:
                 # The provider works and would answer other searches, so its circuit breaker must not open.
                 raise TooCostly(SOURCE, f"{self.name} refuses this search ({error.reason})") from error
             fallback = "redirects: correct the address" if error.status < 400 else "answers with an error"
             reason = self.reasons.get(error.status) or _REASONS.get(error.status) or fallback
-            raise Refused(
+            raise ProviderRefusal(
                 SOURCE,
                 f"{self.name} {reason} ({error.reason})",
                 error.status,
@@ -91,7 +91,7 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class WebProvider:
     """A way to search the web. Each is a module of this package.
 
     Attributes:
@@ -104,7 +104,7 @@ class Provider:
         reasons: see `Api`.
     """
 
-    search: Callable[[Api, Search], Awaitable[list[Found]]]
+    search: Callable[[Api, WebQuery], Awaitable[list[ProviderHit]]]
     address: str | None = ""
     needs_key: bool = False
     most_characters: int = 1_000
@@ -126,10 +126,10 @@ def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
     return records(found)
 
 
-def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> Found:
+def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> ProviderHit:
     """Convert a page from a provider's answer, whatever types it contains."""
     day = day_of(published)
-    return Found(
+    return ProviderHit(
         text=cleaned(text)[:_MOST_SNIPPET],
         title=cleaned(title),
         url=address(url),

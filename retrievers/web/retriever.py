@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from retrievers.core.errors import BadFilter, listing
 from retrievers.core.filters import And, Compare, Filter, keys_of, matches
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.found import Found, hits_of
+from retrievers.http.found import ProviderHit, hits_of
 from retrievers.ingest.clean import one_line
 from retrievers.text.languages import detect
 from retrievers.web import CARD, pages
 from retrievers.web.pages import PageFetcher
-from retrievers.web.provider import SOURCE, Api, Provider, Search, shortened
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, shortened
 from retrievers.web.recent import Recent
 
 MOST_RESULTS = 20
@@ -27,10 +27,10 @@ _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "yclid", "dclid", "igshid", "
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _CachedSearch:
     """The pages of one search, without duplicates, and the time of the search."""
 
-    found: tuple[Found, ...]
+    found: tuple[ProviderHit, ...]
     at: datetime
 
 
@@ -42,10 +42,10 @@ class Web:
         fetcher: reads the pages of the best results; None to keep the provider's snippets.
     """
 
-    provider: Provider
+    provider: WebProvider
     api: Api
     fetcher: PageFetcher | None = None
-    _recent: Recent[tuple[str, Search], _Answer] = field(
+    _recent: Recent[tuple[str, WebQuery], _CachedSearch] = field(
         init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S)
     )
 
@@ -69,7 +69,7 @@ class Web:
         answer = self._recent.get(key)
         if answer is None:
             found = await self.provider.search(self.api, wanted)
-            answer = _Answer(tuple(_distinct(found)), datetime.now(UTC))
+            answer = _CachedSearch(tuple(_distinct(found)), datetime.now(UTC))
             self._recent.put(key, answer)
         fitting = [one for one in answer.found if query.filter is None or _satisfies(one, query.filter)]
         hits = hits_of(fitting, query, SOURCE, at=answer.at)
@@ -82,14 +82,14 @@ class Web:
         """Close the connections."""
         await self.api.client.aclose()
 
-    def _wanted(self, query: Query) -> Search:
+    def _wanted(self, query: Query) -> WebQuery:
         text = shortened(one_line(query.text), self.provider.most_characters, self.provider.most_words)
         since, until = None, None
         if query.filter is not None:
             self._check(query.filter, query)
             since, until = _days(query.filter)
         # Detected anew, because `query.language` is limited to the languages of the documents.
-        return Search(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
+        return WebQuery(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
 
     def _check(self, wanted: Filter, query: Query) -> None:
         """Raise BadFilter if the filter names fields that web pages lack: all except the publication date."""
@@ -104,9 +104,9 @@ class Web:
             )
 
 
-def _distinct(found: list[Found]) -> list[Found]:
+def _distinct(found: list[ProviderHit]) -> list[ProviderHit]:
     """Drop pages without an address, and duplicates of pages linked in different ways."""
-    kept: dict[str, Found] = {}
+    kept: dict[str, ProviderHit] = {}
     for one in found:
         page = _page_of(one.url)
         if page:
@@ -132,7 +132,7 @@ def _page_of(url: str | None) -> str | None:
     ).geturl()
 
 
-def _satisfies(one: Found, wanted: Filter) -> bool:
+def _satisfies(one: ProviderHit, wanted: Filter) -> bool:
     """Return whether the page has a publication date that satisfies the filter."""
     published = one.metadata.get(_PUBLISHED)
     return published is not None and matches(wanted, {_PUBLISHED: published})

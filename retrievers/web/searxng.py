@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.found import Found
+from retrievers.http.found import ProviderHit
 from retrievers.ingest.clean import one_line
-from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain, results
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain, results
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -17,7 +17,7 @@ _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the pages that the instance's engines find, by its own score."""
     params = {
         "q": wanted.text,
@@ -53,7 +53,7 @@ def _authorization(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _time_range(wanted: Search) -> str | None:
+def _time_range(wanted: WebQuery) -> str | None:
     if wanted.since is None:
         return None
     days = (datetime.now(UTC).date() - wanted.since).days
@@ -68,7 +68,7 @@ def _silent(engines: Any) -> str:
     return one_line(", ".join(named), _MOST_SHOWN)
 
 
-PROVIDER = Provider(
+PROVIDER = WebProvider(
     search,
     reasons={
         401: "wants WEB_API_KEY: a token, or name:password",

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from retrievers.http.found import Found
-from retrievers.web.provider import Api, Provider, Search, page, results
+from retrievers.http.found import ProviderHit
+from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
 
 
-async def search(api: Api, wanted: Search) -> list[Found]:
+async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the pages that Tavily finds."""
     body: dict[str, Any] = {"query": wanted.text, "max_results": wanted.limit, "search_depth": "basic"}
     if wanted.since or wanted.until:
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
     ]
 
 
-PROVIDER = Provider(
+PROVIDER = WebProvider(
     search,
     address="https://api.tavily.com",
     needs_key=True,

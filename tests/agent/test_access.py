@@ -32,7 +32,7 @@ from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest, NotFound
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest import store
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read, read_record
 
 WORDS = ("turbine", "rotor", "bearing", "gearbox", "hub", "nacelle", "pitch", "tower")
@@ -490,12 +490,12 @@ def test_readers_that_cannot_be_read_make_no_document(readers: object):
         assert isinstance(made, Document)
         assert made.readers == ("a", "b", "c")
     else:
-        assert isinstance(made, Rejected)
+        assert isinstance(made, RejectedItem)
         assert made.readers == ("*",)
 
 
 def test_a_public_document_has_no_readers():
-    assert isinstance(read_record({"text": "x", "public": True, "readers": ["user:1"]}, "here"), Rejected)
+    assert isinstance(read_record({"text": "x", "public": True, "readers": ["user:1"]}, "here"), RejectedItem)
 
 
 async def test_files_say_their_readers(world: World, tmp_path: Path):

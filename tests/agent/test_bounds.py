@@ -155,7 +155,7 @@ HOSTILE: dict[str, tuple[Fault, str]] = {
 }
 
 
-SMALL = bounds.Limits(BYTES, VALUES)
+SMALL = bounds.ResponseLimits(BYTES, VALUES)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.fields import Field
 from retrievers.ingest.read import read_record
-from retrievers.sandbox import Limits, Sandbox
+from retrievers.sandbox import ProcessLimits, Sandbox
 
 JSON = {"Content-Type": "application/json"}
 
@@ -310,7 +310,7 @@ async def test_a_file_with_nothing_to_store_says_why_and_names_no_path_of_this_m
 async def test_a_file_that_takes_too_long_to_read_is_answered_in_time_and_its_job_says_what_became_of_it(
     owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    sandbox = Sandbox(2, Limits(cpu_s=5, wait_s=200))
+    sandbox = Sandbox(2, ProcessLimits(cpu_s=5, wait_s=200))
     monkeypatch.setattr("retrievers.ingest.read.SANDBOX", sandbox)
     settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, timeout_s=3)
     async with open_service(settings) as service:

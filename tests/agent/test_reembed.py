@@ -21,7 +21,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest import rebuild
 from retrievers.ingest.documents import Document
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.rebuild import Rebuilding
 
 _EACH = """
@@ -602,7 +602,7 @@ async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_docum
 ):
     await service.ingest(corpus(20), "docs")
     await service.reembed("docs", NEW)
-    settle, advance, reads = Rebuilding._switch, Jobs.advance, list[Any]()
+    settle, advance, reads = Rebuilding._switch, JobQueue.advance, list[Any]()
 
     async def after_much(self: Rebuilding, *given: Any) -> Any:
         # Both hold 20,000 documents more, and one was changed since.
@@ -614,12 +614,12 @@ async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_docum
         monkeypatch.setattr(Rebuilding, "_switch", settle)
         return await settle(self, *given)
 
-    async def counted(self: Jobs, connection: Any, *given: Any, **counts: Any) -> None:
+    async def counted(self: JobQueue, connection: Any, *given: Any, **counts: Any) -> None:
         await advance(self, connection, *given, **counts)
         reads.append(await (await connection.execute(_READ)).fetchone())
 
     monkeypatch.setattr(Rebuilding, "_switch", after_much)
-    monkeypatch.setattr(Jobs, "advance", counted)
+    monkeypatch.setattr(JobQueue, "advance", counted)
     while await turn(service):
         pass
 

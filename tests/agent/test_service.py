@@ -29,7 +29,7 @@ from agent.types import Intent, Request, Result
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable
 from retrievers.core.filters import Compare, Filter, to_json
-from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
 from retrievers.postgres import sql_run
 from retrievers.postgres.database import Database
@@ -378,7 +378,7 @@ async def test_a_model_cannot_take_away_what_the_caller_fixed(teams: Service):
 
 async def test_a_table_without_rows_is_not_shown_beside_what_is_found_without_its_condition(teams: Service):
     chunk = Chunk(ChunkId("default", "docs", "table:1", 0), "Calculated", "(no rows)")
-    empty = [Hit(chunk.id, 1.0, "sql", chunk, Table((), (), "SELECT 0 LIMIT 0"))]
+    empty = [Hit(chunk.id, 1.0, "sql", chunk, ResultTable((), (), "SELECT 0 LIMIT 0"))]
     sql = Stub(Card("sql", "", "metadata"), lambda query: empty)
     listing = Scripted(
         {
@@ -568,7 +568,7 @@ async def test_a_source_that_is_not_there_is_said_and_documents_are_asked(teams:
 
 
 async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_documents_are_searched(teams: Service):
-    table = Table(("count",), ((2,),), "SELECT 2")
+    table = ResultTable(("count",), ((2,),), "SELECT 2")
     sql = Stub(Card("sql", "", "metadata"), lambda query: [hit(query, "sql", table=table), hit(query, "sql", "red2")])
     counting = Scripted(
         {
@@ -586,11 +586,11 @@ async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_docu
     assert [status for _, source, status in became(result) if source != "sql"] == ["skipped"] * 4
 
     chunk = Chunk(ChunkId("default", "docs", "table:1", 0), "Calculated", "n: 0")
-    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, Table(("n",), ((0,),), "SELECT 0"))]
+    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, ResultTable(("n",), ((0,),), "SELECT 0"))]
     result = await reading(teams, counting, sql=sql).retrieve("how many by red?")
     assert (result.table is not None, ids(result), result.status, result.relaxed) == (True, ["table:1"], "found", ())
 
-    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, Table((), (), "SELECT 0 LIMIT 0"))]
+    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, ResultTable((), (), "SELECT 0 LIMIT 0"))]
     result = await reading(teams, counting, sql=sql).retrieve("penguins by red?")
     assert (result.table is not None, ids(result), result.relaxed) == (True, ["red1", "red2", "table:1"], ())
 

@@ -21,7 +21,7 @@ from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import JobQueue
 from retrievers.sync.sources import open_source
 
 ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
@@ -293,7 +293,7 @@ async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_
     await service.sync(mirror)
     (folder / "a.md").write_text("# changed")
     (folder / "d.md").write_text("# new")
-    record, reached, deleting = Jobs.record, asyncio.Event(), asyncio.Event()
+    record, reached, deleting = JobQueue.record, asyncio.Event(), asyncio.Event()
 
     async def halted(*arguments: Any, **counts: int) -> None:
         held = await (await arguments[1].execute(_MANIFEST_IS_LOCKED)).fetchone()
@@ -302,7 +302,7 @@ async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_
             await deleting.wait()
         await record(*arguments, **counts)
 
-    monkeypatch.setattr(Jobs, "record", halted)
+    monkeypatch.setattr(JobQueue, "record", halted)
     run = asyncio.create_task(service.sync(mirror))
     await asyncio.wait_for(reached.wait(), 20)
     gone = asyncio.create_task(service.delete("docs", tenant="acme"))

@@ -30,7 +30,7 @@ from retrievers.core.extras import install_command
 from retrievers.core.fields import Field
 from retrievers.core.filters import parse
 from retrievers.core.types import Collection, Hit, Query, Scope
-from retrievers.http.client import Client, Refused
+from retrievers.http.client import Client, ProviderRefusal
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
 
@@ -330,7 +330,7 @@ async def test_a_pipeline_of_bailian_is_looked_up_by_its_name_once():
 async def test_a_pipeline_that_is_not_found_is_named(answer: Any, status: int, expected: str):
     with ScriptedServer(other=lambda _: answer) as server:
         async with connected("bailian:pipeline/handbook", server.root_url) as cloud:
-            with pytest.raises(Refused, match=expected) as raised:
+            with pytest.raises(ProviderRefusal, match=expected) as raised:
                 await cloud.search(question())
     assert raised.value.status == status
 
@@ -345,7 +345,7 @@ async def test_a_pipeline_that_was_made_anew_is_looked_up_again():
 
     with ScriptedServer(other=answer) as server:
         async with connected("bailian:pipeline/handbook", server.root_url) as cloud:
-            with pytest.raises(Refused, match="no such knowledge base"):
+            with pytest.raises(ProviderRefusal, match="no such knowledge base"):
                 await cloud.search(question())
             assert len(await cloud.search(question())) == 2
 
@@ -472,7 +472,7 @@ async def test_bedrock_is_asked_through_its_own_library():
 async def test_errors_of_bedrock_are_tried_once_and_told(status: int, code: str, message: str):
     with ScriptedServer(other=lambda _: (status, {"__type": code, "message": f"it said so {KEY}"})) as server:
         async with connected("bedrock:eu-west-1/KB12345678", server.root_url, f"AKIA123:{KEY}") as cloud:
-            with pytest.raises(Refused, match=message) as raised:
+            with pytest.raises(ProviderRefusal, match=message) as raised:
                 await cloud.search(question())
     assert len(server.requests) == 1
     assert KEY not in str(raised.value)
@@ -484,7 +484,7 @@ async def test_a_filter_that_bedrocks_store_does_not_know_is_the_callers_matter(
         async with connected("bedrock:eu-west-1/KB12345678", server.root_url, PAIR) as cloud:
             with pytest.raises(BadRequest, match="startsWith is not supported") as raised:
                 await cloud.search(question(wanted={"type": "prefix", "key": "team", "value": "r"}))
-            with pytest.raises(Refused, match="startsWith is not supported"):
+            with pytest.raises(ProviderRefusal, match="startsWith is not supported"):
                 await cloud.search(question())
     assert raised.value.where == "filter"
 
@@ -497,7 +497,7 @@ async def test_bedrock_without_credentials_says_where_to_put_them(monkeypatch: p
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with ScriptedServer(other=lambda _: BEDROCK) as server:
         async with connected("bedrock:eu-west-1/KB12345678", server.root_url, None) as cloud:
-            with pytest.raises(Refused, match=r"set CLOUD_API_KEY .*there are no AWS credentials"):
+            with pytest.raises(ProviderRefusal, match=r"set CLOUD_API_KEY .*there are no AWS credentials"):
                 await cloud.search(question())
     assert server.requests == []
 
@@ -627,7 +627,7 @@ async def test_vertex_whose_credentials_are_refused_says_what_to_set(google_acco
     with ScriptedServer(other=lambda _: (400, {"error": "invalid_grant"})) as server:
         google_account(server.root_url)
         async with connected("vertex:p/eu/s", server.root_url, None) as cloud:
-            with pytest.raises(Refused, match=r"set CLOUD_API_KEY .*RefreshError"):
+            with pytest.raises(ProviderRefusal, match=r"set CLOUD_API_KEY .*RefreshError"):
                 await cloud.search(question())
 
 
@@ -684,7 +684,7 @@ async def failure(name: str, *faults: Fault, other: Any = None, wanted: object =
 async def test_a_key_or_a_name_that_is_refused_says_what_to_set(name: str, status: int, expected: str):
     body = json.dumps({"error": {"message": f"not with {KEY}"}, "message": f"not with {KEY}"})
     error = await failure(name, *[Fault(status=status, body=body)] * 2)
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert expected in str(error)
     assert error.status == status
 
@@ -743,7 +743,7 @@ async def test_a_query_that_is_refused_for_its_filter_is_the_callers_matter(name
 )
 async def test_error_codes_of_dify_count_whatever_the_status(status: int, code: int, expected: str, meant: int):
     error = await failure("dify", other=lambda _: (status, {"error_code": code, "error_msg": f"said so {KEY}"}))
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert expected in str(error)
     assert error.status == meant
 
@@ -763,7 +763,7 @@ async def test_error_codes_of_dify_count_whatever_the_status(status: int, code: 
 async def test_error_codes_of_bailian_count_whatever_the_status(status: int, code: str, expected: str):
     body = {"Success": False, "Code": code, "Message": f"said so {KEY}", "Data": None}
     error = await failure("retrieve", other=lambda _: (status, body))
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert expected in str(error)
 
 
@@ -826,7 +826,7 @@ class Canned(Client):
 async def test_hostile_answers_give_clean_hits_or_an_error(name: str, monkeypatch: pytest.MonkeyPatch):
     stated, key, good = PROVIDERS[name]
     monkeypatch.setattr("retrievers.cloud.retriever.Client", Canned)
-    monkeypatch.setattr(bedrock.KnowledgeBase, "_retrieve", lambda self, *_: self.access.http.answer)
+    monkeypatch.setattr(bedrock.BedrockKnowledgeBase, "_retrieve", lambda self, *_: self.access.http.answer)
     found = 0
     async with connected(stated, "http://h", key) as cloud:
         for wanted in (None, RED):

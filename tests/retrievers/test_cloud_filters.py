@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.cloud import azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import Provider, Search
+from retrievers.cloud.base import CloudProvider, CloudQuery
 from retrievers.cloud.filters import satisfies, sendable
 from retrievers.cloud.retriever import Cloud
 from retrievers.core.errors import BadDocument
@@ -18,7 +18,7 @@ from retrievers.core.fields import Field, flatten, normalise
 from retrievers.core.filters import Filter, matches, parse
 from retrievers.core.types import Collection, Query, Scope
 from retrievers.http.client import Client
-from retrievers.http.found import Found
+from retrievers.http.found import ProviderHit
 
 FIELDS = {
     "team": Field("team", "string", "string"),
@@ -108,7 +108,7 @@ def test_openai_is_sent_the_same_grammar_without_what_it_lacks(expression: objec
     ],
 )
 def test_bedrock_is_sent_its_own_operators(expression: object, expected: object):
-    assert sent(bedrock.KnowledgeBase, expression) == expected
+    assert sent(bedrock.BedrockKnowledgeBase, expression) == expected
 
 
 def condition(name: str, operator: str, value: object) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_dify_is_sent_one_flat_list(expression: object, expected: object):
     ],
 )
 def test_azure_is_sent_odata(expression: object, expected: object):
-    assert sent(azure.KnowledgeBase, expression) == expected
+    assert sent(azure.AzureKnowledgeBase, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,14 @@ def test_bailian_is_sent_equalities(expression: object, expected: object):
 )
 @pytest.mark.parametrize(
     "provider",
-    [azure.KnowledgeBase, bailian.Index, bedrock.KnowledgeBase, dify.Dify, openai_store.VectorStore, vertex.DataStore],
+    [
+        azure.AzureKnowledgeBase,
+        bailian.Index,
+        bedrock.BedrockKnowledgeBase,
+        dify.Dify,
+        openai_store.VectorStore,
+        vertex.DataStore,
+    ],
 )
 def test_what_providers_do_not_mean_alike_is_never_sent(provider: Any, expression: object):
     assert sent(provider, expression) is None
@@ -254,7 +261,7 @@ def test_what_providers_do_not_mean_alike_is_never_sent(provider: Any, expressio
 def test_an_answer_is_held_against_the_metadata_that_came_with_it(
     expression: object, metadata: Mapping[str, Any], expected: bool
 ):
-    found = Found("text", "The title", id="its id", metadata=metadata)
+    found = ProviderHit("text", "The title", id="its id", metadata=metadata)
     assert satisfies(found, parse(expression, FIELDS), FIELDS) is expected
 
 
@@ -315,14 +322,14 @@ EXPRESSIONS = st.recursive(
 
 
 @dataclass
-class Careless(Provider):
+class Careless(CloudProvider):
     """A provider that ignores filters."""
 
-    answers: list[Found]
+    answers: list[ProviderHit]
     most: int = 100
-    asked: list[Search] = field(default_factory=list)
+    asked: list[CloudQuery] = field(default_factory=list)
 
-    async def find(self, search: Search) -> list[Found]:
+    async def find(self, search: CloudQuery) -> list[ProviderHit]:
         self.asked.append(search)
         return self.answers
 
@@ -334,7 +341,7 @@ SCOPE = Scope("t", (Collection(1, "t", "docs", fields=FIELDS),))
 async def test_no_hit_ever_fails_the_filter_even_when_the_provider_ignores_it(
     wanted: Filter, documents: list[dict[str, Any]]
 ):
-    answers = [Found(f"text {n}", id=str(n), metadata=one) for n, one in enumerate(documents)]
+    answers = [ProviderHit(f"text {n}", id=str(n), metadata=one) for n, one in enumerate(documents)]
     hits = await Cloud(Careless(answers), Client("cloud")).search(Query("q", "en", SCOPE, wanted))
     for hit in hits:
         assert matches(wanted, ingested(documents[int(hit.id.document_id)]))
@@ -342,7 +349,7 @@ async def test_no_hit_ever_fails_the_filter_even_when_the_provider_ignores_it(
 
 @given(wanted=EXPRESSIONS, document=PROPER)
 async def test_what_satisfies_the_filter_is_a_hit_and_what_does_not_is_none(wanted: Filter, document: dict[str, Any]):
-    answers = [Found("text", id="0", metadata=document)]
+    answers = [ProviderHit("text", id="0", metadata=document)]
     hits = await Cloud(Careless(answers), Client("cloud")).search(Query("q", "en", SCOPE, wanted))
     assert bool(hits) == matches(wanted, ingested(document))
 
@@ -421,7 +428,7 @@ def compared(operator: str, held: Any, value: Any) -> bool:
     ("provider", "passes"),
     [
         (openai_store.VectorStore, openai_passes),
-        (bedrock.KnowledgeBase, bedrock_passes),
+        (bedrock.BedrockKnowledgeBase, bedrock_passes),
         (dify.Dify, dify_passes),
         (bailian.Index, bailian_passes),
     ],

@@ -17,8 +17,8 @@ from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Query, Scope
 from retrievers.http.bounds import USUAL
-from retrievers.http.client import Client, Refused
-from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, hits_of, number, part, records
+from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.found import MOST_CHARACTERS, ProviderHit, address, cleaned, hits_of, number, part, records
 
 KEY = "sk/very+secret key"
 QUERY = Query("q", "en", Scope("t", ()), limit=10)
@@ -77,7 +77,7 @@ async def test_an_error_says_what_the_provider_says(client: Client, body: Any, r
     text = json.dumps(body) if isinstance(body, dict) else body
     with ScriptedServer(faults=[Fault(status=418, body=text)]) as server:
         error = await failure(client, server)
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert (error.status, error.reason, error.retry_after_s) == (418, reason, None)
     assert len(server.requests) == 1
 
@@ -111,7 +111,7 @@ async def test_a_long_wait_is_reported_and_not_waited_for(client: Client):
 async def test_a_wait_that_there_is_no_time_for_is_reported_as_what_it_is(client: Client):
     with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": "9"}))) as server:
         error = await failure(client, server, timeout_s=8)
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert (error.status, len(server.requests)) == (429, 1)
 
 
@@ -191,22 +191,24 @@ async def test_an_address_or_a_key_that_cannot_be_sent_is_an_error_without_eithe
 # Answers as hits
 
 
-def ids(found: list[Found], query: Query = QUERY) -> list[str]:
+def ids(found: list[ProviderHit], query: Query = QUERY) -> list[str]:
     return [hit.id.document_id for hit in hits_of(found, query, "web", at=AT)]
 
 
 def test_scores_order_the_hits_where_every_one_has_one():
-    one, two, three = (Found(text=name, id=name, score=score) for name, score in (("a", 0.2), ("b", 0.9), ("c", 0.2)))
+    one, two, three = (
+        ProviderHit(text=name, id=name, score=score) for name, score in (("a", 0.2), ("b", 0.9), ("c", 0.2))
+    )
     assert ids([one, two, three]) == ["b", "a", "c"]
     assert ids([three, two, one]) == ["b", "a", "c"]  # equal scores: by id
-    unscored = Found(text="d", id="d")
+    unscored = ProviderHit(text="d", id="d")
     assert ids([one, unscored, two]) == ["a", "d", "b"]
-    assert ids([one, Found(text="n", id="n", score=math.nan), two]) == ["a", "n", "b"]
+    assert ids([one, ProviderHit(text="n", id="n", score=math.nan), two]) == ["a", "n", "b"]
 
 
 def test_a_hit_is_cited_by_its_address_and_marked_untrusted():
     (hit,) = hits_of(
-        [Found("text", "Title", "https://a.example/p", metadata={"untrusted": False})], QUERY, "web", at=AT
+        [ProviderHit("text", "Title", "https://a.example/p", metadata={"untrusted": False})], QUERY, "web", at=AT
     )
     assert hit.chunk is not None
     assert (hit.id, hit.source) == (("t", "web", "https://a.example/p", 0), "web")
@@ -215,14 +217,24 @@ def test_a_hit_is_cited_by_its_address_and_marked_untrusted():
 
 
 def test_passages_of_one_document_are_no_neighbours():
-    found = [Found("one", id="d"), Found("two", id="d"), Found("one", id="d"), Found("three", id="d")]
+    found = [
+        ProviderHit("one", id="d"),
+        ProviderHit("two", id="d"),
+        ProviderHit("one", id="d"),
+        ProviderHit("three", id="d"),
+    ]
     chunks = [hit.chunk for hit in hits_of(found, QUERY, "cloud", at=AT) if hit.chunk]
     assert [chunk.text for chunk in chunks] == ["one", "two", "three"]
     assert [passage.text for passage in join_adjacent(chunks)] == ["one", "two", "three"]
 
 
 def test_what_is_empty_is_left_out_and_the_rest_cut():
-    found = [Found(" \x00\n"), Found("a\x00b\ud800\x1bc"), Found("x" * 30_000), *(Found(f"t{n}") for n in range(20))]
+    found = [
+        ProviderHit(" \x00\n"),
+        ProviderHit("a\x00b\ud800\x1bc"),
+        ProviderHit("x" * 30_000),
+        *(ProviderHit(f"t{n}") for n in range(20)),
+    ]
     hits = hits_of(found, QUERY, "web", at=AT)
     assert len(hits) == 10
     assert [len(hit.chunk.text) for hit in hits[:2] if hit.chunk] == [3, MOST_CHARACTERS]
@@ -230,7 +242,7 @@ def test_what_is_empty_is_left_out_and_the_rest_cut():
 
 
 def test_long_ids_that_begin_alike_stay_apart():
-    one, two = ids([Found("one", id="x" * 600 + "1"), Found("two", id="x" * 600 + "2")])
+    one, two = ids([ProviderHit("one", id="x" * 600 + "1"), ProviderHit("two", id="x" * 600 + "2")])
     assert one != two
     assert len(one) == len(two) == 500
 

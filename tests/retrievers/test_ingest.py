@@ -21,7 +21,7 @@ from retrievers.core.fields import Field
 from retrievers.core.schema import read_schema
 from retrievers.embed import Vectors
 from retrievers.ingest import run, store
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.run import Report, ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
@@ -95,7 +95,7 @@ def varied(count: int, seed: int = 1) -> list[Document]:
 
 
 async def load(
-    database: Database, items: Sequence[Document | Rejected], embedder: HashEmbedder | None = None, **options: Any
+    database: Database, items: Sequence[Document | RejectedItem], embedder: HashEmbedder | None = None, **options: Any
 ) -> Report:
     tenant, collection = options.pop("tenant", TENANT), options.pop("collection", "docs")
     return await ingest(database, embedder or HashEmbedder(), tenant, collection, items, **options)
@@ -326,7 +326,7 @@ async def test_a_bad_document_is_reported_and_loses_nobody_else(database: Databa
     loop: dict[str, Any] = {}
     loop["self"] = loop
     bad = [
-        Rejected("docs.jsonl:17", None, "no JSON"),
+        RejectedItem("docs.jsonl:17", None, "no JSON"),
         document("x" * 600),
         document(""),
         document("blank", title=" ", text=" \n\u3000"),

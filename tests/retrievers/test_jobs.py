@@ -19,7 +19,7 @@ from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unava
 from retrievers.embed import Vectors
 from retrievers.ingest import jobs as queue
 from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
-from retrievers.ingest.jobs import Job, Jobs, Lease, LostLease
+from retrievers.ingest.jobs import Job, JobQueue, Lease, LostLease
 from retrievers.ingest.read import read_record
 from retrievers.ingest.run import Report, ingest
 from retrievers.ingest.worker import Worker
@@ -37,7 +37,7 @@ def record(n: int, text: str = "", **given: Any) -> dict[str, Any]:
 
 
 def worker_on(database: Database, embedder: HashEmbedder | None = None, *, lease_s: float = 30.0) -> Worker:
-    return Worker(Jobs(database, lease_s=lease_s), partial(ingest, database, embedder or HashEmbedder()))
+    return Worker(JobQueue(database, lease_s=lease_s), partial(ingest, database, embedder or HashEmbedder()))
 
 
 async def drain(worker: Worker) -> None:
@@ -47,7 +47,7 @@ async def drain(worker: Worker) -> None:
             await worker.carry_out(lease)
 
 
-async def until_done(jobs: Jobs, *ids: str) -> None:
+async def until_done(jobs: JobQueue, *ids: str) -> None:
     """Wait for somebody to carry out the jobs."""
     for _ in range(1000):
         if all([(await jobs.job(TENANT, id)).status == "done" for id in ids]):
@@ -384,7 +384,7 @@ async def test_workers_share_a_queue_and_each_job_is_carried_out_once(owner_url:
     assert all(one.embedded for one in embedders)
 
 
-class Earlier(Jobs):
+class Earlier(JobQueue):
     """The queue as a process of an earlier version asks for it."""
 
     async def take(self) -> Lease | None:
@@ -405,7 +405,7 @@ async def test_a_worker_of_an_earlier_version_accepts_jobs_takes_none_and_goes_o
                 await asyncio.sleep(0.02)
         assert (await earlier.jobs.job("acme", id)).status == "queued"
         assert earlier.works
-    later = Worker(Jobs(database), partial(ingest, database, HashEmbedder()))
+    later = Worker(JobQueue(database), partial(ingest, database, HashEmbedder()))
     lease = await later.jobs.take()
     assert lease is not None
     await later.carry_out(lease)
@@ -498,7 +498,7 @@ async def test_a_waited_delivery_is_let_go_when_the_database_hangs_and_the_next_
 ):
     async with Database(owner_url, service_url, size=2) as database:
         embedder = Slow()
-        jobs = Jobs(database, lease_s=0.9, patience_s=0.3)
+        jobs = JobQueue(database, lease_s=0.9, patience_s=0.3)
         worker = Worker(jobs, partial(ingest, database, embedder))
         stuck = [asyncio.create_task(worker.deliver(f"tenant {n}", of_records("docs", [record(0)]))) for n in range(3)]
         await until(lambda: len(embedder.waiting) == 2)
@@ -542,7 +542,7 @@ async def test_many_waited_deliveries_of_one_tenant_hold_up_no_other(database: D
     order: list[str] = []
     let = asyncio.Event()
 
-    class Noted(Jobs):
+    class Noted(JobQueue):
         async def begin(self, tenant: str, delivery: Delivery) -> Lease:
             lease = await super().begin(tenant, delivery)
             begun.append(tenant)
@@ -794,7 +794,7 @@ async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_s
     owner(owner_url, f"ALTER DATABASE {name} SET synchronous_commit = off")
     async with Database(owner_url, service_url, size=2) as database, database.connection() as connection:
         for n in range(5):
-            await Jobs(database).submit(TENANT, of_records("docs", [record(n)]))
+            await JobQueue(database).submit(TENANT, of_records("docs", [record(n)]))
             cursor = await connection.execute("SELECT pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn()")
             assert await cursor.fetchone() == (True,)
 
@@ -803,7 +803,7 @@ async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_s
 
 
 async def test_a_job_of_another_tenant_does_not_exist(database: Database):
-    jobs = Jobs(database)
+    jobs = JobQueue(database)
     id = await jobs.submit(TENANT, of_records("docs", [record(0)]))
     none = "0" * 32
 
@@ -860,7 +860,7 @@ async def test_only_a_worker_s_pass_sweeps_and_its_role_can_delete_nothing_else(
 
 
 async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
-    await Jobs(database).submit("rival", of_records("docs", [record(0)]))
+    await JobQueue(database).submit("rival", of_records("docs", [record(0)]))
     worker_pass = database.worker_pass()
     forged = [database.scope(TENANT), database.scope("worker"), "", "\nworker", worker_pass[1:],
               worker_pass.replace("worker", TENANT), database.scope(TENANT)[:65] + "\nworker"]  # fmt: skip
@@ -893,7 +893,7 @@ async def test_many_jobs_of_one_tenant_hold_up_no_other(database: Database):
 
 async def test_a_tenant_can_have_only_so_much_waiting(database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
-    jobs = Jobs(database)
+    jobs = JobQueue(database)
     for n in range(2):
         await jobs.submit(TENANT, of_records("docs", [record(n)]))
 

@@ -11,10 +11,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from retrievers.ingest.jobs import Jobs, Lease
+from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Report
 from retrievers.postgres.database import Database
-from retrievers.sync.manifest import Known, Manifest, Writer, id_of
+from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
 
 ITEMS = 100_000
 MOST_S = 0.05
@@ -61,7 +61,7 @@ async def test_reading_it_leaves_the_event_loop_to_others(manifest: Manifest):
 
     known, held_s = await longest(manifest.known())
     assert (len(known), known["folder/item-10"].version) == (ITEMS, "v10")
-    assert known["folder/item-11"] == Known(None, None)  # its document is not stored
+    assert known["folder/item-11"] == KnownItem(None, None)  # its document is not stored
     assert held_s < MOST_S
     damaged, held_s = await longest(manifest.damaged())
     assert (len(damaged), held_s < MOST_S) == (ITEMS - orphans, True), held_s
@@ -81,7 +81,7 @@ async def test_noting_that_all_of_it_is_gone_leaves_the_event_loop_to_others(
             yield connection
 
     monkeypatch.setattr(Writer, "_transaction", unleased)
-    writer = Writer(manifest, Jobs(manifest.database), Lease("acme", UUID(int=1), UUID(int=2)), 2, Report())
+    writer = Writer(manifest, JobQueue(manifest.database), Lease("acme", UUID(int=1), UUID(int=2)), 2, Report())
     _, held_s = await longest(writer.vanish([f"folder/item-{n}" for n in range(1, ITEMS + 1)]))
     assert held_s < MOST_S
     assert (await manifest.known(), await manifest.doomed()) == ({}, ITEMS)

@@ -6,7 +6,7 @@ import pytest
 
 from retrievers.core.errors import BadFilter, RetrievalError, TooCostly, Unavailable
 from retrievers.core.types import Card, Chunk, ChunkId, Collection, Hit, Query, Scope
-from retrievers.named.group import Group
+from retrievers.named.group import CollectionGroup
 from retrievers.named.outside import Outside
 
 SCOPE = Scope("t", (Collection(1, "t", "a"), Collection(2, "t", "b"), Collection(3, "t", "c")))
@@ -30,8 +30,10 @@ class Stub:
         return [Hit(ids[name], score, "stub", Chunk(ids[name], name, name)) for name, score in self.found.items()]
 
 
-def group(words: Stub, meaning: Stub) -> Group:
-    return Group(Card("some", "", named=True, part=True), ("a", "b", "gone"), {"fulltext": words, "vector": meaning})
+def group(words: Stub, meaning: Stub) -> CollectionGroup:
+    return CollectionGroup(
+        Card("some", "", named=True, part=True), ("a", "b", "gone"), {"fulltext": words, "vector": meaning}
+    )
 
 
 async def test_a_group_blends_both_measures_over_its_own_collections():

@@ -18,22 +18,22 @@ import pytest
 from retrievers.core.extras import install_command
 from retrievers.ingest import clean, formats
 from retrievers.ingest import table as table_module
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected
-from retrievers.ingest.formats import Source, read_source
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem
+from retrievers.ingest.formats import SourceFile, read_source
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
 from retrievers.ingest.record import build_document
-from retrievers.sandbox import Limits, Sandbox
+from retrievers.sandbox import ProcessLimits, Sandbox
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
 
 
-def document(item: Document | Rejected) -> Document:
+def document(item: Document | RejectedItem) -> Document:
     assert isinstance(item, Document), item
     return item
 
 
-def reason(item: Document | Rejected) -> str:
-    assert isinstance(item, Rejected), item
+def reason(item: Document | RejectedItem) -> str:
+    assert isinstance(item, RejectedItem), item
     assert len(item.reason) <= 200
     assert item.reason.isprintable()
     return item.reason
@@ -46,14 +46,14 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def read_here(path: Path) -> list[Document | Rejected]:
+def read_here(path: Path) -> list[Document | RejectedItem]:
     """The items of a file, read in this process, where a test can change what is read with."""
     with path.open("rb") as file:
-        source = Source(file, str(path), path.name, path.stem, path.suffix.lower(), path.stat().st_size)
+        source = SourceFile(file, str(path), path.name, path.stem, path.suffix.lower(), path.stat().st_size)
         return [item for _, item in read_source(source)]
 
 
-def only(path: Path) -> Document | Rejected:
+def only(path: Path) -> Document | RejectedItem:
     items = list(read([path]))
     assert len(items) == 1, items
     return items[0]
@@ -187,7 +187,7 @@ def test_a_record_that_is_no_document_says_why_in_one_line(record, expected):
 
 
 def test_a_rejected_record_is_named_by_its_id_when_that_is_sound():
-    assert read_record({"id": 7, "text": ""}, "docs.jsonl:17") == Rejected("docs.jsonl:17", "7", NOTHING_TO_FIND)
+    assert read_record({"id": 7, "text": ""}, "docs.jsonl:17") == RejectedItem("docs.jsonl:17", "7", NOTHING_TO_FIND)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_documents_that_differ_in_their_metadata_alone_have_ids_of_their_own():
 
 def test_the_name_of_a_file_makes_no_document():
     given = {"text": " ", "title": "roof-repair"}
-    assert build_document({}, "w", **given) == Rejected("w", None, "the text is empty")
+    assert build_document({}, "w", **given) == RejectedItem("w", None, "the text is empty")
     assert document(build_document({"title": "Roof repair"}, "w", **given)).title == "Roof repair"
 
 
@@ -256,7 +256,7 @@ def test_a_text_loses_the_blanks_around_it_and_is_not_changed_otherwise(text, ex
 def test_a_reason_is_cut_and_has_no_control_characters():
     found = read_record({"text": "a", "expires_at": "\x1b[31m\u202e\n" + "x" * 500}, "a\nb")
 
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RejectedItem)
     assert found.where == "a b"
     assert "\x1b" not in found.reason
     assert "\n" not in found.reason
@@ -274,7 +274,7 @@ def test_json_lines_give_one_item_per_line_and_a_bad_line_does_not_stop_the_othe
     first, second, third = read([path])
 
     assert (document(first).id, document(first).where) == ("a", f"{path}:1")
-    assert second == Rejected(f"{path}:3", None, "malformed JSON at line 3, column 19: Expecting ':' delimiter")
+    assert second == RejectedItem(f"{path}:3", None, "malformed JSON at line 3, column 19: Expecting ':' delimiter")
     assert (document(third).id, document(third).where) == ("c", f"{path}:4")
 
 
@@ -354,12 +354,12 @@ def test_a_dash_reads_json_lines_from_standard_input():
     first, second = read(["-"], stdin=io.BytesIO(b'{"text": "a"}\n3\n'), progress=consumed.append)
 
     assert document(first).where == "stdin:1"
-    assert second == Rejected("stdin:2", None, "a number where an object was expected")
+    assert second == RejectedItem("stdin:2", None, "a number where an object was expected")
     assert consumed == [14, 2]
 
 
 def test_nothing_on_standard_input_is_said():
-    assert list(read(["-"], stdin=io.BytesIO())) == [Rejected("stdin", None, "the input is empty", cut=True)]
+    assert list(read(["-"], stdin=io.BytesIO())) == [RejectedItem("stdin", None, "the input is empty", cut=True)]
 
 
 def test_json_lines_are_read_only_as_far_as_asked_for():
@@ -383,7 +383,7 @@ def test_a_json_file_holds_one_object_or_a_list_of_them(tmp_path):
 
     assert (document(first).id, document(first).where) == ("a", str(one))
     assert (document(second).id, document(second).where) == ("b", f"{many}[0]")
-    assert third == Rejected(f"{many}[1]", None, "a number where an object was expected")
+    assert third == RejectedItem(f"{many}[1]", None, "a number where an object was expected")
     assert document(fourth).id.startswith("sha-")
 
 
@@ -502,7 +502,7 @@ def test_a_quote_left_open_is_said_and_not_read_as_one_long_cell(tmp_path):
 
     assert document(first).text == "a"
     reason = 'malformed CSV: unexpected end of data; check its quotes (")'
-    assert second == Rejected(f"{path}:3", None, reason, cut=True)
+    assert second == RejectedItem(f"{path}:3", None, reason, cut=True)
 
 
 @pytest.mark.parametrize(
@@ -757,7 +757,7 @@ def test_a_file_too_large_for_one_piece_is_rejected_unread(tmp_path):
 def convert(monkeypatch) -> Iterator[types.SimpleNamespace]:
     """A stand-in for the optional converter, whose answer the test sets."""
 
-    def answer(source: Source) -> object:
+    def answer(source: SourceFile) -> object:
         if isinstance(stand_in.answer, Exception):
             raise stand_in.answer
         return stand_in.answer
@@ -998,7 +998,7 @@ def test_a_url_that_is_code_is_left_out_and_said_to_be(url: str):
 @pytest.fixture
 def sandbox(monkeypatch) -> Iterator[Sandbox]:
     """One with limits that hostile files reach soon; how long is waited is not among them on a busy machine."""
-    sandbox = Sandbox(1, Limits(memory_bytes=600 << 20, cpu_s=2, wait_s=200, output_bytes=2_000_000))
+    sandbox = Sandbox(1, ProcessLimits(memory_bytes=600 << 20, cpu_s=2, wait_s=200, output_bytes=2_000_000))
     monkeypatch.setattr("retrievers.ingest.read.SANDBOX", sandbox)
     yield sandbox
     sandbox.close()
@@ -1012,7 +1012,7 @@ def test_hostile_files_cost_no_others(tmp_path, sandbox):
 
     items = list(read([tmp_path]))
 
-    lost = [item for item in items if isinstance(item, Rejected) and "good.md" in item.where]
+    lost = [item for item in items if isinstance(item, RejectedItem) and "good.md" in item.where]
     assert lost == []
     good = [item.text for item in items if isinstance(item, Document) and item.id.endswith("good.md")]
     assert good == [f"# Good\n\nBeside {name}." for name in sorted(hostile)]

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from retrievers.core.errors import BadDocument, Unavailable
-from retrievers.sandbox import Limits, Sandbox, Stopped
+from retrievers.sandbox import ProcessLimits, Sandbox, Stopped
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
 TASKS = """
@@ -72,7 +72,7 @@ def parts(file, count):
     for _ in range(count):
         yield {"read": 8 << 20, "text": "x" * 900_000}
 """
-SMALL = Limits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000)
+SMALL = ProcessLimits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_libraries_take_a_part_of_the_address_space_however_many_cores_there
     converters = run(sandbox, "load")
 
     assert converters["threads_of_blas"] == "1"
-    assert converters["address_space"] < Limits().memory_bytes / 2
+    assert converters["address_space"] < ProcessLimits().memory_bytes / 2
 
 
 @pytest.mark.parametrize("what", ["keep", pytest.param("reserve", marks=on_linux)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retrievers.postgres.guard import MAX_ROWS, Verdict, judge
+from retrievers.postgres.guard import MAX_ROWS, GuardVerdict, judge
 from retrievers.postgres.guard_scan import MAX_BYTES
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_sql.py")))
@@ -16,7 +16,7 @@ COLUMNS: dict[str, str] = DATA["COLUMNS"]
 LONGEST_S = 1.0
 
 
-def judged(statement: str) -> Verdict:
+def judged(statement: str) -> GuardVerdict:
     started = time.process_time()
     verdict = judge(statement, COLUMNS)
     assert time.process_time() - started < LONGEST_S, statement[:200]

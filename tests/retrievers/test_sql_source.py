@@ -22,7 +22,7 @@ from retrievers.core.aggregates import parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, matches, parse, to_json
-from retrievers.core.types import PLATFORM, Collection, Query, Scope, Table
+from retrievers.core.types import PLATFORM, Collection, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres import sql_run
@@ -126,12 +126,14 @@ async def own_scope(database: Database, tenant: str = A) -> Scope:
     return Scope(tenant, tuple(one for one in scope.collections if one.tenant == tenant))
 
 
-async def unguarded(database: Database, statement: str, timeout_s: float = 3.0) -> Table:
+async def unguarded(database: Database, statement: str, timeout_s: float = 3.0) -> ResultTable:
     scope = await scope_of(database)
     return await sql_run.run(database, scope, await Views(database).of(scope), statement, timeout_s=timeout_s)
 
 
-async def calculated(database: Database, aggregate: dict[str, Any], filter: dict[str, Any] | None = None) -> Table:
+async def calculated(
+    database: Database, aggregate: dict[str, Any], filter: dict[str, Any] | None = None
+) -> ResultTable:
     scope = await own_scope(database)
     fields = filterable(scope)
     query = Query(
@@ -300,7 +302,7 @@ async def test_a_calculation_is_one_hit_to_cite_that_is_no_document(service: Dat
     assert chunk.text.startswith("team | count\nO'Hara | 1\nblue | 2\nred | 2\n")
     assert "SELECT team, count(*) AS count\nFROM documents" in chunk.text
     assert hits[0].id.document_id.startswith("table:")
-    assert hits[0].table == Table(("team", "count"), (("O'Hara", 1), ("blue", 2), ("red", 2)), hits[0].table.sql)  # type: ignore[union-attr]
+    assert hits[0].table == ResultTable(("team", "count"), (("O'Hara", 1), ("blue", 2), ("red", 2)), hits[0].table.sql)  # type: ignore[union-attr]
 
 
 async def test_nothing_to_calculate_is_no_hit(service: Database):
@@ -410,13 +412,13 @@ async def test_a_list_written_as_text_is_both(service: Database):
     assert written == "'3.2' = ANY (version_list)"
 
 
-async def calculated_over(database: Database, tenant: str, aggregate: dict[str, Any]) -> Table:
+async def calculated_over(database: Database, tenant: str, aggregate: dict[str, Any]) -> ResultTable:
     scope = await Catalogue(database).scope(tenant, "c", fresh=True)
     query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable(scope)))
     return await Sql(database, Views(database)).answer(query)
 
 
-async def said(database: Database, tenant: str, statement: str) -> Table:
+async def said(database: Database, tenant: str, statement: str) -> ResultTable:
     scope = await Catalogue(database).scope(tenant, "c", fresh=True)
     return await Sql(database, Views(database)).answer(Query("", "en", scope, statement=statement))
 
@@ -753,7 +755,9 @@ FLIPS = [
 
 
 @asynccontextmanager
-async def running_beside(url: str, service: str | None) -> AsyncIterator[tuple[int, Callable[[], Awaitable[Table]]]]:
+async def running_beside(
+    url: str, service: str | None
+) -> AsyncIterator[tuple[int, Callable[[], Awaitable[ResultTable]]]]:
     """A statement of the other tenant that runs under the same login: the number of its process, and what ends it."""
     async with (
         Database(url, service, size=1) as database,
@@ -769,7 +773,7 @@ async def running_beside(url: str, service: str | None) -> AsyncIterator[tuple[i
             active = f"SELECT pid FROM pg_stat_activity WHERE query LIKE '%{BESIDE}%' AND wait_event = 'PgSleep'"  # noqa: S608
             row = await (await owner.execute(active.encode())).fetchone()
 
-        async def end() -> Table:
+        async def end() -> ResultTable:
             assert not task.done(), "it still runs"
             await owner.execute("SELECT pg_advisory_unlock(7)")
             return await task

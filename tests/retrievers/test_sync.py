@@ -19,19 +19,19 @@ from retrievers.core.types import whole
 from retrievers.ingest import read as reading
 from retrievers.ingest import store
 from retrievers.ingest.delivery import of_records
-from retrievers.ingest.jobs import Jobs, LostLease
+from retrievers.ingest.jobs import JobQueue, LostLease
 from retrievers.ingest.run import Report, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
-from retrievers.sandbox import Limits as Bounds
+from retrievers.sandbox import ProcessLimits as Bounds
 from retrievers.sandbox import Sandbox
 from retrievers.sync import mirror as mirroring
 from retrievers.sync import portions
 from retrievers.sync.folder import Folder
-from retrievers.sync.guard import DeletionRefused, Limits
+from retrievers.sync.guard import DeletionLimits, DeletionRefused
 from retrievers.sync.manifest import forget
 from retrievers.sync.mirror import Mirror, Mirrored
-from retrievers.sync.plan import Plan
+from retrievers.sync.plan import SyncPlan
 from retrievers.sync.schedule import Schedule, Schedules
 from retrievers.sync.source import Source
 from retrievers.sync.sources import open_source
@@ -99,24 +99,24 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def worker_on(database: Database, **options: Any) -> Worker:
-    return Worker(Jobs(database), partial(ingest, database, HashEmbedder()), **options)
+    return Worker(JobQueue(database), partial(ingest, database, HashEmbedder()), **options)
 
 
 async def sync(
-    database: Database, source: Source | Path, collection: str = "docs", *, limits: Limits | None = None
+    database: Database, source: Source | Path, collection: str = "docs", *, limits: DeletionLimits | None = None
 ) -> Mirrored:
     """One run, as the command line does it."""
     mirror = Mirror(database, TENANT, collection, Folder(source) if isinstance(source, Path) else source)
     worker = worker_on(database)
     lease = await Schedules(database, worker.jobs).begin(mirror)
-    run = mirroring.mirroring(mirror, worker.jobs, worker.ingest, limits or Limits())
+    run = mirroring.mirroring(mirror, worker.jobs, worker.ingest, limits or DeletionLimits())
     report = await worker.mirror(lease, run)
     assert isinstance(report, Mirrored)
     return report
 
 
-async def plan(database: Database, folder: Path, limits: Limits | None = None) -> Plan:
-    return await Mirror(database, TENANT, "docs", Folder(folder)).plan(limits or Limits())
+async def plan(database: Database, folder: Path, limits: DeletionLimits | None = None) -> SyncPlan:
+    return await Mirror(database, TENANT, "docs", Folder(folder)).plan(limits or DeletionLimits())
 
 
 def did(report: Mirrored) -> tuple[int, int, int, int, int]:
@@ -325,7 +325,7 @@ async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collecti
 
 
 async def forget_sync(database: Database, name: str) -> None:
-    await Schedules(database, Jobs(database)).forget(TENANT, name)
+    await Schedules(database, JobQueue(database)).forget(TENANT, name)
 
 
 async def test_a_source_that_was_moved_takes_its_documents_over_once_the_old_one_is_forgotten(
@@ -340,7 +340,7 @@ async def test_a_source_that_was_moved_takes_its_documents_over_once_the_old_one
     await forget_sync(database, Folder(folder).shown)
     before = ids(owner_url)
     assert before == ["a.md", "c0", "c1", "c2", "mine", "sub/b.md"]
-    assert [one.source for one in await Schedules(database, Jobs(database)).listed(TENANT)] == [Folder(moved).shown]
+    assert [one.source for one in await Schedules(database, JobQueue(database)).listed(TENANT)] == [Folder(moved).shown]
 
     planned = await plan(database, moved)
     assert (planned.added, planned.changed, planned.deleted, planned.unchanged) == ([], ["a.md"], ["sub/b.md"], 3)
@@ -367,7 +367,7 @@ async def test_a_source_that_has_little_of_a_forgotten_one_deletes_nothing_of_it
     assert did(report) == (0, 1, 0, 0, 0)
     assert "4 documents of a source that was forgotten stay" in report.notes[0]
     assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "sub/b.md", "t.md"]
-    assert did(await sync(database, other, limits=Limits(force=True))) == (0, 0, 4, 1, 0)
+    assert did(await sync(database, other, limits=DeletionLimits(force=True))) == (0, 0, 4, 1, 0)
     assert ids(owner_url) == ["a.md", "t.md"]
 
 
@@ -379,7 +379,7 @@ async def test_a_forgotten_source_that_is_synced_again_is_followed_as_before(
     (folder / "sub" / "b.md").unlink()
 
     assert did(await sync(database, folder)) == (0, 0, 1, 4, 0)
-    assert len(await Schedules(database, Jobs(database)).listed(TENANT)) == 1
+    assert len(await Schedules(database, JobQueue(database)).listed(TENANT)) == 1
 
 
 async def test_nothing_is_deleted_of_a_forgotten_source_while_something_cannot_be_read(
@@ -444,10 +444,10 @@ async def test_a_source_that_vanished_or_is_empty_deletes_nothing_unless_it_is_m
     with pytest.raises(DeletionRefused, match="3 of 5 documents"):
         await sync(database, folder)
     assert len(ids(owner_url)) == 6
-    assert did(await sync(database, folder, limits=Limits(0.6))) == (0, 0, 3, 3, 0)
+    assert did(await sync(database, folder, limits=DeletionLimits(0.6))) == (0, 0, 3, 3, 0)
     shutil.rmtree(folder)
     folder.mkdir()
-    assert did(await sync(database, folder, limits=Limits(force=True))) == (0, 0, 3, 0, 0)
+    assert did(await sync(database, folder, limits=DeletionLimits(force=True))) == (0, 0, 3, 0, 0)
     assert ids(owner_url) == []
 
 
@@ -484,13 +484,13 @@ async def test_a_dry_run_says_what_a_run_then_does_and_changes_nothing(
     rows = owner(owner_url, "SELECT * FROM signalbox.sync_item ORDER BY item")
     before = stored(owner_url, "docs")
 
-    planned = await plan(database, folder, Limits(0.6))
+    planned = await plan(database, folder, DeletionLimits(0.6))
 
     assert (planned.added, planned.changed, planned.deleted) == (["c9"], ["c0"], ["c1", "c2", "sub/b.md"])
     assert (planned.unchanged, len(planned.failed), planned.refused) == (1, 1, None)
     assert stored(owner_url, "docs") == before
     assert owner(owner_url, "SELECT * FROM signalbox.sync_item ORDER BY item") == rows
-    assert did(await sync(database, folder, limits=Limits(0.6))) == (1, 1, 3, 1, 1)
+    assert did(await sync(database, folder, limits=DeletionLimits(0.6))) == (1, 1, 3, 1, 1)
 
 
 # Whoever dies on the way.
@@ -543,7 +543,7 @@ async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     folder = tmp_path / "source"
     edits = Edits(folder, 5)
     edits.some(60)
-    force = Limits(force=True)
+    force = DeletionLimits(force=True)
     await sync(database, folder, limits=force)
     choose, died = random.Random(3), 0
     transaction = Database.transaction
@@ -583,17 +583,17 @@ def schedules_on(
     database: Database, folder: Path, *, every_s: float = 3600.0, name: str = "docs"
 ) -> tuple[Schedules, Worker]:
     """A worker whose settings name the folder, not looking for jobs yet."""
-    jobs = Jobs(database)
+    jobs = JobQueue(database)
     mirror = Mirror(database, TENANT, "docs", Folder(folder))
     own = Schedules(database, jobs, [Schedule(name, mirror, every_s)])
     store = partial(ingest, database, HashEmbedder())
-    run = mirroring.mirroring(mirror, jobs, store, Limits())
+    run = mirroring.mirroring(mirror, jobs, store, DeletionLimits())
     return own, Worker(jobs, store, mirrors={mirror.manifest.sync: run}, schedule=own.write_due)
 
 
 async def runs(database: Database) -> list[tuple[str, int, int]]:
     """Status, added and deleted of each run, the first first."""
-    jobs = [one for one in await Jobs(database).recent(TENANT, 50) if one.sync is not None]
+    jobs = [one for one in await JobQueue(database).recent(TENANT, 50) if one.sync is not None]
     return [(one.status, one.inserted, one.deleted) for one in reversed(jobs)]
 
 
@@ -622,7 +622,7 @@ async def test_a_worker_that_looks_for_jobs_keeps_the_schedule(database: Databas
             if await runs(database) == [("done", 5, 0)]:
                 break
             await asyncio.sleep(0.02)
-    (one,) = await Schedules(database, Jobs(database)).listed(TENANT)
+    (one,) = await Schedules(database, JobQueue(database)).listed(TENANT)
     assert (one.name, one.collection, one.every_s, one.documents) == ("docs", "docs", 3600.0, 5)
     assert one.last is not None
     assert (one.last.status, one.last.inserted) == ("done", 5)
@@ -640,7 +640,7 @@ async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_r
     (by_hand,) = await own.listed(TENANT)
     assert (by_hand.name, by_hand.every_s, by_hand.has_worker, by_hand.documents) == ("docs", 3600.0, False, 5)
     await own.write_due()
-    elsewhere = Schedules(database, Jobs(database))
+    elsewhere = Schedules(database, JobQueue(database))
     (known,) = await elsewhere.listed(TENANT)
     assert (known.has_worker, known.next_at is not None) == (True, True)
     await elsewhere.run_now(TENANT, "docs")
@@ -707,7 +707,7 @@ async def test_a_worker_that_does_not_know_the_source_leaves_the_run_to_others(d
     own, knowing = schedules_on(database, folder)
     await own.write_due()
 
-    assert await Jobs(database).take() is None
+    assert await JobQueue(database).take() is None
     assert await knowing.jobs.take() is not None
 
 
@@ -755,7 +755,7 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
     assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
     with pytest.raises(LostLease):
         # It was away for a while, and goes on as if nothing had happened.
-        await mirror.run(worker.jobs, late, worker.ingest, Limits(), lambda report: None)
+        await mirror.run(worker.jobs, late, worker.ingest, DeletionLimits(), lambda report: None)
     assert await runs(database) == [("done", 5, 0)]
 
 
@@ -775,7 +775,7 @@ async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopp
         return await store(*given, **options)
 
     mirror = Mirror(database, TENANT, "docs", Folder(folder))
-    run = mirroring.mirroring(mirror, worker.jobs, slow, Limits())
+    run = mirroring.mirroring(mirror, worker.jobs, slow, DeletionLimits())
     stopped = Worker(worker.jobs, slow, mirrors={mirror.manifest.sync: run})
     async with stopped:
         await stored_some.wait()
@@ -799,12 +799,12 @@ async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopp
 async def test_a_tenant_has_no_more_jobs_under_way_than_the_limit_on_all_workers_together(
     database: Database, owner_url: str
 ):
-    jobs = Jobs(database, most_of_tenant=2)
+    jobs = JobQueue(database, most_of_tenant=2)
     for n in range(4):
         await jobs.submit(TENANT, of_records("docs", [{"id": f"d{n}", "text": "x"}]))
     await jobs.submit("other", of_records("docs", [{"id": "d", "text": "x"}]))
 
-    taken = [await Jobs(database, most_of_tenant=2).take() for _ in range(5)]
+    taken = [await JobQueue(database, most_of_tenant=2).take() for _ in range(5)]
 
     assert sorted(lease.tenant for lease in taken if lease) == [TENANT, TENANT, "other"]
     owner(owner_url, "UPDATE signalbox.job SET free_at = now() - interval '1 s' WHERE status = 'running'")
@@ -813,7 +813,7 @@ async def test_a_tenant_has_no_more_jobs_under_way_than_the_limit_on_all_workers
 
 async def test_another_tenant_sees_nothing_of_a_mirror(database: Database, folder: Path):
     await sync(database, folder)
-    assert await Schedules(database, Jobs(database)).listed("rival") == []
+    assert await Schedules(database, JobQueue(database)).listed("rival") == []
     async with database.transaction(whole("rival")) as connection:
         for table in ("sync", "sync_item", "sync_document"):
             cursor = await connection.execute(f"TABLE signalbox.{table}".encode())

@@ -23,11 +23,11 @@ import pytest
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.extras import install_command
 from retrievers.http.fetch import Fetcher
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
-from retrievers.sync.guard import Limits
+from retrievers.sync.guard import DeletionLimits
 from retrievers.sync.mirror import Mirror, Mirrored, mirroring
 from retrievers.sync.pages import Pages
 from retrievers.sync.schedule import Schedules
@@ -41,9 +41,9 @@ PUBLIC = "93.184.215.14"
 async def sync(database: Database, source: Source) -> tuple[int, int, int, int, int]:
     """One run: added, updated, deleted, unchanged, failed."""
     mirror = Mirror(database, "acme", "docs", source)
-    worker = Worker(Jobs(database), partial(ingest, database, HashEmbedder()))
+    worker = Worker(JobQueue(database), partial(ingest, database, HashEmbedder()))
     lease = await Schedules(database, worker.jobs).begin(mirror)
-    report = await worker.mirror(lease, mirroring(mirror, worker.jobs, worker.ingest, Limits(0.7)))
+    report = await worker.mirror(lease, mirroring(mirror, worker.jobs, worker.ingest, DeletionLimits(0.7)))
     assert isinstance(report, Mirrored)
     return report.inserted, report.updated, report.deleted, report.unchanged, len(report.failed)
 

@@ -25,12 +25,12 @@ from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import And, Compare, Filter, Not, Or
 from retrievers.core.types import Collection, Hit, Query, Scope
-from retrievers.http.client import Refused
+from retrievers.http.client import ProviderRefusal
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
 from retrievers.web import build
 from retrievers.web.opening import PROVIDERS
-from retrievers.web.pages import Page
+from retrievers.web.pages import PageText
 from retrievers.web.provider import day_of, plain, shortened
 from retrievers.web.recent import Recent
 from retrievers.web.retriever import Web
@@ -245,14 +245,14 @@ async def test_a_search_text_is_cut_to_what_the_provider_takes(open_web: Callabl
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
-        (302, Refused, "redirects: correct the address"),
-        (401, Refused, "WEB_API_KEY"),
-        (402, Refused, "no credit"),
-        (403, Refused, ""),
-        (404, Refused, "correct the address"),
+        (302, ProviderRefusal, "redirects: correct the address"),
+        (401, ProviderRefusal, "WEB_API_KEY"),
+        (402, ProviderRefusal, "no credit"),
+        (403, ProviderRefusal, ""),
+        (404, ProviderRefusal, "correct the address"),
         (422, TooCostly, "refuses this search"),
-        (429, Refused, ""),
-        (500, Refused, "answers with an error"),
+        (429, ProviderRefusal, ""),
+        (500, ProviderRefusal, "answers with an error"),
     ],
 )
 async def test_an_error_says_what_to_do(
@@ -266,7 +266,7 @@ async def test_an_error_says_what_to_do(
     assert said in error.reason
     assert error.reason.endswith(f"(HTTP {status}: no ***)")
     assert len(server.requests) == 1  # it asks for 9 seconds, which is too long to wait
-    if kind is Refused:
+    if kind is ProviderRefusal:
         assert error.retry_after_s == 9
 
 
@@ -501,7 +501,7 @@ class Fetcher:
     def __init__(self, **pages: Any) -> None:
         self.pages, self.asked = pages, list[str]()
 
-    async def fetch(self, url: str, *, timeout_s: float) -> Page:
+    async def fetch(self, url: str, *, timeout_s: float) -> PageText:
         self.asked.append(url)
         page = self.pages[urlsplit(url).path[1:]]
         if isinstance(page, Exception):
@@ -593,10 +593,10 @@ async def test_errors_of_ddgs_are_told_apart(engines: Engines, open_web: Callabl
     other = replace(PENGUINS, text="another")
     engines.answer = RatelimitException("https://html.duckduckgo.com 202")
     error = await failure(web, other)
-    assert isinstance(error, Refused)
+    assert isinstance(error, ProviderRefusal)
     assert (error.status, error.reason) == (429, "ddgs: the search engines allow no more searches for now")
     engines.answer = DDGSException(RatelimitException("202"))
-    assert isinstance(await failure(web, other), Refused)
+    assert isinstance(await failure(web, other), ProviderRefusal)
     engines.answer = TimeoutException("timed out")
     assert (await failure(web, other)).reason == "ddgs: no search engine has answered within 3 s"
     engines.answer = DDGSException("ConnectError: https://user@engine.example")

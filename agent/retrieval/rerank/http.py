@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from agent.errors import BadSetting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
-from retrievers.http.client import Client, Refused
+from retrievers.http.client import Client, ProviderRefusal
 
 TEI_BATCH = 32
 """Most texts in one request to TEI, unless its server was started otherwise."""
@@ -56,7 +56,7 @@ class HttpReranker:
         for shape in shapes:
             try:
                 scores = await (self._tei if shape == "tei" else self._cohere)(question, texts, deadline)
-            except Refused as error:
+            except ProviderRefusal as error:
                 if shape == shapes[-1] or error.status not in _REFUSES_THE_FORM:
                     raise
             else:
