@@ -16,7 +16,7 @@ endif
 parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Where statements to the database are: what an older PostgreSQL could answer otherwise.
-stored := tests/retrievers tests/agent/test_trace.py
+stored := tests/retrievers tests/agent/records/test_trace.py
 
 .PHONY: demo test test-fast test-adapters lint docs schema clean
 

@@ -1,1 +1,1 @@
-"""Intent: what a question asks for, checked against the collections' catalogue."""
+"""Intent takes a question, its history and the catalogue of the collections and returns a checked reading."""

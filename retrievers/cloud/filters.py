@@ -41,7 +41,7 @@ def sendable(
 
     Args:
         fields: the fields that the filter names.
-        spell, join: of the provider, see `Provider`.
+        spell, join: of the provider, see `CloudProvider`.
     Returns:
         A filter that every document satisfies which satisfies `wanted`.
     """
