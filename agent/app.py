@@ -730,7 +730,7 @@ class Service:
         """
         _check_id(id)
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
-        found = await read_document(self.database, scope, id)
+        found = await read_document(self.database.reads, scope, id)
         if found is None:
             raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
         return found

@@ -92,7 +92,10 @@ async def open_service(
             await embedder.named(name)  # now, and not while the first question waits for it
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
-            async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
+            opened = Database(
+                owner, service, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s
+            )
+            async with _watched(server), opened as database:
                 catalogue = Catalogue(database)
                 options = settings.model_dump()
                 resources = registry.Resources(database, embedder, catalogue, options)

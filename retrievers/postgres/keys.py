@@ -192,7 +192,7 @@ class Keys:
         """The holder of a live key."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
+                rows = await self._database.reads.search(None, _VERIFY, {"id": id, "digest": digest}, current=True)
         except TimeoutError as error:
             raise Unavailable("the database", f"it did not say within {TIMEOUT_S:g} s whose key it is") from error
         if not rows:

@@ -26,7 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
-from retrievers.core.types import Scope, Table, Viewer
+from retrievers.core.types import Scope, Table
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
@@ -79,18 +79,29 @@ async def run(database: Database, scope: Scope, view: View, statement: str, *, t
     ]
     written, named = with_short_names(statement)
     full = {short: name for name in (*view.columns, *named) if (short := short_name(name)) != name}
-    rows: list[Row] = []
-    size = 0
-    entered = _entered(database, scope.viewer, timeout_s, full)
-    async with entered as connection, AsyncRawCursor(connection) as cursor:
-        cursor.adapters.register_loader("interval", _IntervalLoader)
-        async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
-            rows.append(tuple(jsonable(value) for value in row))
-            size += sum(len(str(value)) for value in rows[-1])
-            if size > MAX_BYTES:
-                raise BadRequest("the answer of the statement is too large", where="statement")
-        columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
-    return Table(columns, tuple(rows), statement)
+    settings = {
+        **_SETTINGS,
+        "signalbox.scope": database.scope(scope.viewer),
+        "statement_timeout": f"{timeout_s * 1000:.0f}",
+    }
+
+    async def answer(connection: AsyncConnection[Row]) -> Table:
+        rows: list[Row] = []
+        size = 0
+        async with _entered(connection, settings), AsyncRawCursor(connection) as cursor:
+            cursor.adapters.register_loader("interval", _IntervalLoader)
+            async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
+                rows.append(tuple(jsonable(value) for value in row))
+                size += sum(len(str(value)) for value in rows[-1])
+                if size > MAX_BYTES:
+                    raise BadRequest("the answer of the statement is too large", where="statement")
+            columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
+        return Table(columns, tuple(rows), statement)
+
+    try:
+        return await database.reads.run(scope.viewer, answer)
+    except psycopg.Error as error:
+        raise _explained(error, timeout_s, full) from error
 
 
 def _wrapped(view: str, statement: str) -> bytes:
@@ -107,26 +118,18 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 
 
 @asynccontextmanager
-async def _entered(
-    database: Database, who: Viewer, timeout_s: float, full: Mapping[str, str]
-) -> AsyncIterator[AsyncConnection[Row]]:
-    """A transaction that can do nothing but read documents that the viewer sees; it is always rolled back.
-
-    Args:
-        full: what the short names in the server's messages stand for.
-    """
-    settings = {**_SETTINGS, "signalbox.scope": database.scope(who), "statement_timeout": f"{timeout_s * 1000:.0f}"}
+async def _entered(connection: AsyncConnection[Row], settings: Mapping[str, str]) -> AsyncIterator[None]:
+    """A transaction that can do nothing but read documents that the viewer sees; it is always rolled back."""
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
-    async with database.connection() as connection:
+    async with connection.transaction(force_rollback=True):
+        await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
         try:
             async with connection.transaction(force_rollback=True):
-                await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
-                yield connection
-        except psycopg.Error as error:
-            raise _explained(error, timeout_s, full) from error
+                yield
         finally:
-            # Locks of a session outlive a rollback; the guard lets none through, this is for when it errs.
-            if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            # Locks of a session outlive a rollback; the guard lets none through, this is for when it errs. It belongs
+            # into the transaction: behind a pooler what comes after may run in another's session.
+            if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
                 await connection.execute("SELECT pg_advisory_unlock_all()")
 
 

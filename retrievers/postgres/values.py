@@ -139,7 +139,7 @@ class FieldReader:
     """Field catalogues of scopes, kept as long as their collections do not change."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._reads = database.reads
         self._known: OrderedDict[_Which, _Known] = OrderedDict()
         self._reading: dict[_Which, asyncio.Lock] = {}
 
@@ -174,7 +174,7 @@ class FieldReader:
         }
         documents: Counter[tuple[str, str]] = Counter()
         whole: set[tuple[str, str]] = set()
-        for _, name, value, count, is_whole in await self._database.fetch(scope.viewer, _FIND, values):
+        for _, name, value, count, is_whole in await self._reads.fetch(scope.viewer, _FIND, values):
             documents[name, value] += count
             if is_whole:
                 whole.add((name, value))
@@ -191,7 +191,7 @@ class FieldReader:
             "values": MAX_VALUES,
             "shown": _SHOWN,
         }
-        rows = {row[0]: row for row in await self._database.fetch(scope.viewer, _HELD, values)}
+        rows = {row[0]: row for row in await self._reads.fetch(scope.viewer, _HELD, values)}
         # One that was deleted meanwhile holds nothing.
         return tuple(_held(rows[number]) for _, number in counted if number in rows)
 
