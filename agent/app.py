@@ -527,7 +527,10 @@ class Service:
         Raises:
             NotFound: the tenant has none of that id, or no more.
         """
-        return await self.worker.jobs.job(self.viewer(tenant), job_id)
+        viewer = self.viewer(tenant)
+        job = await self.worker.jobs.job(viewer, job_id)
+        self.database.reads.wrote(viewer.tenant)  # what it is said to have stored is found by the next question
+        return job
 
     @_in_time
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:

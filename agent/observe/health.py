@@ -38,7 +38,8 @@ class Part:
     Attributes:
         since: when it began to work, or not to.
         failures: since the service started.
-        reason: "timeout" or "error" of its last failure; details are in the log, since anybody may ask.
+        reason: "timeout" or "error" of its last failure, of a standby its `Fault`; details are in the log, since anybody
+            may ask.
         tried: whether it has worked or failed; of what is elsewhere nothing is known before.
     """
 
@@ -58,6 +59,7 @@ class Health:
         names += ["model"] if service.pipeline.model is not None else []
         names += ["reranker"] if service.pipeline.reranker is not None else []
         names += [] if settings.database_url else ["disk"]
+        names += [one.name for one in service.database.reads.standbys()]
         self._service = service
         self._parts = dict.fromkeys(names, Part(True, datetime.now(UTC)))
         elsewhere = [name for name, source in service.pipeline.sources.items() if source.card.kind == "outside"]
@@ -81,15 +83,20 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether questions can be answered at all; without anything but the database they can."""
-        return self._parts["database"].works
+        """Whether questions can be answered at all; without anything but the database, or a standby of it, they can."""
+        standbys = [one.name for one in self._service.database.reads.standbys()]
+        return any(self._parts[name].works for name in ("database", *standbys))
 
     def report(self) -> dict[str, Any]:
         """What /readyz answers: `status` (ready, degraded, unavailable), and `parts` by their names."""
         works = all(part.works for part in self._parts.values())
         status = "unavailable" if not self.ready else "ready" if works else "degraded"
         breakers = self.breakers()
-        return {"status": status, "parts": {name: self._said(name, breakers) for name in self._parts}}
+        parts = {name: self._said(name, breakers) for name in self._parts}
+        for one in self._service.database.reads.standbys():
+            if one.lag_s is not None:
+                parts[one.name]["lag_s"] = round(one.lag_s, 3)
+        return {"status": status, "parts": parts}
 
     def _said(self, name: str, breakers: dict[str, State]) -> dict[str, Any]:
         part = self._parts[name]
@@ -109,6 +116,8 @@ class Health:
         if (works := self._service.worker.works) is not None:
             self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
             self.note("worker", works, "error", "it has stopped")
+        for one in self._service.database.reads.standbys():
+            self.note(one.name, one.fault is None, one.fault or "", f"{one.host}: {one.reason}")
         if time.monotonic() - self._database_seen_at >= _FRESH_S:
             await asyncio.shield(self._ask_database())
 
@@ -177,7 +186,8 @@ class Health:
         name, status = answer.step.source, answer.outcome.status
         if status in ("ok", "empty"):
             self.note(name, True)
-            if status == "ok" and name in _IN_DATABASE:
+            # What was found on a standby says nothing of the primary.
+            if status == "ok" and name in _IN_DATABASE and not self._service.database.reads.spread:
                 self._database_seen_at = time.monotonic()
                 self.note("database", True)
             # A vector that was at hand says nothing of the embedder.

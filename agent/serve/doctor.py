@@ -17,7 +17,7 @@ from agent.opening import database_addresses
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
-from agent.serve import doctor_serve, doctor_sources
+from agent.serve import doctor_serve, doctor_sources, doctor_standbys
 from agent.serve.check import Check
 from agent.settings import Settings, load_settings, unknown_variables
 from retrievers import registry
@@ -44,6 +44,7 @@ async def examine() -> list[Check]:
     return [
         _settings(settings),
         await _database(settings),
+        *await doctor_standbys.standbys(settings),
         await _embedder(settings),
         await _model(settings),
         await _reranker(settings),
