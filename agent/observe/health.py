@@ -38,8 +38,8 @@ class Part:
     Attributes:
         since: when it began to work, or not to.
         failures: since the service started.
-        reason: "timeout" or "error" of its last failure, of a standby its `Fault`; details are in the log, since anybody
-            may ask.
+        reason: "timeout" or "error" of its last failure, a `Fault` of a standby; details are in the log, since
+            anybody may ask.
         tried: whether it has worked or failed; of what is elsewhere nothing is known before.
     """
 

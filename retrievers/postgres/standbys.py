@@ -207,6 +207,7 @@ class Watch:
         self._versions: OrderedDict[Hashable, float] = OrderedDict()
         self._salt = random.randrange(1 << 30)
         self._soon = asyncio.Event()
+        self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -220,9 +221,14 @@ class Watch:
 
     async def close(self) -> None:
         """End the looking, and close the connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Cut in the middle, a question to a server would be cancelled there first.
+        self._closing = True
+        self._soon.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=2 * _SOON_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._probe.close()
         for one in self.standbys:
             await one.probe.close()
@@ -261,7 +267,7 @@ class Watch:
 
         A tenant's questions stay with one standby while it is fit: no answer is older than the one before.
         """
-        since = max(self._all_written, *(self._written.get(one, self._all_written) for one in tenants))
+        since = max([self._all_written, *(self._written[one] for one in tenants if one in self._written)])
         now = time.monotonic()
         fit = [one for one in self.standbys if one.fault is None and self._lag_s(one, now) <= self._max_lag_s]
         fit.sort(key=lambda one: hash((one.name, self._salt, *tenants)))
@@ -290,8 +296,7 @@ class Watch:
 
     async def _follow_primary(self) -> None:
         failures = 0
-        while True:
-            await self._pause()
+        while await self._pause():
             failures = await self._look_at_primary(failures)
 
     async def _look_at_primary(self, failures: int) -> int:
@@ -322,8 +327,7 @@ class Watch:
         return 0
 
     async def _follow(self, one: Standby) -> None:
-        while True:
-            await self._pause()
+        while await self._pause():
             await self._look_at(one)
 
     async def _look_at(self, one: Standby) -> None:
@@ -360,11 +364,14 @@ class Watch:
             return ("diverged", "it has replayed what the primary does not have")
         return None
 
-    async def _pause(self) -> None:
+    async def _pause(self) -> bool:
+        """Wait until it is time to look again; whether to look at all."""
         await asyncio.sleep(_SOON_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._soon.wait(), _EVERY_S - _SOON_S)
-        self._soon.clear()
+        if not self._closing:
+            self._soon.clear()
+        return not self._closing
 
 
 def _address_of(given: str, service: str) -> str:

@@ -20,7 +20,7 @@ from agent.opening import open_service
 from agent.serve import doctor_standbys
 from agent.serve.http.app import create_app
 from agent.settings import Settings, load_settings
-from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 from retrievers.postgres.embedded import EmbeddedServer
@@ -62,7 +62,11 @@ class Node:
         self.data.chmod(0o700)
         command = ("pg_basebackup", "-h", str(of._socket_folder()), "-p", "5432", "-U", "postgres", "-D", ".")
         self.server._run(self.data, *command, "-X", "stream", "--checkpoint=fast", "--no-sync", *options)
-        for left in self.data.glob(".s.PGSQL.*"):
+        self.forget()
+
+    def forget(self) -> None:
+        """What a server that ran here, or was killed, says of itself: its number may be that of a zombie."""
+        for left in (*self.data.glob(".s.PGSQL.*"), *self.data.glob("postmaster.pid")):
             left.unlink()
 
     def processes(self) -> list[int]:
@@ -103,7 +107,7 @@ class Cluster:
         # As of a login that READ_URLS does not name.
         read = tuple(url.replace("user=postgres ", "").replace("user=postgres", "") for url in urls)
         given = {"database_url": self.primary.url(), "service_url": service, "read_urls": read, "pool_size": 4}
-        return Settings.model_validate({**given, "max_lag_s": 1.0, "workers": 0, **more})
+        return Settings.model_validate({**given, "max_lag_s": 5.0, "workers": 0, **more})
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +305,7 @@ async def test_no_question_fails_when_a_standby_dies_or_hangs_and_it_is_read_aga
             await asked_throughout(service, during)
         finally:
             if how == "killed":
-                (victim.data / "postmaster.pid").unlink(missing_ok=True)
+                victim.forget()
                 victim.start()
             else:
                 victim.signal(signal.SIGCONT)
@@ -405,24 +409,32 @@ def test_addresses_are_read_between_commas_and_need_a_primary(monkeypatch: pytes
 
 async def test_a_promoted_standby_and_what_follows_it_are_read_no_more(cluster: Cluster):
     """The last of these tests: the cluster is split afterwards."""
-    promoted, follower = cluster.standbys
+    promoted = cluster.standbys[0]
     async with opened(cluster) as service:
         await caught_up(service)
 
         async def during() -> None:
             promoted.run("SELECT pg_promote()")
-            promoted.run("DELETE FROM signalbox.document")
-            promoted.run("DELETE FROM signalbox.chunk")
-            promoted.run("CHECKPOINT")
+            for table in ("chunk", "document"):
+                promoted.run(f"ALTER TABLE signalbox.{table} NO FORCE ROW LEVEL SECURITY")
+                promoted.run(f"TRUNCATE signalbox.{table} CASCADE")
             await until(lambda: faults(service) == ["promoted", None])
-            place = promoted.server._socket_folder()
-            follower.run(f"ALTER SYSTEM SET primary_conninfo = 'host={place} port=5432 user=postgres'")
-            follower.run("SELECT pg_reload_conf()")
-            await until(lambda: faults(service) == ["promoted", "diverged"])
 
         await asked_throughout(service, during)
-        with pytest.raises(BadRequest):
-            await service.retrieve("turbine", tenant="acme", collection="none")
+    follower = Node(promoted.data.parent.parent / "f")
+    follower.copy(promoted.server, "-R")
+    follower.start()
+    try:
+        urls = (follower.url().replace("user=postgres", f"user={SERVICE_ROLE}"), cluster.settings().read_urls[1])
+        async with open_service(cluster.settings(read_urls=urls)) as service:
+            await until(lambda: faults(service) == ["diverged", None])
+            assert await ids(service) == {"alpha0", "alpha1", "alpha2"}
+            assert "on timeline 2; ours is on 1" in service.database.reads.standbys()[0].reason
+    finally:
+        follower.stop()
+
+
+async def test_an_address_that_cannot_be_meant_is_refused(cluster: Cluster):
     with pytest.raises(Unavailable, match="READ_URLS holds what is no connection string"):
         async with open_service(cluster.settings(read_urls=("postgresql://a:b@c@d/x",))):
             pass
