@@ -21,7 +21,14 @@ from retrievers.core.errors import Unavailable
 from retrievers.core.principals import check_principals, check_tenant
 from retrievers.core.types import Viewer
 from retrievers.postgres.faults import faults_explained, first_line
-from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
+from retrievers.postgres.migrate import (
+    SERVICE_ROLE,
+    check_address,
+    check_sessions,
+    is_current,
+    migrate,
+    service_address,
+)
 from retrievers.postgres.pool import LOGIN, Connections, Usage, fetching, searching
 from retrievers.postgres.pool import Row as Row
 from retrievers.postgres.reads import Reads
@@ -177,6 +184,7 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
     try:
         with faults_explained("check DATABASE_URL and that the server runs"):
             with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+                check_sessions(connection, owner)
                 current = is_current(connection)
             if not current:
                 migrate(owner)
