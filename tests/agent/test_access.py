@@ -250,11 +250,13 @@ def viewers(tenant: str) -> list[Viewer]:
     return [Viewer(tenant, principals) for principals in sets]
 
 
-@EITHER_WAY
-async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world: World):
+@pytest.mark.parametrize(
+    ("world", "editions"), [("directly", 3), ("through PgBouncer", 1)], indirect=["world"], ids=["directly", "pooled"]
+)
+async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world: World, editions: int):
     choose = random.Random(3)
     leaks: list[Any] = []
-    for edition in range(3):
+    for edition in range(editions):
         for tenant in world.tenants:
             for who in viewers(tenant):
                 for door in world.doors(tenant, choose):
