@@ -38,7 +38,7 @@ backend signalbox
     balance roundrobin
     option httpchk
     http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
-    default-server check inter 200ms fall 2 rise 1
+    default-server check inter 1s fall 5 rise 1
     server one {one}
     server two {two}
 """
@@ -119,7 +119,7 @@ def test_of_two_that_serve_one_is_killed_and_no_other_question_is_lost(
         assert balancer.poll() is None, "haproxy does not take its configuration"
         until_ready(f"127.0.0.1:{watched}")  # both are
 
-        answered: list[list[int]] = [[] for _ in range(4)]
+        answered: list[list[int]] = [[] for _ in range(3)]
         over = threading.Event()
 
         def asker(statuses: list[int]) -> None:
