@@ -1,6 +1,6 @@
 """Where a statement of a question is read: the one place that chooses between a primary and its standbys."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -100,6 +100,7 @@ class Reads:
                     return result
                 return await self._primary.run(work, until_lost=True)
             except _Promoted:
+                assert isinstance(server, Standby)  # nothing else is asked whether it is one
                 self._watch.lose(server, "promoted", "it is no standby any more: it was promoted")
             except psycopg.Error as error:
                 if not is_of_server(error):
@@ -111,16 +112,13 @@ class Reads:
         assert problem is not None
         raise problem
 
-    def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> Iterator[Standby | Connections]:
+    def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> list[Standby | Connections]:
         """The servers to ask, the best first."""
         tenants = (Viewer.of(who).tenant, PLATFORM) if who is not None else ()
         holding, behind = watch.fit(tenants)
-        last = [self._primary] if self._primary.lost is not None else []
-        first = [] if last else [self._primary]
-        if current:
-            yield from (*first, *holding, *behind, *last)
-        else:
-            yield from (*holding, *first, *behind, *last)
+        if self._primary.lost is not None:
+            return [*holding, *behind, self._primary]
+        return [self._primary, *holding, *behind] if current else [*holding, self._primary, *behind]
 
 
 class _Promoted(Exception):

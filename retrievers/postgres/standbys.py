@@ -383,7 +383,8 @@ def _address_of(given: str, service: str) -> str:
         raise Unavailable(SOURCE, f"READ_URLS holds what is no connection string; one looks like {form}") from None
     parts, own = conninfo_to_dict(given), conninfo_to_dict(service)
     dropped = {*_OF_ONE_SERVER, *(("password", "passfile") if "user" in parts else ())}
-    return make_conninfo(**{key: value for key, value in own.items() if key not in dropped} | parts)
+    kept = {key: value for key, value in own.items() if key not in dropped}
+    return make_conninfo("", **kept | parts)
 
 
 def _host(address: str) -> str:

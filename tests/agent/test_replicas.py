@@ -175,11 +175,11 @@ def corpus(cluster: Cluster) -> None:
     asyncio.run(fill())
 
 
-async def caught_up(service: Service) -> None:
+async def caught_up(service: Service, standbys: int = 2) -> None:
     """The tenant's questions are read from standbys again."""
     watch = service.database.reads._watch
     assert watch is not None
-    await until(lambda: len(watch.fit(("acme", "platform"))[0]) == 2)
+    await until(lambda: len(watch.fit(("acme", "platform"))[0]) == standbys)
 
 
 async def test_questions_are_read_from_standbys_and_a_standby_s_tenants_do_not_see_each_other(cluster: Cluster):
@@ -354,19 +354,25 @@ async def test_without_its_primary_it_answers_and_stores_nothing_until_that_is_b
             assert (await client.request("DELETE", "/v1/collections/docs")).status_code == 200
 
 
-async def test_a_key_opens_while_the_primary_is_down(cluster: Cluster):
+async def test_without_the_primary_a_key_opens_and_a_quota_lets_nobody_in(
+    cluster: Cluster,
+):
     async with opened(cluster) as service:
         _, key = await service.keys.create("acme")
-        watch = service.database.reads._watch
-        assert watch is not None
+        await service.metering.tenants.administer("bolt", {"questions_per_day": 1000})
         service.database.reads.wrote("acme")
         await caught_up(service)
         cluster.primary.stop()
         try:
             assert (await service.keys.verify(key)).tenant == "acme"
+            await until(lambda: service.database.primary.lost)
+            with pytest.raises(Unavailable, match="the primary does not answer"):
+                await ids(service, tenant="bolt")
         finally:
             cluster.primary.start()
         await until(lambda: service.database.primary.lost is None)
+        assert len(await ids(service, tenant="bolt")) == 3
+        await service.metering.tenants.administer("bolt", {"questions_per_day": None})
 
 
 async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster):
@@ -407,6 +413,12 @@ def test_addresses_are_read_between_commas_and_need_a_primary(monkeypatch: pytes
         load_settings(folder=tmp_path)
 
 
+async def test_an_address_that_cannot_be_meant_is_refused(cluster: Cluster):
+    with pytest.raises(Unavailable, match="READ_URLS holds what is no connection string"):
+        async with open_service(cluster.settings(read_urls=("postgresql://a:b@c@d/x",))):
+            pass
+
+
 async def test_a_promoted_standby_and_what_follows_it_are_read_no_more(cluster: Cluster):
     """The last of these tests: the cluster is split afterwards."""
     promoted = cluster.standbys[0]
@@ -430,11 +442,18 @@ async def test_a_promoted_standby_and_what_follows_it_are_read_no_more(cluster: 
             await until(lambda: faults(service) == ["diverged", None])
             assert await ids(service) == {"alpha0", "alpha1", "alpha2"}
             assert "on timeline 2; ours is on 1" in service.database.reads.standbys()[0].reason
+
+        # Where the addresses name both, the promoted one is the primary once the old one has gone.
+        places = ",".join(str(node.server._socket_folder()) for node in (cluster.primary, promoted))
+        owner = make_conninfo(cluster.primary.url(), host=places, target_session_attrs="read-write")
+        service_url = make_conninfo(owner, user=SERVICE_ROLE)
+        moving = cluster.settings(database_url=owner, service_url=service_url, read_urls=urls)
+        async with open_service(moving) as service:
+            await until(lambda: faults(service) == ["diverged", None])
+            cluster.primary.stop()
+            await until(lambda: faults(service)[0] is None)
+            await service.ingest([document("after", "A turbine after the move.")], "moved", tenant="acme")
+            await caught_up(service, 1)
+            assert await ids(service) == {"after"}
     finally:
         follower.stop()
-
-
-async def test_an_address_that_cannot_be_meant_is_refused(cluster: Cluster):
-    with pytest.raises(Unavailable, match="READ_URLS holds what is no connection string"):
-        async with open_service(cluster.settings(read_urls=("postgresql://a:b@c@d/x",))):
-            pass
