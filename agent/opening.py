@@ -246,6 +246,9 @@ def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
     if settings.database_url:
         yield None
         return
+    if settings.read_urls:
+        what = "setting READ_URLS: they are standbys of the server at DATABASE_URL, which is not set"
+        raise BadSetting(what, where="read_urls")
     server = EmbeddedServer(settings.home)
     server.start()
     try:

@@ -310,12 +310,6 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _has_a_primary(self) -> Self:
-        if self.read_urls and not self.database_url:
-            raise ValueError("READ_URLS are standbys of the server at DATABASE_URL, which is not set")
-        return self
-
-    @model_validator(mode="after")
     def _whole_tokens(self) -> Self:
         given = (self.jwt_issuer, self.jwt_audience, self.jwt_keys)
         if any(given) and not all(given):
@@ -376,7 +370,10 @@ class Settings(BaseModel):
     def _addresses(cls, value: object) -> object:
         """The environment knows no lists: addresses between commas, each of which may name several hosts."""
         given = re.split(r",\s*(?=postgres(?:ql)?://|\w+\s*=)", value) if isinstance(value, str) else value
-        return tuple(filter(None, map(str.strip, given))) if isinstance(given, list) else given
+        if not isinstance(given, list):
+            return given
+        stripped = (one.strip() if isinstance(one, str) else one for one in given)
+        return tuple(one for one in stripped if one != "")
 
     @field_validator("transforms", "guard", "routes", mode="before")
     @classmethod

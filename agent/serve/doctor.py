@@ -61,6 +61,8 @@ async def examine() -> list[Check]:
 
 def _settings(settings: Settings) -> Check:
     changed = settings.model_dump(exclude_defaults=True, exclude={"sources"})
+    if settings.read_urls:
+        changed["read_urls"] = ", ".join(map(_without_password, settings.read_urls))
     if settings.sources:
         changed["sources"] = ", ".join(settings.sources)
     shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())

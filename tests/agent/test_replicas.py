@@ -401,16 +401,20 @@ async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster)
         assert 'signalbox_standby_reads_total{standby="standby_1"}' in figures
 
 
-def test_addresses_are_read_between_commas_and_need_a_primary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", "postgresql://p/db")
+async def test_addresses_are_read_between_commas_and_need_a_primary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("SIGNALBOX_READ_URLS", "postgresql://a,b:5433/db, postgresql://u:s3cret@c/db,host=d dbname=db")
+    (tmp_path / "signalbox.toml").write_text('DATABASE_URL = "postgresql://p/db"\n')
     settings = load_settings(folder=tmp_path)
     assert settings.read_urls == ("postgresql://a,b:5433/db", "postgresql://u:s3cret@c/db", "host=d dbname=db")
     assert "s3cret" in settings.secrets
     assert "s3cret" not in repr(settings)
-    monkeypatch.delenv("SIGNALBOX_DATABASE_URL")
-    with pytest.raises(BadSetting, match="EAD_URLS are standbys of the server at DATABASE_URL"):
-        load_settings(folder=tmp_path)
+    (tmp_path / "signalbox.toml").write_text('READ_URLS = ["postgresql://a/db", ""]\n')
+    monkeypatch.delenv("SIGNALBOX_READ_URLS")
+    settings = load_settings(folder=tmp_path)
+    assert settings.read_urls == ("postgresql://a/db",)
+    with pytest.raises(BadSetting, match="standbys of the server at DATABASE_URL, which is not set"):
+        async with open_service(settings):
+            pass
 
 
 async def test_an_address_that_cannot_be_meant_is_refused(cluster: Cluster):
