@@ -74,6 +74,12 @@ class Settings(BaseModel):
     service_url: str | None = Field(
         None, description="login of the service, a member of signalbox_app; made when unset"
     )
+    read_urls: tuple[str, ...] = Field(
+        (), repr=False, description="standbys that what questions read is read from: their addresses, between commas"
+    )
+    max_lag_s: float = Field(
+        5.0, ge=0.5, le=600, description="how far a standby that is read may be behind the primary, in seconds"
+    )
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
     embedder_api_key: str | None = Field(None, repr=False, description="key of the embedder")
@@ -357,6 +363,16 @@ class Settings(BaseModel):
         if isinstance(value, str | Path) and "\0" in str(value):
             raise ValueError("it holds a NUL character")
         return value
+
+    @field_validator("read_urls", mode="before")
+    @classmethod
+    def _addresses(cls, value: object) -> object:
+        """The environment knows no lists: addresses between commas, each of which may name several hosts."""
+        given = re.split(r",\s*(?=postgres(?:ql)?://|\w+\s*=)", value) if isinstance(value, str) else value
+        if not isinstance(given, list):
+            return given
+        stripped = (one.strip() if isinstance(one, str) else one for one in given)
+        return tuple(one for one in stripped if one != "")
 
     @field_validator("transforms", "guard", "routes", mode="before")
     @classmethod

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, sql
 from agent.service.service import Service
 from evals.corpus import TENANT
 from retrievers.core.errors import Unavailable
-from retrievers.core.types import Collection, Query, Scope
+from retrievers.core.types import Collection, Query, Scope, Viewer
 from retrievers.embed import Vectors
 from retrievers.fulltext import FullText
 from retrievers.postgres.database import Database, Row
@@ -171,7 +171,7 @@ async def prepared_bm25(service: Service, collection: Collection, text: str, lan
     Returns:
         None when no passage holds any of the question's terms, for which it does not ask the database.
     """
-    recorder = _Recorder(service.database)
+    recorder = _Recorder()
     search = FullText(cast(Database, recorder), service.catalogue)
     await search.search(Query(text, language, Scope(TENANT, (collection,)), None, LIMIT))
     return recorder.values
@@ -180,13 +180,13 @@ async def prepared_bm25(service: Service, collection: Collection, text: str, lan
 class _Recorder:
     """Stands in for the database: keeps what the last search would have been asked, and finds nothing."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self) -> None:
         self.values: Mapping[str, Any] | None = None
 
-    def scope(self, tenant: str) -> str:
-        return self._database.scope(tenant)
+    @property
+    def reads(self) -> "_Recorder":
+        return self
 
-    async def search(self, statement: str, values: Mapping[str, Any]) -> list[Row]:
+    async def search(self, who: Viewer, statement: str, values: Mapping[str, Any]) -> list[Row]:
         self.values = values
         return []

@@ -108,10 +108,10 @@ class FullText:
     async def _matching(
         self, query: Query, candidates: str, wider: str | None, question: dict[int, float]
     ) -> list[Hit]:
-        rows = await self.database.search(
+        rows = await self.database.reads.search(
+            query.scope.viewer,
             _SEARCH,
             {
-                "scope": self.database.scope(query.scope.viewer),
                 "among": [collection.number for collection in query.scope.collections],
                 "candidates": candidates,
                 "wider": wider,

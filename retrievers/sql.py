@@ -107,7 +107,7 @@ class Sql:
             "ids": ids,
         }
         found: dict[str, list[ChunkId]] = {}
-        for tenant, number, id in await self.database.fetch(query.scope.viewer, _PLACES, values):
+        for tenant, number, id in await self.database.reads.fetch(query.scope.viewer, _PLACES, values):
             found.setdefault(id, []).append(ChunkId(tenant, among[number], id, 0))
         if len(found) < len(ids):
             return []

@@ -73,10 +73,10 @@ class Vector:
         vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {name} changed its vectors' length")
-        rows = await self.database.search(
+        rows = await self.database.reads.search(
+            query.scope.viewer,
             _SEARCH,
             {
-                "scope": self.database.scope(query.scope.viewer),
                 "among": [collection.number for collection in collections],
                 "model": collections[0].embedder_number,
                 "question": HalfVector(vector.astype(np.float16)),

@@ -3,7 +3,10 @@
 import logging
 import math
 import os
+import shutil
+import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -96,6 +99,38 @@ async def database(owner_url: str, service_url: str) -> AsyncIterator[Database]:
     """An open database, connected with the service's role."""
     async with Database(owner_url, service_url, size=4) as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(server: EmbeddedServer) -> Iterator[Callable[[str], str]]:
+    """PgBouncer in transaction mode, with one connection for each role and database: all of its clients share a server
+    process. Gives the address there for one of the server's.
+    """
+    program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        pytest.skip("there is no pgbouncer (Debian's package of that name)")
+    with tempfile.TemporaryDirectory(prefix="signalbox-b-", ignore_cleanup_errors=True) as name:
+        folder, user = Path(name), server._user
+        (folder / "users").write_text(f'"{SERVICE_ROLE}" ""\n"postgres" ""\n')
+        (folder / "ini").write_text(
+            f"[databases]\n* = host={server._socket_folder()} port=5432\n[pgbouncer]\nlisten_port=6432\n"
+            f"unix_socket_dir={folder}\nauth_type=trust\nauth_file={folder}/users\npool_mode=transaction\n"
+            f"default_pool_size=1\nmax_client_conn=200\nlogfile={folder}/log\n"
+        )
+        if user is not None:
+            for path in (folder, *folder.iterdir()):
+                shutil.chown(path, user, user)
+        process = subprocess.Popen(
+            [program, "-q", str(folder / "ini")], user=user, group=user, stderr=subprocess.DEVNULL
+        )
+        try:
+            while not (folder / ".s.PGSQL.6432").exists():
+                assert process.poll() is None, (folder / "log").read_text()
+                time.sleep(0.02)
+            yield lambda url: make_conninfo(url, host=str(folder), port=6432)
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,8 @@ class PartHealth:
     Attributes:
         since: time of the last change between working and failing.
         failures: number since the service started.
-        reason: "timeout" or "error" of the last failure. Details go to the log only, because anyone may read this.
+        reason: "timeout" or "error" of the last failure, or the `Fault` of a standby. Details go to the log only,
+            because anyone may read this.
         tried: False if an external part has neither worked nor failed yet.
     """
 
@@ -58,6 +59,7 @@ class Health:
         names += ["model"] if service.pipeline.model is not None else []
         names += ["reranker"] if service.pipeline.reranker is not None else []
         names += [] if settings.database_url else ["disk"]
+        names += [one.name for one in service.database.reads.standbys()]
         self._service = service
         self._parts = dict.fromkeys(names, PartHealth(True, datetime.now(UTC)))
         elsewhere = [name for name, source in service.pipeline.sources.items() if source.card.kind == "outside"]
@@ -81,15 +83,20 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """True if questions can be answered, which needs only the database."""
-        return self._parts["database"].works
+        """True if questions can be answered, which needs only the database or one of its standbys."""
+        standbys = [one.name for one in self._service.database.reads.standbys()]
+        return any(self._parts[name].works for name in ("database", *standbys))
 
     def report(self) -> dict[str, Any]:
         """Return the body of /readyz: `status` (ready, degraded or unavailable) and `parts` by name."""
         works = all(part.works for part in self._parts.values())
         status = "unavailable" if not self.ready else "ready" if works else "degraded"
         breakers = self.breakers()
-        return {"status": status, "parts": {name: self._said(name, breakers) for name in self._parts}}
+        parts = {name: self._said(name, breakers) for name in self._parts}
+        for one in self._service.database.reads.standbys():
+            if one.lag_s is not None:
+                parts[one.name]["lag_s"] = round(one.lag_s, 3)
+        return {"status": status, "parts": parts}
 
     def _said(self, name: str, breakers: dict[str, State]) -> dict[str, Any]:
         part = self._parts[name]
@@ -109,6 +116,8 @@ class Health:
         if (works := self._service.worker.works) is not None:
             self._parts.setdefault("worker", PartHealth(True, datetime.now(UTC)))
             self.note("worker", works, "error", "it has stopped")
+        for one in self._service.database.reads.standbys():
+            self.note(one.name, one.fault is None, one.fault or "", f"{one.host}: {one.reason}")
         if time.monotonic() - self._database_seen_at >= _FRESH_S:
             await asyncio.shield(self._ask_database())
 
@@ -177,7 +186,8 @@ class Health:
         name, status = answer.step.source, answer.outcome.status
         if status in ("ok", "empty"):
             self.note(name, True)
-            if status == "ok" and name in _IN_DATABASE:
+            # What was found on a standby says nothing of the primary.
+            if status == "ok" and name in _IN_DATABASE and not self._service.database.reads.spread:
                 self._database_seen_at = time.monotonic()
                 self.note("database", True)
             # A cached vector says nothing about the embedder.

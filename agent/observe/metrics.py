@@ -1,7 +1,7 @@
 """Metrics in Prometheus' text format. Labels are fixed names, never text of a tenant or a user."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import Unavailable
+from retrievers.postgres.standbys import Standing
 
 if TYPE_CHECKING:
     from agent.observe.health import Health
@@ -198,6 +199,7 @@ class _Standing(Collector):
             label="state",
         )
         yield _gauge("signalbox_pool_waiting", "Who waits for a database connection.", {"": pool.waiting})
+        yield from _standbys(service.database.reads.standbys())
         at_work = {name: gate.at_work for name, gate in self._gates.items()}
         waiting = {name: gate.waiting for name, gate in self._gates.items()}
         yield _gauge("signalbox_gate_at_work", "Requests that are worked on.", at_work, label="gate")
@@ -212,6 +214,16 @@ class _Standing(Collector):
 
     def describe(self) -> Iterator[Metric]:
         yield from ()  # the names are only known at collection time
+
+
+def _standbys(standbys: Sequence[Standing]) -> Iterator[Metric]:
+    if standbys:
+        in_use = {one.name: float(one.fault is None) for one in standbys}
+        lags = {one.name: one.lag_s for one in standbys if one.lag_s is not None}
+        reads = {one.name: float(one.reads) for one in standbys}
+        yield _gauge("signalbox_standby_in_use", "1 while a standby is read.", in_use, label="standby")
+        yield _gauge("signalbox_standby_lag_seconds", "How old what a standby holds is at most.", lags, label="standby")
+        yield _counters("signalbox_standby_reads", "Statements that a standby has answered.", reads, label="standby")
 
 
 def _gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:

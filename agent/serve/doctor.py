@@ -16,7 +16,7 @@ from agent.options.rank_features import RankFeature
 from agent.options.rerankers import shown
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import Reranker, check_scores
-from agent.serve import doctor_serve, doctor_sources
+from agent.serve import doctor_serve, doctor_sources, doctor_standbys
 from agent.serve.check import Check
 from agent.service.opening import database_addresses
 from agent.settings import Settings, load_settings, unknown_variables
@@ -44,6 +44,7 @@ async def examine() -> list[Check]:
     return [
         _settings(settings),
         await _database(settings),
+        *await doctor_standbys.standbys(settings),
         await _embedder(settings),
         await _model(settings),
         await _reranker(settings),
@@ -60,6 +61,8 @@ async def examine() -> list[Check]:
 
 def _settings(settings: Settings) -> Check:
     changed = settings.model_dump(exclude_defaults=True, exclude={"sources"})
+    if settings.read_urls:
+        changed["read_urls"] = ", ".join(map(_without_password, settings.read_urls))
     if settings.sources:
         changed["sources"] = ", ".join(settings.sources)
     shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())

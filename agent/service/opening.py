@@ -92,7 +92,10 @@ async def open_service(
             await embedder.named(name)  # load it now rather than during the first question
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
-            async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
+            opened = Database(
+                owner, service, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s
+            )
+            async with _watched(server), opened as database:
                 catalogue = Catalogue(database)
                 options = settings.model_dump()
                 resources = registry.Resources(database, embedder, catalogue, options)
@@ -241,6 +244,9 @@ def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
     if settings.database_url:
         yield None
         return
+    if settings.read_urls:
+        what = "setting READ_URLS: they are standbys of the server at DATABASE_URL, which is not set"
+        raise BadSetting(what, where="read_urls")
     server = EmbeddedServer(settings.home)
     server.start()
     try:

@@ -532,7 +532,10 @@ class Service:
         Raises:
             NotFound: the tenant has no such job, or it has expired.
         """
-        return await self.worker.jobs.job(self.viewer(tenant), job_id)
+        viewer = self.viewer(tenant)
+        job = await self.worker.jobs.job(viewer, job_id)
+        self.database.reads.wrote(viewer.tenant)  # what it is said to have stored is found by the next question
+        return job
 
     @_in_time
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
@@ -739,7 +742,7 @@ class Service:
         """
         _check_id(id)
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
-        found = await read_document(self.database, scope, id)
+        found = await read_document(self.database.reads, scope, id)
         if found is None:
             raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
         return found

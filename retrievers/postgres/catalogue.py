@@ -68,7 +68,7 @@ class Catalogue:
     """Reads what the database holds, within a viewer's scope."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._reads = database.reads
         self._collections: OrderedDict[Viewer, _Visible] = OrderedDict()
         self._reading: dict[Viewer, asyncio.Lock] = {}
         self._written: OrderedDict[str, float] = OrderedDict()
@@ -98,7 +98,7 @@ class Catalogue:
                 known.read_at > asked_at or (known is not outdated and not fresh and self._is_new(viewer, known))
             ):
                 return known
-            self._collections[viewer] = found = await self._read(viewer)
+            self._collections[viewer] = found = await self._read(viewer, fresh=fresh, changed=changed)
             self._collections.move_to_end(viewer)
         while len(self._collections) > _MOST_TENANTS:
             self._reading.pop(self._collections.popitem(last=False)[0], None)
@@ -106,10 +106,11 @@ class Catalogue:
 
     async def _changed(self, viewer: Viewer) -> int:
         """Return the counter of changes to the readers of the tenant's documents."""
-        return int((await self._database.search(_CHANGED, {"scope": self._database.scope(viewer)}))[0][0])
+        return int((await self._reads.search(viewer, _CHANGED, {}, current=True))[0][0])
 
     def forget(self, tenant: str) -> None:
         """Discard what the tenant's viewers see, because it was changed."""
+        self._reads.wrote(tenant)
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
         while len(self._written) > _MOST_TENANTS:
@@ -119,9 +120,21 @@ class Catalogue:
         age_s = time.monotonic() - known.read_at
         return age_s < _FRESH_S and known.read_at > self._written.get(viewer.tenant, -math.inf)
 
-    async def _read(self, viewer: Viewer) -> "_Visible":
+    async def _read(self, viewer: Viewer, *, fresh: bool, changed: int | None) -> "_Visible":
+        if changed is None and not fresh and self._reads.spread:
+            changed = await self._changed(viewer)
+        found = await self._read_once(viewer, current=fresh)
+        if fresh:
+            self._reads.wrote(viewer.tenant)  # what is read next is no older than this
+        if changed is None or found.changed >= changed:
+            return found
+        # A standby does not know yet who may read no more: what this question reads next is read elsewhere, too.
+        self._reads.wrote(viewer.tenant)
+        return await self._read_once(viewer, current=True)
+
+    async def _read_once(self, viewer: Viewer, *, current: bool) -> "_Visible":
         read_at = time.monotonic()
-        rows = await self._database.fetch(viewer, _COLLECTIONS, {})
+        rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current)
         parts: dict[int, list[Row]] = {}
         for row in rows:
             if row[14] is not None:
@@ -166,17 +179,19 @@ class Catalogue:
         missing = {term for counts in known.values() for term, count in counts.items() if count is None}
         if missing:
             values = {
-                "scope": self._database.scope(scope.viewer),
                 "tenants": [collection.tenant for collection in scope.collections],
                 "among": [collection.number for collection in scope.collections],
                 "terms": sorted(missing),
             }
-            rows = await self._database.search(_TERMS, values)
+            rows = await self._reads.search(scope.viewer, _TERMS, values)
             found = {(row[0], row[1]): row[2] for row in rows}
             for collection in scope.collections:
+                settled = self._reads.settled(_key(collection, ""))
                 for term in missing:
                     count = found.get((collection.number, term), 0)
-                    known[collection.number][term] = self._terms[_key(collection, term)] = count
+                    known[collection.number][term] = count
+                    if settled:
+                        self._terms[_key(collection, term)] = count
         counts = {number: {term: n for term, n in known[number].items() if n} for number in known}
         while len(self._terms) > _MOST_TERMS:
             self._terms.popitem(last=False)
@@ -207,7 +222,7 @@ class Catalogue:
                 "among": [one.number for one in scope.collections],
                 "each": _MOST_IDS,
             }
-            ids = [row[0] for row in await self._database.fetch(scope.viewer, _IDS, values)]
+            ids = [row[0] for row in await self._reads.fetch(scope.viewer, _IDS, values)]
             words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
             word, count = words.most_common(1)[0] if words else ("", 0)
             self._called[key] = word if count >= _ALIKE * len(ids) and count else None
@@ -227,7 +242,7 @@ class Catalogue:
             numbers = {one.number for one in scope.collections}
             others = tuple(one for one in await self.collections(scope.viewer) if one.number not in numbers)
             drawn = await read_sample(
-                self._database, scope.viewer, [(one.tenant, one.number) for one in scope.collections]
+                self._reads, scope.viewer, [(one.tenant, one.number) for one in scope.collections]
             )
             counts = Counter[str]()
             if others:
@@ -262,7 +277,7 @@ class Catalogue:
         most_documents: int | None = None,
     ) -> dict[str, dict[str, int]]:
         """Return the candidates that occur in documents inside a filter, see `retrievers.postgres.values_within`."""
-        return await values_within(self._database, scope, wanted, candidates, most_documents=most_documents)
+        return await values_within(self._reads, scope, wanted, candidates, most_documents=most_documents)
 
     async def describe(self, scope: Scope) -> dict[str, Any]:
         """Return the field catalogue of a collection, as `signalbox collections show` prints it."""
@@ -288,17 +303,17 @@ class Catalogue:
         self, scope: Scope, documents: Collected[feedback.Document]
     ) -> Mapping[feedback.Document, float]:
         """Return the tenant's feedback on documents, see `retrievers.postgres.feedback.of_documents`."""
-        return await feedback.of_documents(self._database, scope, documents)
+        return await feedback.of_documents(self._reads, scope, documents)
 
     async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
         """Return key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
-        return await read_phrases(self._database, scope, documents)
+        return await read_phrases(self._reads, scope, documents)
 
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
     ) -> listing_of.Listed:
         """List the documents that satisfy a filter, see `retrievers.postgres.listing.list_documents`."""
-        return await listing_of.list_documents(self._database, scope, wanted, known, skip=skip, most=most)
+        return await listing_of.list_documents(self._reads, scope, wanted, known, skip=skip, most=most)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
         """Return the chunks with these ids.
@@ -312,14 +327,13 @@ class Catalogue:
         if not wanted:
             return {}
         values = {
-            "scope": self._database.scope(scope.viewer),
             "tenants": [id.tenant for id in wanted],
             "among": [numbers[id.tenant, id.collection] for id in wanted],
             "documents": [id.document_id for id in wanted],
             "ordinals": [id.ordinal for id in wanted],
             "filtered": wanted_by is not None,
         }
-        rows = await self._database.search(_PASSAGES, values)
+        rows = await self._reads.search(scope.viewer, _PASSAGES, values)
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
         return {chunk.id: chunk for chunk in chunks}

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from retrievers.core.types import Scope
-from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class StoredDocument:
     updated_at: datetime
 
 
-async def read_document(database: Database, scope: Scope, id: str) -> StoredDocument | None:
+async def read_document(reads: Reads, scope: Scope, id: str) -> StoredDocument | None:
     """Return the document with this id in the scope, or None. The tenant's own takes precedence over the platform's.
 
     Disabled and expired documents are not found, and of the platform's only public ones.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
-    rows = await database.fetch(scope.viewer, _READ, values)
+    rows = await reads.fetch(scope.viewer, _READ, values)
     return StoredDocument(*rows[0]) if rows else None
 
 
@@ -50,7 +50,7 @@ class Phrases:
     questions: tuple[str, ...]
 
 
-async def read_phrases(database: Database, scope: Scope, documents: Collection[Named]) -> Mapping[Named, Phrases]:
+async def read_phrases(reads: Reads, scope: Scope, documents: Collection[Named]) -> Mapping[Named, Phrases]:
     """Return the phrases of the documents that have any. Documents outside the scope are left out."""
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(one[0], numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
@@ -58,7 +58,7 @@ async def read_phrases(database: Database, scope: Scope, documents: Collection[N
         return {}
     tenants, among, ids = zip(*asked, strict=True)
     values = {"tenants": list(tenants), "among": list(among), "ids": list(ids)}
-    rows = await database.fetch(scope.viewer, _PHRASES, values)
+    rows = await reads.fetch(scope.viewer, _PHRASES, values)
     return {asked[row[0], row[1], row[2]]: Phrases(tuple(row[3]), tuple(row[4])) for row in rows}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from retrievers.core.types import FieldValues, Viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
 
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     words: Mapping[str, tuple[float, str]]
 
 
-async def read_sample(database: Database, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
+async def read_sample(reads: Reads, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
     """Read a sample of the collections of one name, given as (owner, number)."""
     values = {
         "tenants": [tenant for tenant, _ in collections],
@@ -51,7 +51,7 @@ async def read_sample(database: Database, viewer: Viewer, collections: Sequence[
         "documents": _MOST_DOCUMENTS,
         "characters": _MOST_CHARACTERS,
     }
-    return sample(await database.fetch(viewer, _SAMPLE, values))
+    return sample(await reads.fetch(viewer, _SAMPLE, values))
 
 
 def sample(documents: Sequence[tuple[str, str]]) -> Sample:

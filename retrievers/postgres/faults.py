@@ -8,7 +8,7 @@ import psycopg
 from retrievers.core.errors import Unavailable
 
 SOURCE = "the database"
-_RETRY_AFTER_S = 5.0
+RETRY_AFTER_S = 5.0
 _READ_ONLY = "25006"
 
 
@@ -36,13 +36,22 @@ def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None
     """
     if error.sqlstate == _READ_ONLY:
         reason = f"it is read-only, so nothing can be stored or deleted now ({first_line(error)})"
-        return Unavailable(SOURCE, reason, retry_after_s=_RETRY_AFTER_S)
+        return Unavailable(SOURCE, reason, retry_after_s=RETRY_AFTER_S)
     # A statement that is too large or too complex is the caller's fault.
     if not isinstance(error, psycopg.OperationalError) or isinstance(error, psycopg.errors.ProgramLimitExceeded):
         return None
     reason = first_line(error) + (f"; {advice}" if advice else "")
     is_full = (error.sqlstate or "").startswith("53")
-    return Unavailable(SOURCE, reason, retry_after_s=_RETRY_AFTER_S if is_full else None)
+    return Unavailable(SOURCE, reason, retry_after_s=RETRY_AFTER_S if is_full else None)
+
+
+def is_of_server(error: psycopg.Error) -> bool:
+    """Whether another server might have answered: this one is gone, full, read-only, or a standby whose replay removed
+    what the statement still read."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return error.sqlstate == _READ_ONLY
+    state = error.sqlstate
+    return state is None or state[:2] in ("08", "40", "53", "58", "XX") or state[:3] == "57P"
 
 
 def first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from retrievers.core.types import Scope
 from retrievers.ingest.clean import printable
 from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 
 MOST_COMMENT = 4000
 # A neutral weight added to the judgements, so that a single one moves a document by a quarter at most.
@@ -45,16 +46,17 @@ async def record(
         await connection.execute(_FORGET_DOCUMENTS, (trace,))
         rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
         await connection.cursor().executemany(_ATTRIBUTE, rows)
+    database.reads.wrote(tenant)
 
 
-async def of_documents(database: Database, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
+async def of_documents(reads: Reads, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
     """Return the tenant's feedback on documents: -1 (always bad) to 1 (always good), near 0 while there is little."""
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
     if not asked:
         return {}
     among, ids = zip(*asked, strict=True)
-    rows = await database.fetch(scope.viewer, _SUMS, {"among": list(among), "documents": list(ids)})
+    rows = await reads.fetch(scope.viewer, _SUMS, {"among": list(among), "documents": list(ids)})
     return {
         asked[number, document]: float(weighted) / (float(shares) + _PRIOR)
         for number, document, weighted, shares in rows

@@ -194,7 +194,7 @@ class Keys:
         """Ask the database for the holder of a live key."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
+                rows = await self._database.reads.search(None, _VERIFY, {"id": id, "digest": digest}, current=True)
         except TimeoutError as error:
             raise Unavailable("the database", f"it did not say within {TIMEOUT_S:g} s whose key it is") from error
         if not rows:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from retrievers.core.filters import Filter, to_jsonpath
 from retrievers.core.types import ChunkId, Scope
-from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 
 _LIST = """
     WITH allowed AS MATERIALIZED (
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
 
 
 async def list_documents(
-    database: Database, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
+    reads: Reads, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
 ) -> Listed:
     """List the documents of a scope's collections that satisfy a filter and have not expired.
 
@@ -67,6 +67,6 @@ async def list_documents(
         "skip": skip,
         "most": most,
     }
-    rows = await database.fetch(scope.viewer, _LIST, values)
+    rows = await reads.fetch(scope.viewer, _LIST, values)
     first = [ChunkId(row[2], names[row[2], row[3]], row[4], 0) for row in rows if row[4] is not None]
     return Listed(rows[0][0], rows[0][1], first)

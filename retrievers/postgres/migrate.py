@@ -29,6 +29,7 @@ _UNREADABLE = (
     "with @, : and / in the password written %40, %3A and %2F"
 )
 _SOURCE = "the database"
+_LOOKS_AT_POOLER = 3
 _ADVICE = "check DATABASE_URL and that the server runs"
 
 
@@ -74,6 +75,7 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
             faults_explained(_ADVICE),
             psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection,
         ):
+            check_sessions(connection, conninfo)
             connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             _check_server(connection)
             return _apply(connection, known)
@@ -104,6 +106,29 @@ def check_address(address: str) -> None:
     ports = parts.get("port", "").split(",")
     if "@" in parts.get("host", "") + parts.get("dbname", "") or not all(port.isdigit() or not port for port in ports):
         raise Unavailable(_SOURCE, _UNREADABLE)
+
+
+def check_sessions(connection: "psycopg.Connection[tuple[object, ...]]", address: str) -> None:
+    """Refuse a pooler in transaction mode for the owner: who migrates or builds an index holds locks of a session.
+
+    A pooler gives its clients process numbers of its own, and in this mode a server that waits for nobody to the next.
+
+    Args:
+        connection: to the address, outside a transaction.
+    Raises:
+        Unavailable: there is such a pooler at the address.
+    """
+    for _ in range(_LOOKS_AT_POOLER):
+        own = connection.execute("SELECT pg_backend_pid()").fetchone()
+        if own == (connection.info.backend_pid,):
+            return
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None, connect_timeout=10) as other:
+            if other.execute("SELECT pg_backend_pid()").fetchone() == own:
+                raise Unavailable(
+                    _SOURCE,
+                    "DATABASE_URL leads through a pooler in transaction mode, where locks of a session get lost; "
+                    "let it name PostgreSQL itself, and SERVICE_URL the pooler",
+                )
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:

@@ -26,7 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
-from retrievers.core.types import ResultTable, Scope, Viewer
+from retrievers.core.types import ResultTable, Scope
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
@@ -81,18 +81,29 @@ async def run(
     ]
     written, named = with_short_names(statement)
     full = {short: name for name in (*view.columns, *named) if (short := short_name(name)) != name}
-    rows: list[Row] = []
-    size = 0
-    entered = _entered(database, scope.viewer, timeout_s, full)
-    async with entered as connection, AsyncRawCursor(connection) as cursor:
-        cursor.adapters.register_loader("interval", _IntervalLoader)
-        async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
-            rows.append(tuple(jsonable(value) for value in row))
-            size += sum(len(str(value)) for value in rows[-1])
-            if size > MAX_BYTES:
-                raise BadRequest("the answer of the statement is too large", where="statement")
-        columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
-    return ResultTable(columns, tuple(rows), statement)
+    settings = {
+        **_SETTINGS,
+        "signalbox.scope": database.scope(scope.viewer),
+        "statement_timeout": f"{timeout_s * 1000:.0f}",
+    }
+
+    async def answer(connection: AsyncConnection[Row]) -> ResultTable:
+        rows: list[Row] = []
+        size = 0
+        async with _entered(connection, settings), AsyncRawCursor(connection) as cursor:
+            cursor.adapters.register_loader("interval", _IntervalLoader)
+            async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
+                rows.append(tuple(jsonable(value) for value in row))
+                size += sum(len(str(value)) for value in rows[-1])
+                if size > MAX_BYTES:
+                    raise BadRequest("the answer of the statement is too large", where="statement")
+            columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
+        return ResultTable(columns, tuple(rows), statement)
+
+    try:
+        return await database.reads.run(scope.viewer, answer)
+    except psycopg.Error as error:
+        raise _explained(error, timeout_s, full) from error
 
 
 def _wrapped(view: str, statement: str) -> bytes:
@@ -109,26 +120,18 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 
 
 @asynccontextmanager
-async def _entered(
-    database: Database, who: Viewer, timeout_s: float, full: Mapping[str, str]
-) -> AsyncIterator[AsyncConnection[Row]]:
-    """Open a transaction that can only read documents visible to the viewer. It is always rolled back.
-
-    Args:
-        full: full names for the short names in the server's messages.
-    """
-    settings = {**_SETTINGS, "signalbox.scope": database.scope(who), "statement_timeout": f"{timeout_s * 1000:.0f}"}
+async def _entered(connection: AsyncConnection[Row], settings: Mapping[str, str]) -> AsyncIterator[None]:
+    """Open a transaction that can only read documents visible to the viewer. It is always rolled back."""
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
-    async with database.connection() as connection:
+    async with connection.transaction(force_rollback=True):
+        await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
         try:
             async with connection.transaction(force_rollback=True):
-                await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
-                yield connection
-        except psycopg.Error as error:
-            raise _explained(error, timeout_s, full) from error
+                yield
         finally:
-            # Session locks outlive a rollback. The guard accepts no locks; this is a precaution against its errors.
-            if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            # Session locks outlive a rollback. The guard accepts no locks; this is a precaution against its errors. It
+            # runs inside the transaction, because behind a pooler the next statement may run in another session.
+            if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
                 await connection.execute("SELECT pg_advisory_unlock_all()")
 
 

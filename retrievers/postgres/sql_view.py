@@ -174,7 +174,7 @@ class Views:
     """The views of scopes, cached until a collection changes."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._reads = database.reads
         self._known: OrderedDict[tuple[Hashable, ...], View] = OrderedDict()
 
     async def of(self, scope: Scope) -> View:
@@ -196,22 +196,25 @@ class Views:
             if dates:
                 # A date column needs the type timestamp if any value has a time of day, which only the data tell.
                 values = {**among, "names": dates}
-                timed = [row[0] for row in await self._database.fetch(scope.viewer, _TIMES, values)]
+                timed = [row[0] for row in await self._reads.fetch(scope.viewer, _TIMES, values)]
             rare: set[str] = set()
             if len(own) > _MOST_FIELDS:
                 counted = [*among["among"], *(part for one in scope.collections for part, _ in one.parts)]
                 values = {**among, "among": counted, "own": sorted(own), "most": _MOST_FIELDS}
-                rows = await self._database.fetch(scope.viewer, _COUNTS, values)
+                rows = await self._reads.fetch(scope.viewer, _COUNTS, values)
                 rare = own - {row[0] for row in rows}
             collation = await self._collation(scope.tenant)
-            self._known[key] = make_view(fields, own, timed, rare, collation=collation)
+            view = make_view(fields, own, timed, rare, collation=collation)
+            if not self._reads.settled(key):
+                return view
+            self._known[key] = view
             while len(self._known) > _MOST_VIEWS:
                 self._known.popitem(last=False)
         return self._known[key]
 
     async def _collation(self, tenant: str) -> str:
         """Return a collation by code point, as in filters and Python; from PostgreSQL 17 with Unicode case mapping."""
-        rows = await self._database.fetch(tenant, "SELECT current_setting('server_version_num')::int", {})
+        rows = await self._reads.fetch(tenant, "SELECT current_setting('server_version_num')::int", {})
         return "pg_catalog.pg_c_utf8" if rows[0][0] >= 170000 else 'pg_catalog."C"'
 
 

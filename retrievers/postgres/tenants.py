@@ -91,8 +91,9 @@ class Tenants:
         Raises:
             Unavailable: the database cannot be reached, or cannot count.
         """
-        values = {"scope": self._database.scope(tenant), "zone": self._zone, "asking": questions}
-        row = (await self._database.search(_RULES, values))[0]
+        values = {"zone": self._zone, "asking": questions}
+        # What counts fails on a standby, and what only reads does not.
+        row = (await self._database.reads.search(tenant, _RULES, values, current=True))[0]
         use = Use(*row[-5:-1]) if row[-5] is not None else None
         return State(row[0], _rules(row[1:-5]), use, row[-1])
 

@@ -141,7 +141,7 @@ class FieldReader:
     """Field catalogues of scopes, cached while their collections do not change."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._reads = database.reads
         self._known: OrderedDict[_Which, _KnownValues] = OrderedDict()
         self._reading: dict[_Which, asyncio.Lock] = {}
 
@@ -176,7 +176,7 @@ class FieldReader:
         }
         documents: Counter[tuple[str, str]] = Counter()
         whole: set[tuple[str, str]] = set()
-        for _, name, value, count, is_whole in await self._database.fetch(scope.viewer, _FIND, values):
+        for _, name, value, count, is_whole in await self._reads.fetch(scope.viewer, _FIND, values):
             documents[name, value] += count
             if is_whole:
                 whole.add((name, value))
@@ -195,7 +195,7 @@ class FieldReader:
             "values": MAX_VALUES,
             "shown": _SHOWN,
         }
-        rows = {row[0]: row for row in await self._database.fetch(scope.viewer, _HELD, values)}
+        rows = {row[0]: row for row in await self._reads.fetch(scope.viewer, _HELD, values)}
         # A collection deleted in the meantime is left out.
         return tuple(_held(rows[number]) for _, number in counted if number in rows)
 

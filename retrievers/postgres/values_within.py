@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from retrievers.core.filters import Filter, to_jsonpath
 from retrievers.core.types import Scope
-from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 
 _WITHIN = """
     WITH inside AS MATERIALIZED (
@@ -25,7 +25,7 @@ _WITHIN = """
 
 
 async def values_within(
-    database: Database,
+    reads: Reads,
     scope: Scope,
     wanted: Filter,
     candidates: Mapping[str, Collection[str]],
@@ -51,6 +51,6 @@ async def values_within(
         "values": [value for _, value in pairs],
     }
     held: dict[str, dict[str, int]] = {}
-    for field, value, count in await database.fetch(scope.viewer, _WITHIN, values):
+    for field, value, count in await reads.fetch(scope.viewer, _WITHIN, values):
         held.setdefault(field, {})[value] = count
     return held

@@ -226,9 +226,14 @@ async def world_of(owner_url: str, service_url: str, tenants: Sequence[str], **o
                     yield world
 
 
+EITHER_WAY = pytest.mark.parametrize("world", ["directly", "through PgBouncer"], indirect=True)
+
+
 @pytest.fixture
-async def world(owner_url: str, service_url: str) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest, owner_url: str, service_url: str) -> AsyncIterator[World]:
     """Two tenants; what stands in "shared" and "closed", and who reads it."""
+    if getattr(request, "param", "") == "through PgBouncer":
+        service_url = request.getfixturevalue("pgbouncer")(service_url)
     async with world_of(owner_url, service_url, ("acme", "globex")) as world:
         for tenant in world.tenants:
             readers: Sequence[Sequence[str]] = (
@@ -245,10 +250,13 @@ def viewers(tenant: str) -> list[Viewer]:
     return [Viewer(tenant, principals) for principals in sets]
 
 
-async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world: World):
+@pytest.mark.parametrize(
+    ("world", "editions"), [("directly", 3), ("through PgBouncer", 1)], indirect=["world"], ids=["directly", "pooled"]
+)
+async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world: World, editions: int):
     choose = random.Random(3)
     leaks: list[Any] = []
-    for edition in range(3):
+    for edition in range(editions):
         for tenant in world.tenants:
             for who in viewers(tenant):
                 for door in world.doors(tenant, choose):
@@ -378,6 +386,7 @@ async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: Wo
         await world.service.document("shared", one["id"], tenant="acme")
 
 
+@EITHER_WAY
 async def test_what_was_answered_before_a_document_was_taken_away_is_shown_no_more(world: World):
     who, other = Viewer("acme", ("user:1",)), Viewer("acme", ("user:2",))
     body = {"query": f"What does {mark('acme', 0)} say?", "collection": "shared"}
@@ -513,6 +522,7 @@ async def test_files_say_their_readers(world: World, tmp_path: Path):
 # The database holds it by itself.
 
 
+@EITHER_WAY
 async def test_a_scope_says_by_its_signature_who_reads(world: World):
     database = world.service.database
     count = "SELECT count(*) FROM signalbox.document"

@@ -274,10 +274,10 @@ async def test_a_database_that_is_down_is_a_503_and_never_a_401(
 ):
     _, key = await service.keys.create("acme")
 
-    async def down(*arguments: object) -> None:
+    async def down(*arguments: object, **options: object) -> None:
         raise Unavailable("the database", "connection refused", retry_after_s=2)
 
-    monkeypatch.setattr(type(service.database), "search", down)
+    monkeypatch.setattr(type(service.database.reads), "search", down)
     answer = await sent(keyed, bearer(key))
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")
     assert answer.problem["detail"] == "the database is unavailable: connection refused"

@@ -1,5 +1,6 @@
 """Questions that name no collection: where they are asked, why, and how a wrong choice is let go of."""
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 
@@ -14,6 +15,7 @@ from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 
 CLAIMS = [
     ("taxi", "A taxi from the airport, with a receipt.", {"claimant": "Dubois", "status": "paid"}),
@@ -107,15 +109,15 @@ async def test_the_choice_costs_one_statement_and_none_where_there_is_one_collec
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
     counted: list[str] = []
-    for name in ("fetch", "search"):
-        ask = getattr(Database, name)
+    for kind, name in itertools.product((Database, Reads), ("fetch", "search")):
+        ask = getattr(kind, name)
 
-        async def noted(self: Database, *given: object, ask=ask, **more: object) -> object:  # type: ignore[no-untyped-def]
+        async def noted(self: object, *given: object, ask=ask, **more: object) -> object:  # type: ignore[no-untyped-def]
             if "signalbox.trace" not in str(given):  # the records of answers are written when it suits
                 counted.append(str(given))
             return await ask(self, *given, **more)
 
-        monkeypatch.setattr(Database, name, noted)
+        monkeypatch.setattr(kind, name, noted)
 
     async def statements(question: str, **fixed: object) -> int:
         await service.retrieve(question, **fixed)

@@ -661,7 +661,7 @@ async def test_a_search_that_is_late_is_ended_in_postgresql_too(teams: Service, 
 
 async def test_requests_cut_short_leave_no_connection_behind(teams: Service, owner_url: str):
     asked = reading(teams, Scripted(later={}, later_s=0.01), sleepy=Sleepy(teams.database))  # type: ignore[arg-type]
-    pool = teams.database._pool
+    pool = teams.database.primary._pool
     assert pool is not None
     choose = random.Random(7)
 

@@ -28,7 +28,7 @@ from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp
 from retrievers.ingest.documents import Document
-from retrievers.postgres.database import Database
+from retrievers.postgres.reads import Reads
 from retrievers.postgres.tenants import Tenants
 
 DOCS = [
@@ -697,13 +697,13 @@ async def test_a_time_zone_that_the_database_does_not_know_is_refused_and_fails_
 
 async def test_a_request_is_told_its_rules_in_place_of_another_statement(world: World, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
-    search = type(world.service.database).search
+    search = Reads.search
 
-    async def noted(self: Database, statement: Any, values: dict[str, Any]) -> Any:
+    async def noted(self: Reads, who: Any, statement: Any, values: dict[str, Any], **options: Any) -> Any:
         told.append(statement)
-        return await search(self, statement, values)
+        return await search(self, who, statement, values, **options)
 
-    monkeypatch.setattr(Database, "search", noted)
+    monkeypatch.setattr(Reads, "search", noted)
     await world.service.retrieve(QUESTION, tenant="acme")
     await world.service.retrieve(QUESTION, tenant="acme")
     assert sum("tenant_rules" in one for one in told) == 2

@@ -24,7 +24,7 @@ def busy(url: str) -> int:
 
 async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(database: Database, owner_url: str):
     choose = random.Random(5)
-    pool = database._pool
+    pool = database.primary._pool
     assert pool is not None
 
     async def asking(n: int) -> None:
@@ -64,7 +64,7 @@ async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(
 async def test_the_connection_used_last_is_taken_first_and_the_one_unused_longest_is_closed(database: Database):
     async with database.connection(), database.connection(), database.connection():
         pass
-    pool = database._pool
+    pool = database.primary._pool
     assert pool is not None
 
     async def asked() -> int:

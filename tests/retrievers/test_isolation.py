@@ -4,7 +4,7 @@ import asyncio
 import random
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -88,9 +88,13 @@ def world(server: EmbeddedServer, template: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-@pytest.fixture
-async def service(world: str) -> AsyncIterator[Database]:
-    async with Database(world, make_conninfo(world, user=SERVICE_ROLE), size=4) as database:
+@pytest.fixture(params=["directly", "through PgBouncer"])
+async def service(request: pytest.FixtureRequest, world: str) -> AsyncIterator[Database]:
+    """The service's connections, and those of a pooler that gives all tenants one server process in turn."""
+    own = make_conninfo(world, user=SERVICE_ROLE)
+    if request.param == "through PgBouncer":
+        own = request.getfixturevalue("pgbouncer")(own)
+    async with Database(world, own, size=4) as database:
         yield database
 
 
@@ -406,6 +410,49 @@ async def search(service: Database, tenant: str | Viewer, text: str, source: str
     scope = changes.pop("scope", None) or await catalogue.scope(tenant, changes.pop("collection", None))
     retriever = Vector(service, Embedders(EMBEDDER)) if source == "vector" else FullText(service, catalogue)
     return await retriever.search(Query(text, "en", scope, **changes))
+
+
+async def test_tenants_that_share_a_server_process_never_meet(world: str, pgbouncer: Callable[[str], str]):
+    own = pgbouncer(make_conninfo(world, user=SERVICE_ROLE))
+    look = "SELECT pg_backend_pid(), tenant FROM signalbox.chunk WHERE tenant <> %s GROUP BY tenant"
+    async with Database(world, own, size=1) as one, Database(world, own, size=1) as other:
+        processes = set()
+        for _ in range(5):
+            for database, tenant in ((one, A), (other, B)):
+                async with database.transaction(tenant) as connection:
+                    rows = await (await connection.execute(look, (PLATFORM,))).fetchall()
+                seen = await database.fetch(tenant, look, (PLATFORM,))
+                processes.add(rows[0][0])
+                assert rows == seen == [(rows[0][0], tenant)]
+                # What the last transaction was is not left for whoever comes next.
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="no tenant"):
+                    await database.search("SELECT 1 FROM signalbox.chunk", {})
+                with pytest.raises(RuntimeError):
+                    async with database.transaction(tenant):
+                        raise RuntimeError
+        assert len(processes) == 1
+
+
+async def test_a_statement_that_is_cancelled_behind_a_pooler_ends_and_hits_nobody_else(
+    world: str, pgbouncer: Callable[[str], str]
+):
+    own = pgbouncer(make_conninfo(world, user=SERVICE_ROLE))
+    async with Database(world, own, size=2) as one, Database(world, own, size=2) as other:
+        for _ in range(5):
+            task = asyncio.ensure_future(one.fetch(A, "SELECT pg_sleep(600)::text", {}))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for _ in range(3):
+                assert await other.fetch(B, "SELECT 7", {}) == [(7,)]
+
+
+async def test_an_owner_behind_a_pooler_in_transaction_mode_is_refused(world: str, pgbouncer: Callable[[str], str]):
+    own = make_conninfo(world, user=SERVICE_ROLE)
+    with pytest.raises(Unavailable, match="let it name PostgreSQL itself, and SERVICE_URL the pooler"):
+        async with Database(pgbouncer(world), own):
+            pass
 
 
 @pytest.mark.parametrize("source", ["vector", "fulltext"])

@@ -200,7 +200,7 @@ async def test_it_is_read_once_until_something_changes(database: Database, monke
     await load(database, document("a", team="infra"))
     catalogue = Catalogue(database)
     first = await catalogue.fields(await catalogue.scope(TENANT, "docs"))
-    monkeypatch.setattr(database, "fetch", None)
+    monkeypatch.setattr(database.reads, "fetch", None)
     scope = await catalogue.scope(TENANT, "docs")
     assert await catalogue.fields(scope) is first
     monkeypatch.undo()
@@ -267,7 +267,7 @@ async def test_small_fields_need_no_query(database: Database, monkeypatch: pytes
     catalogue = Catalogue(database)
     scope = await catalogue.scope(TENANT, "docs")
     await catalogue.fields(scope)
-    monkeypatch.setattr(database, "fetch", None)
+    monkeypatch.setattr(database.reads, "fetch", None)
     assert await catalogue.find_values(scope, ["guido"]) == []
 
 

@@ -1,0 +1,325 @@
+"""The connections to one server: taken, given back, cancelled to their end, and replaced when it was away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, LiteralString, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from retrievers.core.errors import Unavailable
+from retrievers.postgres.faults import RETRY_AFTER_S, SOURCE, faults_explained
+from retrievers.postgres.migrate import SERVICE_ROLE
+
+Row = tuple[Any, ...]
+Returned = TypeVar("Returned")
+Work = Callable[[AsyncConnection[Row]], Awaitable[Returned]]
+# A server that does not end a statement within these is taken for lost, with the connection.
+_CANCELS, _CANCEL_EVERY_S = 50, 0.1
+_MOST_CARRIED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
+
+    in_use: int
+    idle: int
+    most: int
+    waiting: int
+
+
+class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
+    """A pool that hands out the connection that was used last, and closes the one that was unused longest.
+
+    Its server process has what it needs at hand. In turn, as the pool would hand them out, those of a process that asks
+    one question after the other cost a twentieth more of the processor, and wait for it a quarter longer.
+    """
+
+    async def _get_ready_connection(self, timeout: float | None) -> AsyncConnection[Row] | None:  # noqa: ASYNC109
+        self._pool.rotate(1)  # it is taken from the front, and given back at the end
+        return await super()._get_ready_connection(timeout)
+
+
+class Connections:
+    """A pool of connections to one server, open between `open` and `close`.
+
+    Args:
+        address: connection string of the service's login.
+        size: most connections.
+        least: connections that are kept open while nobody uses them.
+        wait_s: how long a caller waits for a free one.
+    """
+
+    def __init__(self, address: str, size: int, *, least: int = 1, wait_s: float = 10.0) -> None:
+        self._address, self._size, self._least, self._wait_s = address, size, least, wait_s
+        self._pool: _Pool | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._retired: WeakSet[AsyncConnection[Row]] = WeakSet()
+        self._lost: str | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def open(self, *, wait: bool = True) -> None:
+        """Open the pool.
+
+        Args:
+            wait: until there is a connection.
+        Raises:
+            Unavailable: there is none within 30 s.
+        """
+        self._pool = self._new()
+        try:
+            await self._pool.open(wait=wait and self._least > 0, timeout=30)
+        except PoolTimeout as error:
+            await self._pool.close()
+            raise Unavailable(SOURCE, "no connection in 30 s") from error
+
+    def _new(self) -> _Pool:
+        return _Pool(
+            self._address,
+            min_size=self._least,
+            max_size=self._size,
+            timeout=self._wait_s,
+            open=False,
+            configure=register_vector_async,
+            # Poolers in transaction mode do not keep prepared statements.
+            kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
+        )
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    def usage(self) -> PoolUsage:
+        """What the pool does now."""
+        assert self._pool is not None
+        stats = self._pool.get_stats()
+        idle = stats["pool_available"]
+        return PoolUsage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
+
+    @property
+    def lost(self) -> str | None:
+        """Why nobody is given a connection now; None while the server works."""
+        return self._lost
+
+    def lose(self, reason: str) -> None:
+        """The server does not answer: refuse who asks for a connection, and let go who waits for one or for rows."""
+        self._lost = reason
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def recover(self) -> None:
+        """The server answers again. Those of the old connections that are broken would each fail once, and a pool that
+        has failed for a while waits long before it tries again: they are replaced."""
+        before, self._pool = self._pool, self._new()
+        await self._pool.open(wait=False)
+        self._lost = None
+        if before is not None:
+            self._task(before.close())
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+        """A connection for the block."""
+        with faults_explained():
+            pool, connection = await self._take()
+            try:
+                yield connection
+            finally:
+                await self._detached(self._give_back(pool, connection))
+
+    async def _take(self) -> tuple[_Pool, AsyncConnection[Row]]:
+        """A connection from the pool; one that comes after its task was cancelled goes back."""
+        pool = self._pool
+        assert pool is not None
+
+        def unwanted(taking: "asyncio.Task[AsyncConnection[Row]]") -> None:
+            if not taking.cancelled() and taking.exception() is None:
+                self._detached(self._give_back(pool, taking.result()))
+
+        # Waiting in the pool itself, a cancellation at the wrong moment loses the connection, or is itself lost
+        # (`wait_for` of Python 3.11) and the statement runs to its end with nobody left to stop it.
+        self._refuse_when_lost()
+        taking = asyncio.ensure_future(pool.getconn())
+        try:
+            return pool, await self._unless_lost(taking)
+        except (asyncio.CancelledError, Unavailable):
+            taking.add_done_callback(unwanted)
+            raise
+        except PoolTimeout as error:
+            raise Unavailable(SOURCE, f"no connection became free in {self._wait_s:g} s") from error
+
+    def _refuse_when_lost(self) -> None:
+        if self._lost is not None:
+            raise Unavailable(SOURCE, self._lost, retry_after_s=RETRY_AFTER_S)
+
+    async def _unless_lost(self, task: "asyncio.Task[Returned]") -> Returned:
+        """What the task returns; it goes on when its awaiter is cancelled.
+
+        Raises:
+            Unavailable: the server is lost meanwhile.
+        """
+        lost = asyncio.get_running_loop().create_future()
+        self._waiting.add(lost)
+        try:
+            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.discard(lost)
+        if not task.done():
+            self._refuse_when_lost()
+            return await asyncio.shield(task)  # it is back already
+        return task.result()
+
+    async def _give_back(self, pool: _Pool, connection: AsyncConnection[Row]) -> None:
+        """The connection to the pool; closed before when something is under way on it.
+
+        A cancelled pipeline may end with its connection still in pipeline mode: whoever got it next would wait
+        for nothing, or read the answer to another's question.
+        """
+        state = connection.pgconn
+        if state.pipeline_status != PipelineStatus.OFF or state.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                await connection.cancel_safe(timeout=2)
+            await connection.close()
+        elif connection in self._retired:
+            await connection.close()
+        await pool.putconn(connection)
+
+    def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
+        """Close a connection after its use if much went through it: its buffers would stay as large as that."""
+        if carried_bytes > _MOST_CARRIED_BYTES:
+            self._retired.add(connection)
+
+    def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        """The work, which goes on when its awaiter is cancelled."""
+        return asyncio.shield(self._task(work))
+
+    def _task(self, work: Coroutine[Any, Any, Returned]) -> "asyncio.Task[Returned]":
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)  # the event loop holds tasks weakly
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # has been seen: whoever wanted it may be gone
+
+    async def run(self, work: Work[Returned], *, until_lost: bool = False) -> Returned:
+        """What the work returns; when its awaiter is cancelled, the server is told to end it until it has.
+
+        The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
+
+        Args:
+            until_lost: give it up when the server is lost; a write may have happened then, or not.
+        Raises:
+            psycopg.Error: of the work as it is.
+            Unavailable: the server is lost.
+        """
+        under_way = _UnderWay[Returned]()
+
+        async def run() -> Returned:
+            pool, connection = await self._take()
+            try:
+                return await under_way.run(work, connection)
+            finally:
+                await self._give_back(pool, connection)
+
+        task = self._task(run())
+        try:
+            return await (self._unless_lost(task) if until_lost else asyncio.shield(task))
+        except asyncio.CancelledError:
+            await under_way.end(task)
+            raise
+        except Unavailable:
+            if not task.done():
+                self._task(under_way.end(task))
+            raise
+
+
+class _UnderWay(Generic[Returned]):
+    """A database call that another task may cancel."""
+
+    def __init__(self) -> None:
+        self._connection: AsyncConnection[Row] | None = None
+        self._unwanted = False
+        self._telling: asyncio.Lock | None = None
+
+    async def run(self, work: Work[Returned], connection: AsyncConnection[Row]) -> Returned:
+        if self._unwanted:
+            raise asyncio.CancelledError
+        self._connection = connection
+        try:
+            return await work(connection)
+        finally:
+            self._connection = None
+            if self._telling is not None:
+                # What the server is being told by now must not end what the connection does next.
+                async with self._telling:
+                    pass
+
+    async def end(self, task: "asyncio.Task[Returned]") -> None:
+        """Returns when the work is over, or has not begun: then it never will."""
+        self._unwanted = True
+        telling = self._telling = self._telling or asyncio.Lock()
+        try:
+            for _ in range(_CANCELS):
+                async with telling:
+                    if self._connection is None:
+                        return
+                    with suppress(psycopg.Error):
+                        await self._connection.cancel_safe(timeout=_CANCEL_EVERY_S)
+                await asyncio.wait({task}, timeout=_CANCEL_EVERY_S)
+        finally:
+            if self._connection is not None:
+                task.cancel()
+
+
+def searching(statement: LiteralString, values: Mapping[str, Any]) -> Work[list[Row]]:
+    """Rows of one search, whose scope is among the values."""
+
+    async def rows(connection: AsyncConnection[Row]) -> list[Row]:
+        cursor = await connection.execute(statement, values, binary=True)
+        return await cursor.fetchall()
+
+    return rows
+
+
+def fetching(
+    scope: str,
+    statement: LiteralString,
+    values: Mapping[str, Any] | Sequence[Any],
+    parameters: Mapping[str, str] | None = None,
+) -> Work[list[Row]]:
+    """Rows of one statement within a scope, sent with all that it needs at once.
+
+    Args:
+        scope: a tenant and its principals, signed.
+        parameters: of PostgreSQL, for this transaction alone.
+    """
+
+    async def rows(connection: AsyncConnection[Row]) -> list[Row]:
+        async with connection.pipeline(), connection.transaction():
+            settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
+            await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall()
+
+    return rows
+
+
+_SET_ALL = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS one (name, value)"
+
+LOGIN = """
+    SELECT rolname, rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'MEMBER'),
+           pg_has_role(rolname, %s, 'SET')
+    FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
+"""
+"""The name of a login, whether row security fails to bind it, and whether it may act as the role given."""

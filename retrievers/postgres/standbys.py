@@ -1,0 +1,392 @@
+"""The standbys of a primary: which of them may be read now, found out beside the questions.
+
+How far a standby is behind is told by positions in the log, not by clocks: the primary is asked every half second
+where its log ends, and a standby that has replayed that position holds all that was committed when the asking began.
+So a primary that nobody writes to makes no lag.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
+from retrievers.postgres.faults import SOURCE, first_line
+from retrievers.postgres.migrate import SERVICE_ROLE, check_address
+from retrievers.postgres.pool import LOGIN, Connections, Row
+
+_EVERY_S, _TIMEOUT_S = 0.5, 1.0
+"""How often a server is asked for its state, and how long it may take to tell before it is taken for lost."""
+_SOON_S = 0.1
+"""How soon it is asked after a write, of which the tenant's questions wait for a standby that has it."""
+_WAIT_S = 1.0
+"""How long a read waits for a free connection of one standby before it goes to the next server."""
+_REMEMBERED_S = 60.0
+_MOST_TENANTS = 4096
+_PAGE_BYTES, _PAGE_HEADER, _SEGMENT_HEADER = 8192, 24, 40
+_OF_ONE_SERVER = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
+
+Fault = Literal["down", "login", "foreign", "promoted", "diverged", "lagging"]
+
+_log = logging.getLogger(__name__)
+
+
+class _State(NamedTuple):
+    """What a server says of itself.
+
+    Attributes:
+        position: of a primary the end of its log, of a standby what is replayed; bytes from the log's beginning.
+        segment: bytes of a file of the log.
+    """
+
+    in_recovery: bool
+    system: int
+    database: int
+    position: int
+    timeline: int
+    segment: int
+
+
+# A standby that follows another primary than ours is on a timeline that ours is not on; no place tells it at once.
+_STATE = """
+    SELECT r.in_recovery, (SELECT system_identifier FROM pg_control_system()),
+           (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+           ((CASE WHEN r.in_recovery THEN coalesce(pg_last_wal_replay_lsn(), '0/0')
+                  ELSE pg_current_wal_insert_lsn() END) - '0/0'::pg_lsn)::bigint,
+           CASE WHEN r.in_recovery
+                THEN greatest((SELECT timeline_id FROM pg_control_checkpoint()),
+                              (SELECT min_recovery_end_timeline FROM pg_control_recovery()),
+                              (SELECT received_tli FROM pg_stat_wal_receiver))
+                ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer END,
+           pg_size_bytes(current_setting('wal_segment_size'))
+    FROM (SELECT pg_is_in_recovery() AS in_recovery) r
+"""
+
+
+class _Probe:
+    """Asks one server for its state, over a connection that nothing else uses."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._connection: AsyncConnection[Row] | None = None
+
+    async def ask(self) -> _State:
+        """The state.
+
+        Raises:
+            Unavailable: the server does not tell, with `reason`.
+        """
+        try:
+            return await within(self._ask(), _TIMEOUT_S)
+        except TimeoutError:
+            raise _Late(SOURCE, f"no answer within {_TIMEOUT_S:g} s") from None
+        except (psycopg.Error, OSError) as error:
+            raise Unavailable(SOURCE, first_line(error)) from error
+
+    async def _ask(self) -> _State:
+        connection, self._connection = self._connection, None
+        try:
+            if connection is None:
+                connection = await AsyncConnection.connect(
+                    self._address, autocommit=True, prepare_threshold=None, connect_timeout=10
+                )
+                await _check_login(connection)
+            row = await (await connection.execute(_STATE)).fetchone()
+        except BaseException:
+            if connection is not None:
+                await connection.close()
+            raise
+        assert row is not None
+        self._connection = connection
+        state = _State(*row)
+        return state if state.in_recovery else state._replace(position=_settled(state.position, state.segment))
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class _Late(Unavailable):
+    """No answer in time, which may be the fault of this process."""
+
+
+class _UnboundLogin(Unavailable):
+    """Row security would not hold for the login."""
+
+
+async def _check_login(connection: AsyncConnection[Row]) -> None:
+    row = await (await connection.execute(LOGIN, (SERVICE_ROLE,))).fetchone()
+    if row is None or row[1] or not row[2]:
+        name = row[0] if row else connection.info.user
+        raise _UnboundLogin(SOURCE, f"{name} is no login IN ROLE {SERVICE_ROLE} that row security binds")
+
+
+def _settled(position: int, segment: int) -> int:
+    """Where the last record of a log ends, of where the next begins: at a new page a header lies between."""
+    if position % segment == _SEGMENT_HEADER:
+        return position - _SEGMENT_HEADER
+    if position % _PAGE_BYTES == _PAGE_HEADER:
+        return position - _PAGE_HEADER
+    return position
+
+
+class Standing(NamedTuple):
+    """A standby as operators see it.
+
+    Attributes:
+        name: "standby_1" for the first that is set.
+        host: with the port.
+        fault: why it is not read; None when it is. `reason` says it in words.
+        lag_s: how old its state is at most, None where that is not known.
+        reads: statements that it has answered.
+    """
+
+    name: str
+    host: str
+    fault: Fault | None
+    reason: str
+    lag_s: float | None
+    reads: int
+
+
+class Standby:
+    """One standby: its connections, and what is known of it."""
+
+    def __init__(self, name: str, address: str, size: int) -> None:
+        self.name, self.host = name, _host(address)
+        self.connections = Connections(address, size, least=0, wait_s=_WAIT_S)
+        self.connections.lose("it was not asked yet")
+        self.probe = _Probe(address)
+        self.reads = 0
+        self.fault: tuple[Fault, str] | None = ("down", "it was not asked yet")
+        self.position = -1
+
+    async def hold(self, state: _State) -> None:
+        """It is a standby of our primary, with this state."""
+        self.position = state.position
+        if self.fault is not None:
+            _log.info("the standby %s can be read", self.host)
+            await self.connections.recover()
+            self.fault = None
+
+
+class Watch:
+    """Looks after the standbys and their primary, between `start` and `close`.
+
+    Args:
+        primary: told when its server is lost and when it is back.
+        address: of the service's login there.
+        standbys: their connection strings.
+        size: most connections to each.
+        max_lag_s: how old the state of one that is read may be.
+    Raises:
+        Unavailable: an address that cannot be meant.
+    """
+
+    def __init__(
+        self, primary: Connections, address: str, standbys: Iterable[str], *, size: int, max_lag_s: float
+    ) -> None:
+        self.primary, self._probe = primary, _Probe(address)
+        addresses = [_address_of(one, address) for one in standbys]
+        self.standbys = tuple(Standby(f"standby_{number}", one, size) for number, one in enumerate(addresses, 1))
+        self._max_lag_s = max_lag_s
+        self._state: _State | None = None
+        self._ends: deque[tuple[float, int]] = deque()
+        """When the primary's log ended where: the last moment of every end, oldest first."""
+        self._written: OrderedDict[str, float] = OrderedDict()
+        self._all_written = float("-inf")
+        self._versions: OrderedDict[Hashable, float] = OrderedDict()
+        self._salt = random.randrange(1 << 30)
+        self._soon = asyncio.Event()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Open what is needed, and look once at all of them."""
+        for one in self.standbys:
+            await one.connections.open(wait=False)
+        await self._look_at_primary(0)
+        await asyncio.gather(*map(self._look_at, self.standbys))
+        self._tasks = [asyncio.create_task(self._follow_primary())]
+        self._tasks += [asyncio.create_task(self._follow(one)) for one in self.standbys]
+
+    async def close(self) -> None:
+        """End the looking, and close the connections."""
+        # Cut in the middle, a question to a server would be cancelled there first.
+        self._closing = True
+        self._soon.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=2 * _SOON_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._probe.close()
+        for one in self.standbys:
+            await one.probe.close()
+            await one.connections.close()
+
+    def wrote(self, tenant: str) -> None:
+        """What the tenant's questions see from now on is at least as new as this moment."""
+        self._written[tenant] = time.monotonic()
+        self._written.move_to_end(tenant)
+        while len(self._written) > _MOST_TENANTS:
+            self._all_written = max(self._all_written, self._written.popitem(last=False)[1])
+        self._soon.set()
+
+    def settled(self, version: Hashable) -> bool:
+        """See `Reads.settled`."""
+        now = time.monotonic()
+        known_at = self._versions.setdefault(version, now)
+        if len(self._versions) > _MOST_TENANTS:
+            self._versions.popitem(last=False)
+        return now - known_at > self._max_lag_s
+
+    def lose(self, one: Standby, fault: Fault, reason: str) -> None:
+        """Read nothing more there until it says that it is fit; what is being read is read elsewhere.
+
+        The other standbys are read once they hold what this one may have shown.
+        """
+        if one.fault is None:
+            _log.warning("the standby %s is read no more: %s", one.host, reason)
+            self._all_written = time.monotonic()
+            self._soon.set()
+        one.fault = (fault, reason)
+        one.connections.lose(reason)
+
+    def fit(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
+        """The standbys that may be read: those that hold what this process wrote for the tenants, and the others.
+
+        A tenant's questions stay with one standby while it is fit: no answer is older than the one before.
+        """
+        since = max([self._all_written, *(self._written[one] for one in tenants if one in self._written)])
+        now = time.monotonic()
+        fit = [one for one in self.standbys if one.fault is None and self._lag_s(one, now) <= self._max_lag_s]
+        fit.sort(key=lambda one: hash((one.name, self._salt, *tenants)))
+        return ([one for one in fit if self._as_of(one) >= since], [one for one in fit if self._as_of(one) < since])
+
+    def report(self) -> list[Standing]:
+        """Every standby, in the order of the settings."""
+        return [self._standing(one) for one in self.standbys]
+
+    def _standing(self, one: Standby) -> Standing:
+        lag_s = self._lag_s(one, time.monotonic())
+        fault, reason = one.fault or (None, "")
+        if fault is None and lag_s > self._max_lag_s:
+            fault, reason = "lagging", f"what it holds is older than {self._max_lag_s:g} s"
+        known = fault in (None, "lagging") and lag_s != float("inf")
+        return Standing(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
+
+    def _as_of(self, one: Standby) -> float:
+        """The moment up to which the standby holds all that was committed."""
+        return next((at for at, end in reversed(self._ends) if end <= one.position), float("-inf"))
+
+    def _lag_s(self, one: Standby, now: float) -> float:
+        """How old the standby's state is; 0 where it holds all that the primary was last known to have."""
+        as_of = self._as_of(one)
+        return 0.0 if self._ends and as_of == self._ends[-1][0] else now - as_of
+
+    async def _follow_primary(self) -> None:
+        failures = 0
+        while await self._pause():
+            failures = await self._look_at_primary(failures)
+
+    async def _look_at_primary(self, failures: int) -> int:
+        """Ask the primary for its state; returns how often it has failed in a row."""
+        at = time.monotonic()
+        try:
+            state = await self._probe.ask()
+        except Unavailable as error:
+            # A server that is full serves who is connected.
+            full = (getattr(error.__cause__, "sqlstate", None) or "").startswith("53")
+            if not full and (failures or not isinstance(error, _Late)):
+                if self.primary.lost is None:
+                    _log.warning("the primary does not answer: %s", error.reason)
+                self.primary.lose(f"the primary does not answer ({error.reason})")
+            self._soon.set()
+            return failures + 1
+        if self._state is not None and state[:5:4] != self._state[:5:4]:
+            self._ends.clear()  # another primary
+        self._state = state
+        if self._ends and self._ends[-1][1] == state.position:
+            self._ends.pop()
+        self._ends.append((at, state.position))
+        while self._ends[0][0] < at - self._max_lag_s - _REMEMBERED_S:
+            self._ends.popleft()
+        if self.primary.lost is not None:
+            _log.info("the primary answers again")
+            await self.primary.recover()
+        return 0
+
+    async def _follow(self, one: Standby) -> None:
+        while await self._pause():
+            await self._look_at(one)
+
+    async def _look_at(self, one: Standby) -> None:
+        at, before = time.monotonic(), one.position
+        try:
+            state = await one.probe.ask()
+        except Unavailable as error:
+            self.lose(one, "login" if isinstance(error, _UnboundLogin) else "down", error.reason)
+            return
+        fault = self._fault(state, before, at)
+        if fault is not None:
+            one.position = state.position
+            self.lose(one, *fault)
+        else:
+            await one.hold(state)
+
+    def _fault(self, state: _State, before: int, at: float) -> tuple[Fault, str] | None:
+        """Why a server with this state is not read.
+
+        Args:
+            before: what it had replayed by the time `at`.
+        """
+        ours = self._state
+        if ours is None:
+            return ("down", "the primary has not said yet what it is")
+        if (state.system, state.database) != (ours.system, ours.database):
+            return ("foreign", "it holds another database than the primary")
+        if not state.in_recovery:
+            return ("promoted", "it is no standby: it was promoted, or is the primary itself")
+        if state.timeline > ours.timeline:
+            reason = f"it follows another primary, on timeline {state.timeline}; ours is on {ours.timeline}"
+            return ("diverged", reason)
+        if self._ends and self._ends[-1][0] > at and self._ends[-1][1] < before:
+            return ("diverged", "it has replayed what the primary does not have")
+        return None
+
+    async def _pause(self) -> bool:
+        """Wait until it is time to look again; whether to look at all."""
+        await asyncio.sleep(_SOON_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._soon.wait(), _EVERY_S - _SOON_S)
+        if not self._closing:
+            self._soon.clear()
+        return not self._closing
+
+
+def _address_of(given: str, service: str) -> str:
+    """A standby's address; what it does not say is as of the service's login, but for the place."""
+    try:
+        check_address(given)
+    except Unavailable:
+        form = "postgresql://HOST/NAME, with @, : and / in a password written %40, %3A and %2F"
+        raise Unavailable(SOURCE, f"READ_URLS holds what is no connection string; one looks like {form}") from None
+    parts, own = conninfo_to_dict(given), conninfo_to_dict(service)
+    dropped = {*_OF_ONE_SERVER, *(("password", "passfile") if "user" in parts else ())}
+    kept = {key: value for key, value in own.items() if key not in dropped}
+    return make_conninfo("", **kept | parts)
+
+
+def _host(address: str) -> str:
+    parts = conninfo_to_dict(address)
+    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
