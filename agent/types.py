@@ -365,6 +365,8 @@ class RankedHit(Shape):
         start, end: the passage's characters [start, end) in its document's text.
         relevance: how likely the passage answers the question, 0 to 1, comparable across questions; None for a hit
             from outside, which nobody here can judge.
+        page: of the PDF where the passage begins, from 1; None where its file has no pages.
+        place: of the passage in its file: "pages 3-4", "slide 2", "sheet Prices, rows 7-12"; "" where it has none.
     """
 
     rank: int
@@ -382,6 +384,8 @@ class RankedHit(Shape):
     ranks: dict[str, int]
     highlights: tuple[tuple[int, int], ...]
     relevance: float | None = None
+    page: int | None = None
+    place: str = ""
 
 
 class Table(Shape):
@@ -426,7 +430,10 @@ class Result(Shape):
 
 
 class Citation(Shape):
-    """The place in a document that a number in the prompt stands for: characters [start, end), under `heading`."""
+    """The place in a document that a number in the prompt stands for: characters [start, end), under `heading`.
+
+    `page` and `place` are as of `RankedHit`.
+    """
 
     n: int
     document_id: str
@@ -436,6 +443,8 @@ class Citation(Shape):
     start: int
     end: int
     heading: str = ""
+    page: int | None = None
+    place: str = ""
 
 
 class Prompt(Result):

@@ -135,7 +135,7 @@ def ingest(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Store documents: JSONL, CSV, Markdown, HTML, text, PDF and DOCX files or folders.
+    """Store documents: JSONL, CSV, Markdown, HTML, text, PDF, DOCX, PPTX, XLSX and e-mail files or folders.
 
     Unchanged documents cost nothing, changed ones are replaced, one bad document loses nobody else.
     """

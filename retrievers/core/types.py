@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter
+from retrievers.core.places import Places
 
 PLATFORM = "0"
 """The tenant whose public documents every tenant may read."""
@@ -72,6 +73,7 @@ class Chunk:
         metadata: the document's own, as it was given.
         important, questions: the document's key terms and the questions it answers; only rerankers by words have
             them read.
+        places: where in its file the passage stands; characters are the document's.
     """
 
     id: ChunkId
@@ -85,6 +87,7 @@ class Chunk:
     gap: str = "\n"
     important: Sequence[str] = ()
     questions: Sequence[str] = ()
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)

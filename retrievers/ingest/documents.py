@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from retrievers.core.places import Places
+
 NOTHING_TO_FIND = "the text is empty, and there is neither a title nor metadata to find it by"
 
 
@@ -22,6 +24,7 @@ class Document:
         readers: users and groups that may read it; everybody of the tenant where there are none.
         enabled: False stores it and no more: nobody finds it, and it counts nowhere.
         notes: what was mended on the way ("3 NUL characters removed").
+        places: of the text in its file, where that has pages, slides or rows.
     """
 
     where: str
@@ -37,6 +40,7 @@ class Document:
     enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
+    places: Places | None = None
 
 
 def says_something(document: Document) -> bool:

@@ -8,7 +8,7 @@ import { outcome, problemBox } from "./phrases.js";
 const POLL_MS = 400;
 /** Of failed documents that a row names; the job's page has all. */
 const MOST_REASONS = 3;
-const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.json,.tsv";
+const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.pptx,.xlsx,.eml,.json,.tsv";
 
 /**
  * @param {string} collection the one to put files into; empty where the user names it

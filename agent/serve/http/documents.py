@@ -62,7 +62,9 @@ async def upload_file(
     name: FileName,
     wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
 ) -> Response:
-    """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
+    """Store the documents of a file, which is the body.
+
+    JSONL, JSON, CSV, Markdown, HTML, text, PDF, DOCX, PPTX, XLSX and e-mail are read.
 
     One that is not stored within the service's TIMEOUT_S is answered with 202, and its job goes on.
     """
