@@ -25,6 +25,7 @@ class Document:
         enabled: False stores it and no more: nobody finds it, and it counts nowhere.
         notes: what was mended on the way ("3 NUL characters removed").
         places: of the text in its file, where that has pages, slides or rows.
+        scanned: how many pages of the file are pictures without text.
     """
 
     where: str
@@ -41,6 +42,7 @@ class Document:
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
     places: Places | None = None
+    scanned: int = 0
 
 
 def says_something(document: Document) -> bool:
@@ -57,6 +59,7 @@ class Rejected:
     Attributes:
         readers: as of the document it would have been; what is wrong with others is none of their business.
         cut: it ended the reading of a file: what the file holds behind it is not known.
+        scanned: how many pages of the file are pictures without text.
     """
 
     where: str
@@ -64,3 +67,4 @@ class Rejected:
     reason: str
     readers: tuple[str, ...] = ()
     cut: bool = False
+    scanned: int = 0

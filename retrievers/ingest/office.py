@@ -55,9 +55,12 @@ def read_paged(source: Source, _count: Progress) -> Iterator[Item]:
         found = pdf_text(source)
     if not found.text.strip():
         if found.pictures:
-            raise BadDocument(f"a scan: {_pages(found.pages)} without text, pictures only; {_RECOGNISE}")
+            reason = f"a scan: {_pages(found.pages)} without text, pictures only; {_RECOGNISE}"
+            yield replace(rejected(source.where, None, reason, cut=True), scanned=len(found.pictures))
+            return
         raise BadDocument(f"no text in it; if its pages are pictures, {_RECOGNISE}")
-    yield _placed(source, {}, found.text, "page", found.marks, notes=_scan_notes(found))
+    made = _placed(source, {}, found.text, "page", found.marks, notes=_scan_notes(found))
+    yield replace(made, scanned=len(found.pictures))
 
 
 _RECOGNISE = "run text recognition (OCR) first"

@@ -30,12 +30,17 @@ def read_slides(file: BinaryIO) -> Slides:
 
     Raises:
         ImportError: python-pptx is not installed.
-        BadDocument: groups are nested too deeply.
+        BadDocument: it is another Office file, or groups are nested too deeply.
         Exception: almost anything, of a damaged file.
     """
     from pptx import Presentation
 
-    presentation = Presentation(file)
+    try:
+        presentation = Presentation(file)
+    except ValueError as error:
+        if "is not a PowerPoint file" in str(error):
+            raise BadDocument("an Office file, but no presentation") from None
+        raise
     texts, hidden = [], 0
     for number, slide in enumerate(presentation.slides, 1):
         if slide._element.get("show") in ("0", "false"):

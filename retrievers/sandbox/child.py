@@ -56,7 +56,13 @@ def main() -> None:
 
 
 def confine(limits: Limits) -> None:
-    """Limit what this process can use and reach, for good."""
+    """Limit what this process can use and reach, for good; it starts no other."""
+    limit_resources(limits)
+    sys.addaudithook(_refuse)
+
+
+def limit_resources(limits: Limits) -> None:
+    """Limit the memory and the files of this process and of those that it starts, and take the network from them."""
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_CORE, 0),
@@ -70,7 +76,6 @@ def confine(limits: Limits) -> None:
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:
             libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
-    sys.addaudithook(_refuse)
 
 
 def _refuse(event: str, arguments: object) -> None:

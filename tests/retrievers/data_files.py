@@ -310,9 +310,19 @@ _SHEET = (
 _STRINGS = '<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">{}</sst>'
 
 
+_STRINGS_TYPE = (
+    '<Override PartName="/xl/sharedStrings.xml" ContentType='
+    '"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"/>'
+)
+
+
 def sheet(rows: str, *, head: str = "", parts: dict[str, str | bytes] | None = None) -> bytes:
     """An XLSX with a sheet of these rows."""
-    return with_parts(saved(Workbook()), {"xl/worksheets/sheet1.xml": head + _SHEET.format(rows), **(parts or {})})
+    book = saved(Workbook())
+    with zipfile.ZipFile(io.BytesIO(book)) as archive:
+        types = archive.read("[Content_Types].xml").decode().replace("</Types>", f"{_STRINGS_TYPE}</Types>")
+    own = {"[Content_Types].xml": types, "xl/worksheets/sheet1.xml": head + _SHEET.format(rows)}
+    return with_parts(book, {"xl/sharedStrings.xml": _STRINGS.format(""), **own, **(parts or {})})
 
 
 def _sheets(n: Count) -> Iterator[File]:
