@@ -53,7 +53,7 @@ def read_mail(data: bytes) -> Mail:
         BadDocument: no mail, or one of too many parts.
     """
     # Headers are parsed when they are asked for, and those that are too long are not.
-    message = cast(EmailMessage, BytesParser(policy=email.policy.default).parsebytes(data))
+    message = BytesParser(policy=email.policy.default).parsebytes(data)
     if not any(_raw(message, name) for name in ("from", "to", "date", "subject", "message-id", "received")):
         raise BadDocument("damaged, or not an e-mail: none of its usual headers is there")
     parts = list(_leaves(message))
