@@ -14,10 +14,11 @@ from typing import Any, BinaryIO, Literal
 from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.ingest.clean import Cleaner, one_line, printable
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.formats import PLAIN, READERS, Source, guarded, item_of, read_json_lines, read_source
+from retrievers.ingest.formats import PLAIN, READERS, guarded, item_of, read_json_lines, read_source
 from retrievers.ingest.record import MAX_ID_CHARACTERS, MAX_REASON_CHARACTERS, read_record, rejected
 from retrievers.ingest.scans import Scans
 from retrievers.ingest.schema import schema_of
+from retrievers.ingest.source import Source
 from retrievers.ingest.table import Item, Progress
 from retrievers.sandbox import MOST_REQUESTS, Sandbox, Stopped, never
 

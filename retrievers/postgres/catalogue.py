@@ -320,7 +320,8 @@ class Catalogue:
         rows = await self._database.search(_PASSAGES, values)
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
         chunks = (
-            Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:-1], places=from_json(row[-1])) for row in kept
+            Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:-1], (), (), from_json(row[-1]))
+            for row in kept
         )
         return {chunk.id: chunk for chunk in chunks}
 
