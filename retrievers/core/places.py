@@ -1,5 +1,6 @@
 """Where in its file a text stands: the page, the slide, or the sheet and row of each part of it."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,9 +24,10 @@ class Places:
 
     def within(self, start: int, end: int) -> "Places":
         """The places of the text's characters [start, end); at least one, that of `start`."""
-        first = max((n for n, (at, _) in enumerate(self.marks) if at <= start), default=0)
-        marks = [mark for n, mark in enumerate(self.marks) if n == first or (n > first and mark[0] < end)]
-        return Places(self.unit, tuple(marks), self.sheet)
+        # A sheet has tens of thousands of rows.
+        first = max(bisect_right(self.marks, start, key=_beginning) - 1, 0)
+        last = bisect_left(self.marks, end, lo=first + 1, key=_beginning)
+        return Places(self.unit, self.marks[first:last], self.sheet)
 
     def moved(self, characters: int) -> "Places":
         """The places after so many characters were put before the text, or taken from its start when negative."""
@@ -37,6 +39,10 @@ class Places:
         """As it is stored; `from_json` reads it back."""
         sheet = {"sheet": self.sheet} if self.sheet else {}
         return {"unit": self.unit, "marks": [list(mark) for mark in self.marks], **sheet}
+
+
+def _beginning(mark: tuple[int, int]) -> int:
+    return mark[0]
 
 
 def from_json(stored: Mapping[str, Any] | None) -> Places | None:

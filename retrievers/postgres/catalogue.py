@@ -319,11 +319,14 @@ class Catalogue:
         }
         rows = await self._database.search(_PASSAGES, values)
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
-        chunks = (
-            Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:-1], (), (), from_json(row[-1]))
-            for row in kept
-        )
+        chunks = (_chunk(names[row[1]], row) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
+
+
+def _chunk(collection: str, row: Row) -> Chunk:
+    tenant, _, document_id, ordinal, *parts, places = row
+    chunk = Chunk(ChunkId(tenant, collection, document_id, ordinal), *parts)
+    return replace(chunk, places=from_json(places)) if places else chunk
 
 
 @lru_cache(maxsize=_MOST_TENANTS)
