@@ -2,7 +2,7 @@
 
 import json
 import runpy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,11 @@ async def test_a_file_that_comes_again_unchanged_is_unchanged(client: httpx2.Asy
     assert (again.json()["unchanged"], again.json()["updated"]) == (1, 0)
 
 
-def test_the_command_line_stores_and_cites_them(
-    tmp_path: Path,
-    owner_url: str,
-    service_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    (tmp_path / "book.pdf").write_bytes(paged("rudder", "anchor", "compass"))
+@pytest.fixture
+def call(
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a command prints."""
     for name, value in {"DATABASE_URL": owner_url, "SERVICE_URL": service_url, "TIMEOUT_S": "60"}.items():
         monkeypatch.setenv(f"SIGNALBOX_{name}", value)
 
@@ -139,6 +136,11 @@ def test_the_command_line_stores_and_cites_them(
         assert run(arguments) == 0
         return capsys.readouterr().out
 
+    return call
+
+
+def test_the_command_line_stores_and_cites_them(tmp_path: Path, call: Callable[..., str]):
+    (tmp_path / "book.pdf").write_bytes(paged("rudder", "anchor", "compass"))
     call("ingest", str(tmp_path), "--collection", "ship")
     question = ("When is the anchor oiled?", "--collection", "ship", "--top-k", "1")
 
@@ -146,6 +148,27 @@ def test_the_command_line_stores_and_cites_them(
     assert "(book.pdf, page 2, characters" in call("augment", *question)
     assert json.loads(call("augment", *question, "--json"))["citations"][0]["page"] == 2
     assert "[1] book, page 2 (book.pdf)" in call("ask", *question)
+
+
+def test_a_mirrored_workbook_loses_the_documents_of_sheets_that_it_has_no_more(
+    tmp_path: Path, call: Callable[..., str]
+):
+    def mirrored(*sheets: str) -> dict[str, str]:
+        book = Workbook()
+        book.remove(book.active)
+        for name in sheets:
+            for row in (["Part", "Price"], [f"{name} bolt", 2]):
+                (book[name] if name in book.sheetnames else book.create_sheet(name)).append(row)
+        book.save(tmp_path / "parts.xlsx")
+        call("sync", str(tmp_path), "--collection", "parts")
+        found = json.loads(call("retrieve", "bolt", "--collection", "parts", "--json"))
+        return {hit["document_id"]: hit["place"] for hit in found["hits"]}
+
+    assert mirrored("Old", "New") == {
+        "parts.xlsx#Old": "sheet Old, row 2",
+        "parts.xlsx#New": "sheet New, row 2",
+    }
+    assert mirrored("New") == {"parts.xlsx#New": "sheet New, row 2"}
 
 
 async def test_a_folder_searched_without_a_database_knows_them_too(tmp_path: Path):
