@@ -59,6 +59,7 @@ from agent.types import (
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
+from retrievers.core.places import describe, first_page
 from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope, Viewer
 from retrievers.embed import Embedder
@@ -908,6 +909,8 @@ def _ranked(
                 ranks=dict(hit.ranks),
                 highlights=mark(chunk.text),
                 relevance=judged.get(hit.id),
+                page=first_page([chunk.places]),
+                place=describe([chunk.places]),
             )
         )
     return tuple(hits)

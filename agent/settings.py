@@ -193,6 +193,12 @@ class Settings(BaseModel):
     grace_s: float = Field(
         2.0, gt=0, le=600, description="how long requests at work go on once `signalbox serve` is told to stop"
     )
+    ocr: str | None = Field(
+        None,
+        pattern=r"^[a-z_]{3,12}(\+[a-z_]{3,12}){0,7}$",
+        description="languages of scanned PDFs, whose text the program ocrmypdf then recognises, such as eng or "
+        "eng+chi_sim; scans are refused when unset",
+    )
     workers: int = Field(
         1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
     )

@@ -377,6 +377,8 @@ class RankedHit(Shape):
         start, end: character range [start, end) of the passage in its document's text.
         relevance: probability that the passage answers the question, 0 to 1, comparable across questions. None for a
             hit from outside, for which it cannot be computed.
+        page: of the PDF where the passage begins, from 1; None where its file has no pages.
+        place: of the passage in its file: "pages 3-4", "slide 2", "sheet Prices, rows 7-12"; "" where it has none.
     """
 
     rank: int
@@ -394,6 +396,8 @@ class RankedHit(Shape):
     ranks: dict[str, int]
     highlights: tuple[tuple[int, int], ...]
     relevance: float | None = None
+    page: int | None = None
+    place: str = ""
 
 
 class Table(Shape):
@@ -439,7 +443,10 @@ class Result(Shape):
 
 
 class Citation(Shape):
-    """The passage that a number in the prompt stands for: characters [start, end) of a document, under `heading`."""
+    """The passage that a number in the prompt stands for: characters [start, end) of a document, under `heading`.
+
+    `page` and `place` are as in `RankedHit`.
+    """
 
     n: int
     document_id: str
@@ -449,6 +456,8 @@ class Citation(Shape):
     start: int
     end: int
     heading: str = ""
+    page: int | None = None
+    place: str = ""
 
 
 class Prompt(Result):

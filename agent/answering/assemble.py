@@ -16,6 +16,7 @@ from agent.answering.context import Around, adjacent, beside
 from agent.llm.tokens import estimate_tokens
 from agent.options import languages
 from agent.types import Citation, Message
+from retrievers.core.places import describe, first_page
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.text.visible import prompt_text
 
@@ -334,15 +335,17 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
         text = text[: int(len(text) * 0.9)]
     if len(text) < len(chunk.text) and " " in text[-40:]:
         text = text[: text.rindex(" ")]
-    return Chunk(
-        chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, chunk.start + len(text), chunk.metadata
-    )
+    end = chunk.start + len(text)
+    places = chunk.places and chunk.places.within(chunk.start, end)
+    return Chunk(chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, end, chunk.metadata, places=places)
 
 
 def _block(n: int, passage: PromptPassage) -> str:
     """Return a passage as the prompt shows it: number and title, metadata, text."""
     first = passage.chunks[0]
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
+    if place := describe([one.places for one in passage.chunks]):
+        head += f", {_one_line(place)}"
     if first.url and len(first.url) <= _LONGEST_HEAD:
         head += f" ({_one_line(first.url)})"
     lines = [head, *_metadata_lines(first.metadata), *([prompt_text(passage.text)] if passage.text else [])]
@@ -369,6 +372,7 @@ def _one_line(text: str) -> str:
 def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
     """Return the citation of a whole block; its chunk id is that of the first chunk that is a hit."""
     first, last = passage.chunks[0], passage.chunks[-1]
+    places = [one.places for one in passage.chunks]
     return Citation(
         n=n,
         document_id=first.id.document_id,
@@ -378,6 +382,8 @@ def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
         start=first.start,
         end=last.end,
         heading=first.heading,
+        page=first_page(places),
+        place=describe(places),
     )
 
 

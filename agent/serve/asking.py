@@ -59,8 +59,8 @@ def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> No
     if listed:
         print()
     for one in listed:
-        heading = f", {plain(one.heading)}" if one.heading else ""
-        print(f"[{one.n}] {plain(one.title or one.document_id)}{heading} ({plain(one.url or one.document_id)})")
+        within = "".join(f", {plain(part)}" for part in (one.heading, one.place) if part)
+        print(f"[{one.n}] {plain(one.title or one.document_id)}{within} ({plain(one.url or one.document_id)})")
     doubtful = [sentence for sentence in answer.sentences if sentence.supported is False]
     if doubtful:
         print("\nNot borne out by what is cited:")

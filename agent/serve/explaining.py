@@ -479,7 +479,7 @@ def _prompt(trace: Json) -> tuple[Table | Text, ...]:
         return ()
     table = _table("", "cites", "document", "characters", right=["characters"])
     for one in prompt["citations"]:
-        place = f"{one['start']} to {one['end']}"
+        place = f"{one['start']} to {one['end']}{'; ' * bool(one.get('place'))}{one.get('place', '')}"
         table.add_row(*map(_text, (f"[{one['n']}]", _short(one["title"]), one["document_id"], place)))
     templates = ", ".join(f"{name} {digest}" for name, digest in trace["prompts"].items())
     about = f"about {prompt['tokens']:,} tokens, digest {prompt['digest'][:12]}, templates {templates}"

@@ -61,7 +61,8 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
         _show_table(result.table)
     for hit in result.hits:
         title = plain(hit.title or hit.document_id)
-        print(f"{hit.rank:>3}. {title}  [{plain(hit.id)}]")
+        place = f", {plain(hit.place)}" if hit.place else ""
+        print(f"{hit.rank:>3}. {title}{place}  [{plain(hit.id)}]")
         judged = {} if hit.relevance is None else {"relevance": hit.relevance}
         scores = ", ".join(f"{name} {score:.3f}" for name, score in {**judged, **hit.scores}.items())
         facts = ", ".join(
@@ -217,7 +218,8 @@ def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> No
     print(plain(prompt.refusal or prompt.prompt))
     print()
     for citation in prompt.citations:
-        where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"
+        place = f"{plain(citation.place)}, " if citation.place else ""
+        where = f"{plain(citation.document_id)}, {place}characters {citation.start} to {citation.end}"
         address = "  " + plain(citation.url) if citation.url else ""
         print(f"[{citation.n}] {plain(citation.title or citation.document_id)} ({where}){address}")
     cited = f"{len(prompt.citations)} citations" if len(prompt.citations) != 1 else "1 citation"

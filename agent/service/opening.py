@@ -44,6 +44,7 @@ from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs import JobQueue, Lease, Work
+from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
@@ -84,6 +85,7 @@ async def open_service(
     if settings is None:
         settings = load_settings(changes)
     templates = _templates(settings)
+    SCANS.languages = settings.ocr
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = _embedders(settings, cores)
     reranker = open_reranker(settings, model, cores=cores)

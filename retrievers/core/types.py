@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter
+from retrievers.core.places import Places
 
 PLATFORM = "0"
 """The tenant whose public documents every tenant may read."""
@@ -73,6 +74,7 @@ class Chunk:
         gap: the white space between it and the document's next passage.
         metadata: the document's metadata, as given.
         important, questions: the document's key terms and the questions it answers. Loaded only for rerankers by words.
+        places: where in its file the passage stands; characters are the document's.
     """
 
     id: ChunkId
@@ -86,6 +88,7 @@ class Chunk:
     gap: str = "\n"
     important: Sequence[str] = ()
     questions: Sequence[str] = ()
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,8 +234,8 @@ _DOCUMENTS = """
 """
 _CHUNKS = """
     SELECT c.document_id, c.ordinal, c.embedder, c.start_character, c.end_character, c.length, c.heading, c.digest,
-           c.body, c.gap, coalesce(c.lexemes = w.lexemes::tsvector, false), c.fields, c.public, c.part, c.expires_at,
-           c.bm25, c.embedding
+           c.body, c.gap, c.places, coalesce(c.lexemes = w.lexemes::tsvector, false), c.fields, c.public, c.part,
+           c.expires_at, c.bm25, c.embedding
     FROM signalbox.chunk c
     LEFT JOIN json_to_recordset(%(lexemes)s::json) AS w (document_id text, ordinal integer, lexemes text)
          ON w.document_id = c.document_id AND w.ordinal = c.ordinal

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from retrievers.core.places import from_json
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
 from retrievers.text import weights
@@ -47,8 +48,10 @@ def compared(
 def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
     """Return whether a stored passage is what ingestion would store."""
     given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
-    ordinal, _, start, end, length, heading, digest, body, gap, found, *own, bm25, _ = row
+    ordinal, _, start, end, length, heading, digest, body, gap, places, found, *own, bm25, _ = row
     if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:
+        return False
+    if from_json(places) != passage.places:
         return False
     if own != [fields, *scope]:
         return False

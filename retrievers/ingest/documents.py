@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from retrievers.core.places import Places
+
 NOTHING_TO_FIND = "the text is empty, and there is neither a title nor metadata to find it by"
 
 
@@ -22,6 +24,8 @@ class Document:
         readers: users and groups that may read it; empty for everybody in the tenant.
         enabled: False only stores the document: it is not found and not counted.
         notes: repairs made while reading ("3 NUL characters removed").
+        places: of the text in its file, where that has pages, slides or rows.
+        scanned: how many pages of the file are pictures without text.
     """
 
     where: str
@@ -37,6 +41,8 @@ class Document:
     enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
+    places: Places | None = None
+    scanned: int = 0
 
 
 def says_something(document: Document) -> bool:
@@ -53,6 +59,7 @@ class RejectedItem:
     Attributes:
         readers: readers of the intended document; nobody else is told of the error.
         cut: reading the file ended here, so the rest of the file is unknown.
+        scanned: how many pages of the file are pictures without text.
     """
 
     where: str
@@ -60,3 +67,4 @@ class RejectedItem:
     reason: str
     readers: tuple[str, ...] = ()
     cut: bool = False
+    scanned: int = 0

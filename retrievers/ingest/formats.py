@@ -4,55 +4,39 @@ What they are given comes from strangers, and parsers can be kept busy or made t
 `retrievers.ingest.read` calls them in a process with limits (`retrievers.sandbox`); only plain text is read without.
 """
 
-import functools
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, BinaryIO
 
 import yaml
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.extras import install_command
+from retrievers.core.places import from_json
 from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.html import declared_charset, read_page
 from retrievers.ingest.json_text import parse_json
+from retrievers.ingest.office import (
+    MAX_WHOLE_FILE_BYTES,
+    bytes_of,
+    read_message,
+    read_paged,
+    read_slideshow,
+    read_word,
+    read_workbook,
+)
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, build_document, read_record, rejected
+from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
 
-MAX_WHOLE_FILE_BYTES = 256 << 20
-"""Of forms that are read in one piece; JSONL and CSV may be of any size."""
 MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
 """Of plain text, a character of which takes at most so many."""
 
-_SIGNATURES = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
-_SIGNATURE_WITHIN_BYTES = 1024
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file to read.
-
-    Attributes:
-        file: open, at its start.
-        where: its path as given, for messages.
-        id: what its document is called when it does not say so itself.
-        title: the same for its title.
-        ending: of its name, in lower case, with the dot.
-    """
-
-    file: BinaryIO
-    where: str
-    id: str
-    title: str
-    ending: str
-    size_bytes: int
 
 
 def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
@@ -95,6 +79,8 @@ def read_to_messages(
         message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
         if isinstance(item, Document) and item.expires_at is not None:
             message["expires_at"] = item.expires_at.isoformat()
+        if isinstance(item, Document) and item.places is not None:
+            message["places"] = item.places.to_json()
         yield {"document" if isinstance(item, Document) else "rejected": message, "read": consumed}
 
 
@@ -107,17 +93,11 @@ def item_of(message: Mapping[str, Any]) -> Item:
         given[name] = tuple(given[name])
     if given["expires_at"] is not None:
         given["expires_at"] = datetime.fromisoformat(given["expires_at"])
+    given["places"] = from_json(given["places"])
     return Document(**given)
 
 
 # One reader per form.
-
-
-def _bytes_of(source: SourceFile) -> bytes:
-    data = source.file.read(MAX_WHOLE_FILE_BYTES + 1) if source.size_bytes <= MAX_WHOLE_FILE_BYTES else None
-    if data is None or len(data) > MAX_WHOLE_FILE_BYTES:
-        raise BadDocument(f"larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it, or use JSON Lines (.jsonl) or CSV")
-    return data
 
 
 def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
@@ -137,7 +117,7 @@ def _read_plain(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    text, notes = _text_of(_bytes_of(source))
+    text, notes = _text_of(bytes_of(source))
     cleaner = Cleaner()
     front, body = _front_matter(cleaner.text(text))
     # Tags are key terms chosen by the author; they stay metadata as well, to filter by.
@@ -189,7 +169,7 @@ def _first_heading(text: str) -> str:
 
 
 def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    data = _bytes_of(source)
+    data = bytes_of(source)
     text, notes = _text_of(data, declared=declared_charset(data))
     cleaner = Cleaner()
     page = read_page(cleaner.text(text))
@@ -201,77 +181,12 @@ def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
     )
 
 
-def _read_converted(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """PDF and DOCX, by the optional package markitdown."""
-    if not source.size_bytes:
-        raise BadDocument("the file is empty")
-    if _SIGNATURES[source.ending] not in source.file.read(_SIGNATURE_WITHIN_BYTES):
-        raise BadDocument(f"damaged, or not a {source.ending} file")
-    source.file.seek(0)
-    if source.ending == ".docx":
-        _check_unpacked(source)
-    try:
-        convert = _converter()
-    except ImportError as error:
-        raise BadDocument(f"reading {source.ending} needs: {install_command('docs')}") from error
-    try:
-        text = convert(source)
-    # Damaged and protected files make the parsers behind it raise almost anything.
-    except Exception as error:
-        causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", ())] or [error]
-        for cause in causes:
-            if (limit := _limit_behind(cause)) is not None:
-                raise limit from None
-        raise BadDocument(f"cannot be converted to text: {str(causes[0]) or type(causes[0]).__name__}") from error
-    if not isinstance(text, str) or not text.strip():
-        raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
-    yield build_document({}, source.where, text=text, id=source.id, title=source.title)
-
-
-def _limit_behind(error: BaseException | None) -> BaseException | None:
-    """The limit that an error comes of: what a parser says when it then cleans up is another ("closed file")."""
-    while error is not None and not isinstance(error, MemoryError | RecursionError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _check_unpacked(source: SourceFile) -> None:
-    """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
-    try:
-        with zipfile.ZipFile(source.file) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-    # Damaged archives make it raise almost anything; the converter will say so.
-    except Exception:
-        return
-    if size > MAX_WHOLE_FILE_BYTES:
-        raise BadDocument(f"it unpacks to more than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it")
-
-
-@functools.cache
-def _converter() -> Callable[[SourceFile], Any]:
-    from markitdown import MarkItDown, StreamInfo
-    from markitdown.converters import DocxConverter, PdfConverter
-
-    # Without its other converters, which would take a damaged file for plain text.
-    converter = MarkItDown(enable_builtins=False)
-    for one in (PdfConverter(), DocxConverter()):
-        converter.register_converter(one)
-
-    def convert(source: SourceFile) -> Any:
-        source.file.seek(0)
-        stated = StreamInfo(extension=source.ending, filename=f"{source.title}{source.ending}")
-        text = converter.convert_stream(source.file, stream_info=stated).text_content
-        return text.replace("\f", "\n\n") if text else text  # between two pages of a PDF
-
-    return convert
-
-
 # JSON.
 
 
 def _read_json(source: SourceFile, _count: Progress) -> Iterator[Item]:
     """One object, or a list of objects."""
-    text, notes = _text_of(_bytes_of(source))
+    text, notes = _text_of(bytes_of(source))
     try:
         content = parse_json(text)
     except BadDocument as error:
@@ -333,6 +248,10 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = stream.readline(MAX_LINE_BYTES + 1)
 
 
+def _read_mail(source: SourceFile, _count: Progress) -> Iterator[Item]:
+    return read_message(source, READERS)
+
+
 def _read_table(source: SourceFile, count: Progress) -> Iterator[Item]:
     return read_table(source.file, source.ending, source.where, count)
 
@@ -344,7 +263,11 @@ READERS: Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]] = {
     **dict.fromkeys((".md", ".markdown"), _read_markdown),
     **dict.fromkeys((".html", ".htm"), _read_html),
     **dict.fromkeys((".txt", ".text", ".log", ".rst"), _read_plain),
-    **dict.fromkeys((".pdf", ".docx"), _read_converted),
+    ".pdf": read_paged,
+    ".docx": read_word,
+    ".pptx": read_slideshow,
+    ".xlsx": read_workbook,
+    ".eml": _read_mail,
 }
 """A reader per ending: yields items, raises BadDocument or OSError for what concerns the whole file."""
 PLAIN = frozenset({".txt", ".text", ".log", ".rst"})

@@ -8,6 +8,7 @@ from typing import Any
 
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Scalar, flatten, normalise
+from retrievers.core.places import Places
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, says_something
 from retrievers.text import analysis, languages, split, weights
 
@@ -25,6 +26,7 @@ class Passage:
         embedded: the text to embed: title, headings and the passage.
         lexemes: term to [(position, label)].
         length: see `weights.lexemes`.
+        places: those of the document that it touches.
     """
 
     start: int
@@ -36,6 +38,7 @@ class Passage:
     digest: bytes
     lexemes: weights.Positions
     length: int
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
         # Only if set: stored digests are older than these options.
         **({} if document.enabled else {"enabled": False}),
         **({"readers": document.readers} if document.readers else {}),
+        **({"places": document.places.to_json()} if document.places else {}),
     }
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).digest()
 
@@ -171,6 +175,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
                 hashlib.sha256(embedded.encode()).digest(),
                 found,
                 length,
+                document.places and document.places.within(span.start, span.end),
             )
         )
     return Prepared(document, digest, language, values, tuple(passages))

@@ -5,23 +5,27 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
 
 from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.ingest.clean import Cleaner, printable
-from retrievers.ingest.documents import RejectedItem
-from retrievers.ingest.formats import PLAIN, READERS, SourceFile, guarded, item_of, read_json_lines, read_source
-from retrievers.ingest.record import MAX_ID_CHARACTERS, read_record, rejected
+from retrievers.ingest.clean import Cleaner, one_line, printable
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.formats import PLAIN, READERS, guarded, item_of, read_json_lines, read_source
+from retrievers.ingest.record import MAX_ID_CHARACTERS, MAX_REASON_CHARACTERS, read_record, rejected
+from retrievers.ingest.scans import Scans
 from retrievers.ingest.schema import schema_of
+from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import Item, Progress
 from retrievers.sandbox import MOST_REQUESTS, Sandbox, Stopped, never
 
 __all__ = ["check_upload", "entries_of", "input_bytes", "read", "read_each", "read_record", "read_upload"]
 
+SCANS = Scans()
+"""Recognises the text of scans, where that is switched on (setting OCR)."""
 SANDBOX = Sandbox(places=3)
 """Reads files. The worker gives a tenant at most two places, so that hostile files do not keep others waiting."""
 MOST_FAILURES = 10_000
@@ -228,10 +232,50 @@ def read_each(
     Args:
         sources: at most `MOST_REQUESTS`. The documents of one must be taken to their end before those of the next.
     """
+    if SCANS.languages:
+        # One by one: while text is recognised, no other file's process is held.
+        for one in sources:
+            yield one, read_source(one) if one.ending in PLAIN else _with_recognition(one, stopped)
+        return
     parsed = [one for one in sources if one.ending not in PLAIN]
     answers = SANDBOX.run(_TASK, [(one.file, _arguments(one)) for one in parsed], stopped=stopped)
     for one in sources:
         yield one, read_source(one) if one.ending in PLAIN else _items(one, next(answers))
+
+
+def _alone(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
+    with closing(SANDBOX.run(_TASK, [(source.file, _arguments(source))], stopped=stopped)) as answers:
+        yield from _items(source, next(answers))
+
+
+def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
+    """The documents of a file; of a PDF with scanned pages, with the text that is recognised on them."""
+    scanned: tuple[int, Item] | None = None
+    for consumed, item in _alone(source, stopped):
+        if source.ending == ".pdf" and item.scanned:
+            scanned = consumed, item
+        else:
+            yield consumed, item
+    if scanned is None:
+        return
+    consumed, item = scanned
+    try:
+        with SCANS.recognised(source.file, stopped) as file:
+            size = os.fstat(file.fileno()).st_size
+            ((_, made),) = _alone(replace(source, file=file, size_bytes=size), stopped)
+    except BadDocument as error:
+        wrong = one_line(f"their text was not recognised: {error}", MAX_REASON_CHARACTERS)
+        if isinstance(item, Document):
+            yield consumed, replace(item, notes=(*item.notes, wrong))
+        else:
+            reason = one_line(f"{item.reason.partition(';')[0]}; {wrong}", MAX_REASON_CHARACTERS)
+            yield consumed, replace(item, reason=reason)
+        return
+    if isinstance(made, Document):
+        count = item.scanned - made.scanned
+        which = "1 scanned page" if count == 1 else f"{count:,} scanned pages"
+        made = replace(made, notes=(*made.notes, f"the text of {which} was recognised"))
+    yield consumed, made
 
 
 def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retrievers.core.errors import BadDocument, BadRequest
+from retrievers.core.places import Places
 from retrievers.core.principals import check_principals
 from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
@@ -24,7 +25,9 @@ _CODE = re.compile(r"(?:javascript|vbscript|data):", re.IGNORECASE)
 _UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | RejectedItem:
+def read_record(
+    record: object, where: str, *, notes: tuple[str, ...] = (), places: Places | None = None
+) -> Document | RejectedItem:
     """Build the document in one JSON object.
 
     Args:
@@ -34,10 +37,11 @@ def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> D
             title and text.
         where: its position in the input, for messages.
         notes: earlier repairs, for the document's notes.
+        places: of its text.
     """
     if not isinstance(record, Mapping):
         return rejected(where, None, f"{kind(record)} where an object was expected")
-    return build_document(record, where, notes=notes)
+    return build_document(record, where, notes=notes, places=places)
 
 
 def build_document(
@@ -49,6 +53,7 @@ def build_document(
     title: str = "",
     notes: tuple[str, ...] = (),
     cleaner: Cleaner | None = None,
+    places: Places | None = None,
 ) -> Document | RejectedItem:
     """Build a document from the keys and values of a record or a file.
 
@@ -58,6 +63,7 @@ def build_document(
         id: id of a file that states none. A record without an id gets one from its content.
         title: used if none is given.
         cleaner: the cleaner of the body, if that has already been cleaned.
+        places: of the body as it is cleaned.
     """
     cleaner = cleaner or Cleaner()
     known_id = None
@@ -73,6 +79,8 @@ def build_document(
             # Without a text and a title, the text probably has another key.
             raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
         is_record, text = text is None, trimmed(body or "")
+        if places and body:
+            places = places.moved(len(text) - len(body.rstrip()))
         if len(text) > MAX_TEXT_CHARACTERS:
             raise BadDocument(
                 f"the text has {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split the document"
@@ -104,6 +112,7 @@ def build_document(
             enabled=enabled,
             expires_at=expires_at,
             notes=(*notes, *cleaner.notes()),
+            places=places,
         )
         if not says_something(made):
             # The name of a file says nothing about its content.

@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 from retrievers.core.errors import UnknownCollection
 from retrievers.core.fields import Field, to_catalogue
+from retrievers.core.places import Places
 from retrievers.embed import Vectors
 from retrievers.ingest import values
 from retrievers.ingest.prepare import Passage, Prepared
@@ -377,14 +378,15 @@ _NOTE_READERS = """
 
 _INSERT_DOCUMENT = """
     INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
-                                    language, digest, chunks, words, public, part, enabled, expires_at, delivery)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                    language, digest, chunks, words, public, part, enabled, expires_at, delivery,
+                                    places)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _INSERT_CHUNK = """
     INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, part, expires_at,
                                  start_character, end_character, length, embedding, bm25, fields, heading, digest,
-                                 lexemes, body, gap)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s)
+                                 lexemes, body, gap, places)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s, %s)
 """
 
 
@@ -410,6 +412,7 @@ def _document_row(tenant: str, number: int, item: Prepared, part: int | None, de
         document.enabled,
         document.expires_at,
         delivery,
+        _stored_places(document.places),
     )
 
 
@@ -449,7 +452,12 @@ def _chunk_row(
         to_tsvector(number, passage.lexemes),
         passage.text,
         passage.gap,
+        _stored_places(passage.places),
     )
+
+
+def _stored_places(places: Places | None) -> Jsonb | None:
+    return Jsonb(places.to_json(), _dumps) if places else None
 
 
 def to_tsvector(number: int, lexemes: weights.Positions) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.places import from_json
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import Prepared, digest_of, field_values, prepare
 from retrievers.ingest.store import Connection
@@ -60,10 +61,10 @@ def _digest(document: Document, fields: Mapping[str, Field], values: Mapping[str
 
 
 def _stored(row: Sequence[Any]) -> Stored:
-    id, title, text, url, metadata, important, questions, public, readers, enabled, expires_at, *rest = row
+    id, title, text, url, metadata, important, questions, public, readers, enabled, expires_at, places, *rest = row
     document = Document(
         "stored", id, title, text, url, metadata, tuple(important), tuple(questions), public, tuple(readers), enabled,
-        expires_at,
+        expires_at, places=from_json(places),
     )  # fmt: skip
     return Stored(document, bytes(rest[0]), *rest[1:])
 
@@ -71,7 +72,7 @@ def _stored(row: Sequence[Any]) -> Stored:
 _FIELDS = "SELECT fields FROM signalbox.collection WHERE tenant = %s AND number = %s"
 _READ = """
     SELECT d.id, d.title, d.body, d.url, d.metadata, d.important, d.questions, d.public, coalesce(p.readers, '{}'),
-           d.enabled, d.expires_at, d.digest, d.fields, d.delivery, d.created_at, d.updated_at
+           d.enabled, d.expires_at, d.places, d.digest, d.fields, d.delivery, d.created_at, d.updated_at
     FROM signalbox.document d
     LEFT JOIN signalbox.collection p ON p.tenant = d.tenant AND p.number = d.part
     WHERE d.tenant = %s AND d.collection = %s AND d.id = ANY (%s) ORDER BY d.id

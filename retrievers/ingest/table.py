@@ -123,6 +123,13 @@ def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, note
     return read_record(record, where, notes=notes)
 
 
+def typed_cell(name: str, cell: object) -> object:
+    """A cell of a sheet, which knows numbers and dates from text, as the value of a column."""
+    if isinstance(cell, str):
+        return _cell(name, cell) if name in _WORDS or name in _FLAGS or name == "metadata" else cell
+    return str(cell) if name in _WORDS else cell
+
+
 def _cell(name: str, cell: str) -> object:
     """Convert a cell to the JSON value that it most likely represents. In doubt it stays text."""
     if name in TEXT_KEYS:

@@ -135,6 +135,7 @@ def gather(
                     one.gap,
                     document.important,
                     document.questions,
+                    one.places,
                 )
             )
             embedded.append(one.embedded)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import RESERVED, Field, from_catalogue
 from retrievers.core.filters import Filter, matches
+from retrievers.core.places import from_json
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres import feedback
 from retrievers.postgres import listing as listing_of
@@ -37,7 +38,7 @@ _CHANGED = "SELECT signalbox.access_changed(%(scope)s)"
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
     SELECT tenant, collection, document_id, ordinal, title, body, url, heading, start_character, end_character,
-           metadata, gap, CASE WHEN %(filtered)s THEN fields END
+           metadata, gap, places, CASE WHEN %(filtered)s THEN fields END
     FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
 _IDS = """
@@ -335,8 +336,14 @@ class Catalogue:
         }
         rows = await self._reads.search(scope.viewer, _PASSAGES, values)
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
-        chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
+        chunks = (_chunk(names[row[1]], row) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
+
+
+def _chunk(collection: str, row: Row) -> Chunk:
+    tenant, _, document_id, ordinal, *parts, places = row
+    chunk = Chunk(ChunkId(tenant, collection, document_id, ordinal), *parts)
+    return replace(chunk, places=from_json(places)) if places else chunk
 
 
 @lru_cache(maxsize=_MOST_TENANTS)

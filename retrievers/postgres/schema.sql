@@ -274,7 +274,7 @@ BEGIN
                  WHERE k.tenant = who AND k.part_of IS NOT NULL AND readable(k.readers, mine));
 END $$;
 
-CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
+CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb, places jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
@@ -285,7 +285,7 @@ DECLARE
 BEGIN
     -- In this language the plan of the statement is kept from call to call.
     RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
-           c.end_character, d.metadata, c.gap, d.fields
+           c.end_character, d.metadata, c.gap, d.fields, c.places
     FROM unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
     JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
@@ -676,7 +676,8 @@ CREATE TABLE signalbox.chunk (
     lexemes tsvector NOT NULL,
     body text NOT NULL,
     gap text DEFAULT ''::text NOT NULL,
-    part integer
+    part integer,
+    places jsonb
 )
 WITH (toast_tuple_target='2800');
 ALTER TABLE ONLY signalbox.chunk ALTER COLUMN embedding SET STORAGE MAIN;
@@ -696,6 +697,8 @@ COMMENT ON COLUMN signalbox.chunk.lexemes IS 'terms as "<collection>:<term>", so
 COMMENT ON COLUMN signalbox.chunk.gap IS 'the white space between this passage and the next one of the document';
 
 COMMENT ON COLUMN signalbox.chunk.part IS 'as of the document';
+
+COMMENT ON COLUMN signalbox.chunk.places IS 'those of the document that the passage touches; characters are the document''s';
 
 CREATE SEQUENCE signalbox.collection_number
     AS integer
@@ -833,6 +836,7 @@ CREATE TABLE signalbox.document (
     enabled boolean DEFAULT true NOT NULL,
     delivery bigint DEFAULT 0 NOT NULL,
     part integer,
+    places jsonb,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -847,6 +851,8 @@ COMMENT ON COLUMN signalbox.document.digest IS 'of everything that was given: an
 COMMENT ON COLUMN signalbox.document.delivery IS 'number of the delivery it came with: one carried out late does not replace what a later one brought';
 
 COMMENT ON COLUMN signalbox.document.part IS 'number of the part of the collection that it belongs to; null where everybody of the tenant reads it';
+
+COMMENT ON COLUMN signalbox.document.places IS 'unit (page, slide, row), sheet, and marks: the character where each begins and its number';
 
 CREATE TABLE signalbox.embedder (
     number smallint NOT NULL,

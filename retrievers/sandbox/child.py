@@ -57,7 +57,13 @@ def main() -> None:
 
 
 def confine(limits: ProcessLimits) -> None:
-    """Limit permanently what this process can use and reach."""
+    """Limit permanently what this process can use and reach. It can start no other process."""
+    limit_resources(limits)
+    sys.addaudithook(_refuse)
+
+
+def limit_resources(limits: ProcessLimits) -> None:
+    """Limit memory and files of this process and of the processes that it starts, and take their network away."""
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_CORE, 0),
@@ -71,7 +77,6 @@ def confine(limits: ProcessLimits) -> None:
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:
             libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
-    sys.addaudithook(_refuse)
 
 
 def _refuse(event: str, arguments: object) -> None:

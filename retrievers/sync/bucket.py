@@ -12,7 +12,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
 from retrievers.ingest.documents import RejectedItem
-from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES
+from retrievers.ingest.office import MAX_WHOLE_FILE_BYTES
 from retrievers.sandbox import Stopped
 from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
 from retrievers.sync.source import MOST_ITEMS, Listing, Read, SourceItem, Wanted, check_running

@@ -8,9 +8,10 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from retrievers.ingest.clean import Cleaner, printable
-from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES, READERS
-from retrievers.ingest.formats import SourceFile as File
+from retrievers.ingest.formats import READERS
+from retrievers.ingest.office import MAX_WHOLE_FILE_BYTES
 from retrievers.ingest.read import read_each
+from retrievers.ingest.source import SourceFile as File
 from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import Read, Unread, Wanted, check_running, reads_of
 

@@ -13,9 +13,9 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.schema import Schema
 from retrievers.ingest.clean import printable
 from retrievers.ingest.documents import RejectedItem
-from retrievers.ingest.formats import SourceFile as File
 from retrievers.ingest.read import Entry, Unreachable, cannot_open, entries_of, read_each
 from retrievers.ingest.schema import read_schema_file, schema_of
+from retrievers.ingest.source import SourceFile as File
 from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import ItemEnd, Listing, Read, SourceItem, Unread, Wanted, check_running, reads_of
 

@@ -14,6 +14,7 @@ from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import Unavailable, UnknownCollection
+from retrievers.core.places import Places
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest import check, store, totals, values
 from retrievers.ingest.documents import Document
@@ -35,6 +36,7 @@ _DRIFT = {
         "UPDATE signalbox.chunk SET part = NULL WHERE document_id = 'd03'",
         "UPDATE signalbox.chunk SET expires_at = now() + interval '1 day' WHERE document_id = 'd06'",
         "UPDATE signalbox.chunk SET fields = '{}' WHERE document_id = 'd07'",
+        "UPDATE signalbox.chunk SET places = NULL WHERE document_id = 'd12'",
     ],
     "vectors": [
         "UPDATE signalbox.chunk SET embedding = NULL WHERE document_id = 'd01'",
@@ -74,10 +76,10 @@ _DRIFT = {
 _ALL = {
     "collection": "SELECT part_of, readers, name, documents, public_documents, chunks, words, mean_length, languages"
     " FROM signalbox.collection ORDER BY number",
-    "document": "SELECT id, fields, language, digest, chunks, words, part, created_at, updated_at, delivery"
+    "document": "SELECT id, fields, language, digest, chunks, words, part, created_at, updated_at, delivery, places"
     " FROM signalbox.document ORDER BY id",
     "chunk": "SELECT collection, document_id, ordinal, embedder, public, part, expires_at, start_character,"
-    " end_character, length, embedding::text, bm25::text, fields, heading, digest, lexemes::text, body, gap"
+    " end_character, length, embedding::text, bm25::text, fields, heading, digest, lexemes::text, body, gap, places"
     " FROM signalbox.chunk ORDER BY 1, 2, 3",
     **{name: f"SELECT * FROM signalbox.{name} ORDER BY 1, 2, 3, 4" for name in ("term", "field_value", "field_count")},  # noqa: S608
     "field_word": "SELECT * FROM signalbox.field_word ORDER BY 1, 2, 3, 4, 5, 6",
@@ -93,6 +95,7 @@ def corpus() -> list[Document]:
             metadata={"year": 2000 + n, "team": f"team {n % 3}"},
             readers=("user:7",) if n % 5 == 3 else (), enabled=n != 9,
             expires_at=datetime(2090, 1, 1, tzinfo=UTC) if n % 4 == 1 else None,
+            places=Places("page", ((0, 1), (2000, 2))) if n % 6 == 0 else None,
         )
         for n in range(14)
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import runpy
 import shutil
 import socket
 import threading
@@ -378,6 +379,22 @@ def test_a_citation_marks_exactly_the_characters_it_stands_for(visit: Callable[.
     assert page.locator("dialog mark").evaluate(
         "e => { const r = e.getBoundingClientRect(); return r.top < innerHeight && r.bottom > 0; }"
     )
+
+
+def test_a_passage_of_a_paged_file_says_its_page_in_both_languages(visit: Callable[..., Page]) -> None:
+    data = runpy.run_path(str(Path(__file__).parents[1] / "retrievers" / "data_files.py"))
+    pages = [data["text_on_page"](f"The dugong grazes in bay {n}. " * 60) for n in (1, 2)]
+    page = visit("#/collections")
+    page.get_by_label("To the collection").fill("sea cows")
+    file = {"name": "dugongs.pdf", "mimeType": "application/pdf", "buffer": data["pdf_pages"](*pages)}
+    page.locator("#upload-files").set_input_files(file)
+    expect(page.locator(".uploads li")).to_contain_text("1 added")
+    page.get_by_role("link", name="Ask").first.click()
+    ask(page, "Where does the dugong graze, in bay 2?")
+
+    expect(page.locator(".hit").first).to_contain_text("dugongs.pdf · page 2 ·")
+    page.locator("#language").click()
+    expect(page.locator(".hit").first).to_contain_text("dugongs.pdf · 第 2 页 ·")
 
 
 def test_an_upload_of_which_nothing_can_be_stored_shows_why(visit: Callable[..., Page]) -> None:

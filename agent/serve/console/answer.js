@@ -1,7 +1,7 @@
 // Shows an answer: citations, passages, the calculated table and the prompt.
 
 import { h, marked, outward, pieces, section } from "./dom.js";
-import { number, score, t } from "./i18n.js";
+import { number, placeText, score, t } from "./i18n.js";
 import { counted, sourceName, valueBar, valueText } from "./phrases.js";
 import { metadataList, openDocument } from "./document.js";
 
@@ -83,7 +83,7 @@ function sourceItem(citation, answer) {
     citationButton(citation, answer.hits),
     " ",
     citation.title || citation.document_id,
-    citation.heading ? h("span", { class: "soft" }, ` · ${citation.heading}`) : null,
+    [citation.heading, placeText(citation.place)].filter(Boolean).map((one) => h("span", { class: "soft" }, ` · ${one}`)),
     citation.url ? [" ", outward(citation.url, t("citation.source"))] : null,
   );
 }
@@ -127,7 +127,7 @@ function passage(hit, citation, hits) {
       h("h3", {}, h("button", { class: "link", type: "button", onclick: () => (citation ? openCitation(citation, hits) : openHit(hit)) }, hit.title || hit.document_id)),
       citation ? h("span", { class: "soft" }, t("passage.cited", { n: citation.n })) : null,
     ),
-    h("p", { class: "soft" }, [hit.document_id, hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) }), relevance(hit)].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
+    h("p", { class: "soft" }, [hit.document_id, placeText(hit.place), hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) }), relevance(hit)].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
     text,
     more,
     h("details", {}, h("summary", {}, t("passage.metadata")), metadataList(hit.metadata) ?? h("p", { class: "soft" }, t("passage.no_metadata"))),

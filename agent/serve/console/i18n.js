@@ -34,6 +34,14 @@ export const has = (name) => name in MESSAGES;
 /** Returns a reason of the service in the page's language, or unchanged if there is no translation. */
 export const reasonText = (reason) => (language === "zh" && Object.hasOwn(REASONS, reason) ? REASONS[reason] : reason);
 
+/** Where in its file a passage stands, as the service says it: "pages 3-4", "sheet Prices, row 7". */
+export function placeText(place) {
+  const [, sheet, unit, numbers] = /^(?:sheet (.*), )?(page|slide|row)s? ([\d-]+)$/s.exec(place ?? "") ?? [];
+  if (!unit) return "";
+  const where = t(`place.${unit}`, { numbers });
+  return sheet === undefined ? where : t("place.sheet", { sheet, where });
+}
+
 const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 
 export const number = (value, digits = 0) => new Intl.NumberFormat(locale(), { maximumFractionDigits: digits }).format(value);

@@ -8,7 +8,7 @@ import { outcome, problemBox } from "./phrases.js";
 const POLL_MS = 400;
 /** Maximum number of failed documents listed in a row; the job's page lists all. */
 const MOST_REASONS = 3;
-const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.json,.tsv";
+const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.pptx,.xlsx,.eml,.json,.tsv";
 
 /**
  * @param {string} collection the target; "" if the user enters it

@@ -62,7 +62,9 @@ async def upload_file(
     name: FileName,
     wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
 ) -> Response:
-    """Store the documents of a file sent as the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
+    """Store the documents of a file sent as the body.
+
+    The formats are JSONL, JSON, CSV, Markdown, HTML, text, PDF, DOCX, PPTX, XLSX and e-mail.
 
     A file that takes longer than the service's TIMEOUT_S is answered with 202, and its job continues.
     """

@@ -1,0 +1,69 @@
+"""Where in its file a text stands: the page, the slide, or the sheet and row of each part of it."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Unit = Literal["page", "slide", "row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The numbers of the pages, slides or rows that a text comes from.
+
+    Attributes:
+        marks: where in the text each begins, in characters, and its number from 1; both in rising order. What stands
+            before the first mark belongs to it.
+        sheet: name of the sheet that the rows are of.
+    """
+
+    unit: Unit
+    marks: tuple[tuple[int, int], ...]
+    sheet: str = ""
+
+    def within(self, start: int, end: int) -> "Places":
+        """The places of the text's characters [start, end); at least one, that of `start`."""
+        # A sheet has tens of thousands of rows.
+        first = max(bisect_right(self.marks, start, key=_beginning) - 1, 0)
+        last = bisect_left(self.marks, end, lo=first + 1, key=_beginning)
+        return Places(self.unit, self.marks[first:last], self.sheet)
+
+    def moved(self, characters: int) -> "Places":
+        """The places after so many characters were put before the text, or taken from its start when negative."""
+        # Of several marks at one character, all but the last are of parts without text.
+        moved = {max(at + characters, 0): number for at, number in self.marks}
+        return Places(self.unit, tuple(moved.items()), self.sheet)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored; `from_json` reads it back."""
+        sheet = {"sheet": self.sheet} if self.sheet else {}
+        return {"unit": self.unit, "marks": [list(mark) for mark in self.marks], **sheet}
+
+
+def _beginning(mark: tuple[int, int]) -> int:
+    return mark[0]
+
+
+def from_json(stored: Mapping[str, Any] | None) -> Places | None:
+    """The places that `Places.to_json` wrote; None for none."""
+    if stored is None:
+        return None
+    return Places(stored["unit"], tuple((at, number) for at, number in stored["marks"]), stored.get("sheet", ""))
+
+
+def describe(places: Sequence[Places | None]) -> str:
+    """The place of a text made of parts that follow each other, in words: "page 3", "slides 2-4",
+    "sheet Prices, rows 7-12"; "" where it is not known."""
+    known = [one for one in places if one is not None]
+    numbers = [number for one in known for _, number in one.marks]
+    if not numbers:
+        return ""
+    first, last = min(numbers), max(numbers)
+    sheet = f"sheet {known[0].sheet}, " if known[0].sheet else ""
+    return f"{sheet}{known[0].unit} {first}" if first == last else f"{sheet}{known[0].unit}s {first}-{last}"
+
+
+def first_page(places: Iterable[Places | None]) -> int | None:
+    """The number of the page that a text begins on; None where its file has no pages."""
+    return next((one.marks[0][1] for one in places if one is not None and one.unit == "page"), None)

@@ -1,0 +1,270 @@
+"""Forms that libraries read: PDF, Office files and e-mail, each as documents that know their place in the file."""
+
+import functools
+import io
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.extras import install_command
+from retrievers.core.places import Places, Unit
+from retrievers.ingest.clean import Cleaner
+from retrievers.ingest.documents import RejectedItem
+from retrievers.ingest.mail import read_mail
+from retrievers.ingest.pdf import PdfText, read_pdf
+from retrievers.ingest.record import build_document, read_record, rejected
+from retrievers.ingest.sheets import Record, Workbook, json_value
+from retrievers.ingest.slides import read_slides
+from retrievers.ingest.source import SourceFile
+from retrievers.ingest.table import Item, Progress, typed_cell
+
+MAX_WHOLE_FILE_BYTES = 256 << 20
+"""Of forms that are read in one piece; JSONL and CSV may be of any size."""
+
+_ARCHIVE, _OLD_OFFICE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+_SIGNATURES = {".pdf": b"%PDF-", ".docx": _ARCHIVE, ".pptx": _ARCHIVE, ".xlsx": _ARCHIVE}
+_SIGNATURE_WITHIN_BYTES = 1024
+_MOST_NAMED = 10
+_DEEPEST_MAIL = 3
+"""Mails attached to mails."""
+_MOST_ATTACHED_BYTES = 64 << 20
+
+Readers = Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]]
+
+
+def bytes_of(source: SourceFile) -> bytes:
+    """The content of a file.
+
+    Raises:
+        BadDocument: it is too large to be read in one piece.
+    """
+    data = source.file.read(MAX_WHOLE_FILE_BYTES + 1) if source.size_bytes <= MAX_WHOLE_FILE_BYTES else None
+    if data is None or len(data) > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it, or use JSON Lines (.jsonl) or CSV")
+    return data
+
+
+def read_paged(source: SourceFile, _count: Progress) -> Iterator[Item]:
+    """A PDF."""
+    with _conversion(source):
+        found = pdf_text(source)
+    if not found.text.strip():
+        if found.pictures:
+            reason = f"a scan: {_pages(found.pages)} without text, pictures only; {_RECOGNISE}"
+            yield replace(rejected(source.where, None, reason, cut=True), scanned=len(found.pictures))
+            return
+        raise BadDocument(f"no text in it; if its pages are pictures, {_RECOGNISE}")
+    made = _placed(source, {}, found.text, "page", found.marks, notes=_scan_notes(found))
+    yield replace(made, scanned=len(found.pictures))
+
+
+_RECOGNISE = "run text recognition (OCR) first"
+
+
+def pdf_text(source: SourceFile) -> PdfText:
+    """The text of a PDF with its pages."""
+    return read_pdf(source.file)
+
+
+def _scan_notes(found: PdfText) -> tuple[str, ...]:
+    if not found.pictures:
+        return ()
+    listed = ", ".join(map(str, found.pictures[:_MOST_NAMED])) + (", …" if len(found.pictures) > _MOST_NAMED else "")
+    which = f"page {listed} is a picture" if len(found.pictures) == 1 else f"pages {listed} are pictures"
+    return (f"{which} without text, as scans are; {_RECOGNISE} to have them found",)
+
+
+def _pages(count: int) -> str:
+    return "a page" if count == 1 else f"{count:,} pages"
+
+
+def read_word(source: SourceFile, _count: Progress) -> Iterator[Item]:
+    """A DOCX."""
+    with _conversion(source):
+        text = converter()(source)
+    if not isinstance(text, str) or not text.strip():
+        raise BadDocument(f"no text in it; if its pages are pictures, {_RECOGNISE}")
+    yield build_document({}, source.where, text=text, id=source.id, title=source.title)
+
+
+def read_slideshow(source: SourceFile, _count: Progress) -> Iterator[Item]:
+    """A PPTX."""
+    with _conversion(source):
+        found = read_slides(source.file)
+    text, marks = "", []
+    for number, said in found.texts:
+        if said.strip():
+            text += "\n\n" * bool(text)
+            marks.append((len(text), number))
+            text += said
+    if not text:
+        raise BadDocument("no text on its slides")
+    given = {**found.properties.metadata, "title": found.properties.title}
+    yield _placed(source, given, text, "slide", tuple(marks), notes=_hidden_note(found.hidden, "slide"))
+
+
+def read_workbook(source: SourceFile, _count: Progress) -> Iterator[Item]:
+    """An XLSX: a document per sheet, or per row of a sheet that has a column for the text."""
+    count = 0
+    with _conversion(source), closing(Workbook(source.file)) as book:
+        said = book.properties
+        notes = _hidden_note(book.hidden, "sheet")
+        for part in book.read():
+            count += 1
+            if isinstance(part, Record):
+                yield _record(part, source, notes)
+                continue
+            title = said.title or source.title
+            title = f"{title}: {part.sheet}" if len(book.names) > 1 else title
+            id = f"{source.id}#{part.sheet}" + (f"#{part.first_row}" if part.first_row else "")
+            where = replace(source, where=f"{source.where}#{part.sheet}", id=id)
+            text = "\n".join(part.lines)
+            given = {**said.metadata, "title": title}
+            yield _placed(where, given, text, "row", tuple(part.marks), sheet=part.sheet, notes=notes)
+    if not count:
+        raise BadDocument("no row with a value in its sheets")
+
+
+def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterator[Item]:
+    """An e-mail, and its attachments of known forms: each is a document of its own.
+
+    Args:
+        readers: of all forms.
+        depth: mails around this one.
+    """
+    data = bytes_of(source)
+    if not data:
+        raise BadDocument("the file is empty")
+    mail = read_mail(data)
+    given = {**mail.metadata, "title": mail.subject}
+    yield build_document(given, source.where, text=mail.text, id=source.id, title=source.title, notes=mail.notes)
+    for attachment in mail.attachments:
+        name = PurePosixPath(attachment.name)
+        ending = name.suffix.lower()
+        if ending not in readers:
+            continue
+        content, where = attachment.data, f"{source.where}#{name}"
+        if content is None or len(content) > _MOST_ATTACHED_BYTES:
+            yield rejected(where, None, "damaged" if content is None else "an attachment of more than 64 MB")
+            continue
+        inner = SourceFile(io.BytesIO(content), where, f"{source.id}#{name}", name.stem, ending, len(content))
+        if ending != ".eml":
+            yield from _attached(readers[ending](inner, lambda _size: None), where)
+        elif depth < _DEEPEST_MAIL:
+            yield from _attached(read_message(inner, readers, depth + 1), where)
+
+
+def _attached(items: Iterator[Item], where: str) -> Iterator[Item]:
+    """The documents of an attachment; what is wrong with one leaves the mail and the others as they are."""
+    try:
+        for item in items:
+            yield replace(item, cut=False) if isinstance(item, RejectedItem) else item
+    except (BadDocument, UnicodeDecodeError) as error:
+        yield rejected(where, None, str(error))
+
+
+def _placed(
+    source: SourceFile, given: Mapping[str, Any], text: str, unit: Unit, marks: tuple[tuple[int, int], ...], *,
+    sheet: str = "", notes: tuple[str, ...] = (),
+) -> Item:  # fmt: skip
+    """A document whose text is cleaned piece by piece, so that the marks stay where they belong."""
+    cleaner = Cleaner()
+    edges = [0, *(at for at, _ in marks), len(text)]
+    pieces = [cleaner.text(text[start:end]) for start, end in pairwise(edges)]
+    moved, at = [], len(pieces[0])
+    for (_, number), piece in zip(marks, pieces[1:], strict=True):
+        moved.append((at, number))
+        at += len(piece)
+    return build_document(
+        given, source.where, text="".join(pieces), id=source.id, title=source.title, notes=notes, cleaner=cleaner,
+        places=Places(unit, tuple(moved), Cleaner().text(sheet)) if moved else None,
+    )  # fmt: skip
+
+
+def _record(part: Record, source: SourceFile, notes: tuple[str, ...]) -> Item:
+    """A row as the same row of a CSV file would be read."""
+    where = f"{source.where}#{part.sheet}:{part.row}"
+    try:
+        record = {name: typed_cell(name, json_value(cell)) for name, cell in part.cells.items()}
+    except BadDocument as error:
+        return rejected(where, None, str(error))
+    return read_record(record, where, notes=notes, places=Places("row", ((0, part.row),), Cleaner().text(part.sheet)))
+
+
+def _hidden_note(count: int, unit: str) -> tuple[str, ...]:
+    return (f"{count:,} hidden {unit}{'' if count == 1 else 's'} left out",) if count else ()
+
+
+# What all of them share.
+
+
+@contextmanager
+def _conversion(source: SourceFile) -> Iterator[None]:
+    """Checks the file first, and says of whatever a library raises over it what it means."""
+    if not source.size_bytes:
+        raise BadDocument("the file is empty")
+    head = source.file.read(_SIGNATURE_WITHIN_BYTES)
+    if _SIGNATURES[source.ending] not in head:
+        if _SIGNATURES[source.ending] == _ARCHIVE and head.startswith(_OLD_OFFICE):
+            raise BadDocument("protected by a password, or of a form from before 2007; save it anew without")
+        raise BadDocument(f"damaged, or not a {source.ending} file")
+    source.file.seek(0)
+    if _SIGNATURES[source.ending] == _ARCHIVE:
+        _check_unpacked(source)
+        source.file.seek(0)
+    try:
+        yield
+    except BadDocument:
+        raise
+    except ImportError as error:
+        raise BadDocument(f"reading {source.ending} needs: {install_command('docs')}") from error
+    # Damaged and protected files make the parsers behind it raise almost anything.
+    except Exception as error:
+        causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", ())] or [error]
+        for cause in causes:
+            if (limit := _limit_behind(cause)) is not None:
+                raise limit from None
+        raise BadDocument(f"cannot be converted to text: {str(causes[0]) or type(causes[0]).__name__}") from error
+
+
+def _limit_behind(error: BaseException | None) -> BaseException | None:
+    """The limit that an error comes of: what a parser says when it then cleans up is another ("closed file")."""
+    while error is not None and not isinstance(error, MemoryError | RecursionError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _check_unpacked(source: SourceFile) -> None:
+    """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
+    try:
+        with zipfile.ZipFile(source.file) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+    # Damaged archives make it raise almost anything; the converter will say so.
+    except Exception:
+        return
+    if size > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"it unpacks to more than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it")
+
+
+@functools.cache
+def converter() -> Callable[[SourceFile], Any]:
+    """What makes Markdown of a DOCX."""
+    from markitdown import MarkItDown, StreamInfo
+    from markitdown.converters import DocxConverter
+
+    # Without its other converters, which would take a damaged file for plain text.
+    converting = MarkItDown(enable_builtins=False)
+    converting.register_converter(DocxConverter())
+
+    def convert(source: SourceFile) -> Any:
+        source.file.seek(0)
+        stated = StreamInfo(extension=source.ending, filename=f"{source.title}{source.ending}")
+        text = converting.convert_stream(source.file, stream_info=stated).text_content
+        return text.replace("\f", "\n\n") if text else text
+
+    return convert

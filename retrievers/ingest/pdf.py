@@ -1,0 +1,129 @@
+"""The text of a PDF as markitdown has it, with the place where each page begins, which it forgets."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from typing import Any, BinaryIO
+
+_BREAK = "\x1f"
+"""Begins a page inside the text: white space to whoever trims lines, and replaced in the text of the pages."""
+_PARTIAL_NUMBER = re.compile(r"\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class PdfText:
+    """The text of a PDF.
+
+    Attributes:
+        marks: see `retrievers.core.places.Places`; pages without text have none.
+        pages: how many there are.
+        pictures: numbers of the pages, from 1, that hold a picture and no text.
+    """
+
+    text: str
+    marks: tuple[tuple[int, int], ...]
+    pages: int
+    pictures: tuple[int, ...]
+
+
+def read_pdf(file: BinaryIO) -> PdfText:
+    """The text of all pages: tables and forms as Markdown, prose as lines.
+
+    Raises:
+        ImportError: markitdown with its reader of PDFs is not installed.
+        Exception: almost anything, of a damaged or protected file.
+    """
+    from markitdown.converters._pdf_converter import _extract_form_content_from_words as form_of
+
+    data = BytesIO(file.read())
+    pictures: set[int] | None = None
+    try:
+        text, pictures = _forms(data, form_of)
+    except Exception:  # of one parser; the other may do without what it stumbles over
+        text = ""
+    if not text.strip():
+        text = _prose(data)
+    first, *parts = _numbers_joined(text).replace("\f", "\n\n").split(_BREAK)
+    marks: list[tuple[int, int]] = []
+    blank = set()
+    start = len(first)
+    for number, part in enumerate(parts, 1):
+        if part.strip():
+            marks.append((start, number))
+        else:
+            blank.add(number)
+        start += len(part)
+    # Where nobody could look for pictures, a page without text is taken for one.
+    scanned = blank if pictures is None else blank & pictures
+    return PdfText(first + "".join(parts), tuple(marks), len(parts), tuple(sorted(scanned)))
+
+
+def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
+    """The text of a PDF with forms or tables, "" of another; and the pages with pictures."""
+    import pdfplumber
+
+    parts: list[str] = []
+    pictures = set()
+    has_forms = False
+    breaks = 0
+    with pdfplumber.open(data) as pdf:
+        for number, page in enumerate(pdf.pages, 1):
+            content = form_of(page)
+            has_forms = has_forms or content is not None
+            content = (page.extract_text() or "").strip() if content is None else content
+            if not content.strip() and page.images:
+                pictures.add(number)
+            page.close()
+            breaks += 1
+            if content.strip():
+                parts.append(_BREAK * breaks + content.replace(_BREAK, " "))
+                breaks = 0
+    if not has_forms:
+        return "", pictures
+    text = "\n\n".join(parts)
+    body = text.lstrip()
+    lead = text[: len(text) - len(body)].count(_BREAK)
+    return _BREAK * lead + body.rstrip() + _BREAK * breaks, pictures
+
+
+def _prose(data: BytesIO) -> str:
+    data.seek(0)
+    return "".join(_BREAK + text.replace(_BREAK, " ") for text in _pages(data))
+
+
+def _pages(data: BytesIO) -> Iterator[str]:
+    """The text of each page, as `pdfminer.high_level.extract_text` joins it, with a form feed behind it."""
+    from pdfminer.converter import TextConverter
+    from pdfminer.layout import LAParams
+    from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
+    from pdfminer.pdfpage import PDFPage
+
+    resources = PDFResourceManager(caching=True)
+    text = StringIO()
+    interpreter = PDFPageInterpreter(resources, TextConverter(resources, text, codec="utf-8", laparams=LAParams()))
+    for page in PDFPage.get_pages(data):
+        interpreter.process_page(page)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def _numbers_joined(text: str) -> str:
+    """The text with a line like ".1" put before the next line that says something, as markitdown does it."""
+    lines, joined = text.split("\n"), []
+    at = 0
+    while at < len(lines):
+        line, after = lines[at], at + 1
+        if _PARTIAL_NUMBER.fullmatch(line.strip()):
+            while after < len(lines) and not lines[after].strip():
+                after += 1
+            if after < len(lines):
+                breaks = _BREAK * sum(one.count(_BREAK) for one in lines[at : after + 1])
+                line = f"{breaks}{line.strip()} {lines[after].strip()}"
+                after += 1
+            else:
+                after = at + 1
+        joined.append(line)
+        at = after
+    return "\n".join(joined)

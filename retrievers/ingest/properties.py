@@ -1,0 +1,41 @@
+"""What an Office file says about itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LEFT_BY_PROGRAMS = frozenset({"openpyxl", "python-pptx", "PowerPoint Presentation", "generated using python-pptx"})
+"""What programs put where nobody has written a title or an author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Title, author, day of the last change, keywords and description, as far as they are stated.
+
+    Attributes:
+        metadata: under the names that those of an HTML page have.
+    """
+
+    title: str
+    metadata: Mapping[str, str]
+
+
+def properties_of(stated: Any) -> Properties:
+    """The core properties as python-pptx and openpyxl give them.
+
+    Args:
+        stated: python-pptx's object; openpyxl's differs in the names of the author and of the description.
+    """
+    moment = getattr(stated, "modified", None) or getattr(stated, "created", None)
+    given = {
+        "author": getattr(stated, "author", None) or getattr(stated, "creator", None),
+        "date": moment.date().isoformat() if moment else None,
+        "keywords": getattr(stated, "keywords", None),
+        "description": getattr(stated, "description", None) or getattr(stated, "comments", None),
+    }
+    return Properties(_said(stated.title), {name: text for name, value in given.items() if (text := _said(value))})
+
+
+def _said(value: Any) -> str:
+    text = " ".join(str(value or "").split())
+    return "" if text in _LEFT_BY_PROGRAMS else text

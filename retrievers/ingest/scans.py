@@ -1,0 +1,53 @@
+"""Text on scanned pages, which the program ocrmypdf recognises where it is installed."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from retrievers.core.errors import BadDocument
+from retrievers.sandbox import ProcessLimits, Stopped
+from retrievers.sandbox.program import run_program
+
+PROGRAM = "ocrmypdf"
+_LIMITS = replace(ProcessLimits(), cpu_s=60, wait_s=120.0)
+"""A page takes some seconds. The memory is limited for each of the processes that the program starts."""
+
+
+@dataclass(slots=True)
+class Scans:
+    """Recognises text.
+
+    Attributes:
+        languages: of the texts, as tesseract calls them: "eng+chi_sim". Nothing is recognised while there are none.
+    """
+
+    languages: str | None = None
+
+    @contextmanager
+    def recognised(self, file: BinaryIO, stopped: Stopped) -> Iterator[BinaryIO]:
+        """The PDF with the text of its scanned pages; pages that have text are left as they are.
+
+        Raises:
+            BadDocument: the program is not installed, fails, or takes more than the limits.
+            Unavailable: `stopped` said so.
+        """
+        program = shutil.which(PROGRAM)
+        if program is None:
+            raise BadDocument(f"{PROGRAM} is not installed")
+        with tempfile.TemporaryDirectory(prefix="signalbox-") as name:
+            folder = Path(name)
+            file.seek(0)
+            with (folder / "scan.pdf").open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+            options = ("--skip-text", "--output-type", "pdf", "--jobs", "1", "--quiet", "-l", self.languages or "eng")
+            run_program((program, *options, "scan.pdf", "text.pdf"), folder, _LIMITS, stopped)
+            try:
+                text = (folder / "text.pdf").open("rb")
+            except OSError:
+                raise BadDocument(f"{PROGRAM} left no PDF") from None
+            with text:
+                yield text

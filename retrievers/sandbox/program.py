@@ -1,0 +1,93 @@
+"""Other programs that work on files of strangers, within the limits that readers have.
+
+Run as `python -m retrievers.sandbox.program LIMITS PROGRAM ARGUMENT...`, this module becomes the program.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from retrievers.core.errors import BadDocument, Unavailable
+from retrievers.sandbox.child import limit_cpu, limit_resources
+from retrievers.sandbox.limits import ProcessLimits
+from retrievers.sandbox.pool import Stopped
+
+_LOOK_EVERY_S = 0.2
+_MOST_SAID_BYTES = 4000
+
+
+def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, stopped: Stopped) -> None:
+    """Run a program to its end; it and all that it started end with this call.
+
+    Args:
+        command: the program's path, and its arguments.
+        folder: where it runs, with its temporary files.
+        limits: memory and processor time are those of each of its processes.
+        stopped: whether nobody waits for it any more.
+    Raises:
+        BadDocument: it fails, or takes more than the limits.
+        Unavailable: `stopped` said so.
+    """
+    said = folder / "said.txt"
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "OMP_THREAD_LIMIT": "1",
+    }
+    with said.open("wb") as errors:
+        process = subprocess.Popen(
+            (sys.executable, "-P", "-m", "retrievers.sandbox.program", json.dumps(asdict(limits)), *command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        code = _waited(process, limits, stopped)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if code < 0:
+        raise BadDocument(limits.reason_of_death(code))
+    if code:
+        lines = said.read_bytes()[-_MOST_SAID_BYTES:].decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        raise BadDocument(last or f"{Path(command[0]).name} ended with exit code {code}")
+
+
+def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: Stopped) -> int:
+    """The exit code of a process."""
+    deadline = time.monotonic() + limits.wait_s
+    while True:
+        try:
+            return process.wait(_LOOK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            if stopped():
+                raise Unavailable("the file", "nobody waits for it any more") from None
+            if time.monotonic() > deadline:
+                raise BadDocument(limits.out_of_time) from None
+
+
+def main() -> None:
+    """Become the program, limited."""
+    limits = ProcessLimits(**json.loads(sys.argv[1]))
+    limit_resources(limits)
+    limit_cpu(limits.cpu_s)
+    os.execv(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
