@@ -35,7 +35,7 @@ from retrievers.ingest import jobs
 from retrievers.testing import HashEmbedder
 from agent.service import opening
 from agent.serve import cli
-jobs.Jobs.__init__.__kwdefaults__["lease_s"] = 2.0
+jobs.JobQueue.__init__.__kwdefaults__["lease_s"] = 2.0
 opening.open_embedder = lambda *given, **options: HashEmbedder()
 cli.main()
 """

@@ -224,7 +224,7 @@ WORKER = """
 import asyncio, os, signal, sys
 from functools import partial
 from retrievers.ingest import run
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
@@ -247,7 +247,7 @@ class Embedder(HashEmbedder):
             passed("poison")
         return await super().embed(texts)
 
-class Watched(Jobs):
+class Watched(JobQueue):
     async def load(self, lease):
         work = await super().load(lease)
         passed("loaded")
