@@ -54,17 +54,11 @@ async def run(
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         collection = await store_corpus(service, dataset, note)
-        judge = _Judge(dataset, questions, collection) if dataset.form == "routed" and filters == "none" else None
+        judge = filter_judge(dataset, questions, collection) if filters == "none" else None
         await warm_up(service, dataset, questions)
-        rows = await _ask_all(service, dataset, questions, filters, note)
+        rows = await ask(service, dataset, questions, judge, note, filters=filters)
         versions = await provenance.versions(service.database)
         templates = service.pipeline.templates
-    scores = metrics.ranking_scores(
-        {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
-    )
-    for question, row in zip(questions, rows, strict=True):
-        row["metrics"] = _scores(question, row, scores.get(question.id, {}), judge)
-        del row["table"]
     return {
         "dataset": dataset.name,
         "form": dataset.form,
@@ -94,6 +88,32 @@ async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Questi
 def variant(text: str, number: int) -> str:
     """The question with another spelling of the same meaning: caches by text do not know it."""
     return f"{text} {'?' * number}"
+
+
+async def ask(
+    service: Service,
+    dataset: Dataset,
+    questions: Sequence[Question],
+    judge: "FilterJudge | None",
+    note: Note,
+    *,
+    filters: Filters = "none",
+) -> list[dict[str, Any]]:
+    """One row per question, in their order, with its `metrics`, each in [0, 1] or None. The corpus is stored already.
+
+    Args:
+        judge: of the filters read from questions; without one they are not judged.
+    Raises:
+        BadRequest, Unavailable: no question could be answered; the first error.
+    """
+    rows = await _ask_all(service, dataset, questions, filters, note)
+    scores = metrics.ranking_scores(
+        {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
+    )
+    for question, row in zip(questions, rows, strict=True):
+        row["metrics"] = _scores(question, row, scores.get(question.id, {}), judge)
+        del row["table"]
+    return rows
 
 
 async def _ask_all(
@@ -164,7 +184,7 @@ def _chosen(result: Result) -> list[str]:
     return named or list(dict.fromkeys(step.source for step in result.plan if step.step == 1))
 
 
-class _Judge:
+class FilterJudge:
     """Compares the filters that the service read from questions with the gold ones."""
 
     def __init__(self, dataset: Dataset, questions: Sequence[Question], collection: Collection) -> None:
@@ -182,8 +202,17 @@ class _Judge:
         return {"filter_exact": self._corpus.exact(gold, read), "filter_f1": self._corpus.f1(gold, read)}
 
 
+def filter_judge(dataset: Dataset, questions: Sequence[Question], collection: Collection) -> FilterJudge | None:
+    """The judge of a dataset's filters; None for the BEIR form, which has none.
+
+    Raises:
+        BadRequest: a gold filter does not fit the corpus.
+    """
+    return FilterJudge(dataset, questions, collection) if dataset.form == "routed" else None
+
+
 def _scores(
-    question: Question, row: Mapping[str, Any], ranking: Mapping[str, float], judge: _Judge | None
+    question: Question, row: Mapping[str, Any], ranking: Mapping[str, float], judge: FilterJudge | None
 ) -> dict[str, float | None]:
     scores: dict[str, float | None] = dict.fromkeys(metrics.NAMES)
     scores |= ranking
