@@ -6,6 +6,8 @@ from typing import TypedDict
 import numpy as np
 
 _SAMPLES = 10_000
+_AT_ONCE = 500
+"""Samples that are drawn together: of thousands of questions all would not fit into memory."""
 _SEED = 20261120
 
 
@@ -35,9 +37,11 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     mean = float(differences.mean())
     draw = np.random.default_rng(_SEED)
     count = len(differences)
-    resampled = [differences[draw.integers(0, count, count)].mean() for _ in range(_SAMPLES)]
+    shape = (_AT_ONCE, count)
+    batches = range(_SAMPLES // _AT_ONCE)
+    resampled = np.concatenate([differences[draw.integers(0, count, shape)].mean(axis=1) for _ in batches])
     low, high = np.quantile(resampled, (0.025, 0.975))
-    flipped = [abs((differences * draw.choice((-1.0, 1.0), count)).mean()) for _ in range(_SAMPLES)]
+    flipped = np.abs(np.concatenate([draw.choice((-1.0, 1.0), shape) @ differences / count for _ in batches]))
     # The order that was found is one of the possible ones; rounding must not decide a tie.
-    p = (1 + sum(value >= abs(mean) - 1e-12 for value in flipped)) / (1 + _SAMPLES)
+    p = (1 + int((flipped >= abs(mean) - 1e-12).sum())) / (1 + _SAMPLES)
     return Difference(mean=mean, low=float(low), high=float(high), p=float(p))
