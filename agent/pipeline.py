@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 
 import prompts
@@ -31,6 +30,7 @@ from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent import scope as scoping
+from agent.intent.reader import local
 from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm import Calls, Model
@@ -760,7 +760,7 @@ class Pipeline:
                 degraded = ("feedback_unavailable",)
         known = rank_features.Known(
             question=intent.question,
-            now=asked.request.now or datetime.now(UTC),
+            now=local(asked.request.now, self.settings.zone),
             values=[_values(hit, fields) for hit in pool],
             catalogue=await self.catalogue.fields(scope),
             feedback=[said.get(document, 0.0) for document in documents],
