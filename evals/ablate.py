@@ -227,8 +227,10 @@ async def _try(baseline: _Baseline, alternative: Alternative, note: Note) -> dic
             service = _without(opened, alternative.without)
             await warm_up(service, dataset, dataset.questions)
             rows = await ask(service, dataset, dataset.questions, baseline.filters, note)
-    except (RetrievalError, ValueError) as error:
+    except RetrievalError as error:
         return {**row, "error": str(error)}
+    except Exception as error:  # hours of measuring are not lost for a fault of one alternative
+        return {**row, "error": f"{type(error).__name__}: {error}"}
     return {**row, **_figures(rows), "differences": _differences(baseline.rows, rows)}
 
 
