@@ -451,8 +451,9 @@ class Sentence(Shape):
     """One sentence of an answer: its characters [start, end), and whether the passages bear it out.
 
     Attributes:
-        citations: numbers of passages that it cites; a number that no passage has is none.
-        supported: None where it claims nothing, or where only a model could tell.
+        citations: numbers of passages that it cites, a number that no passage has being none; of a sentence that cites
+            none, that of the passage that bears it out.
+        supported: None where it claims nothing, or where only a model could tell, as of a paraphrase.
         score: how far the cited passages bear it out, from 0 to 1; None where `supported` is.
     """
 
