@@ -11,10 +11,10 @@ import rjieba
 from agent.figures import (
     MONTH,
     Ways,
-    chinese_numbers,
     number_words,
     numbers_in,
     plain_numbers,
+    spelled_numbers,
     without_number_words,
 )
 from agent.sentences import spans, without_citations
@@ -42,6 +42,17 @@ _FRAME = re.compile(
 )
 """Words that say where something stands, before what stands there."""
 _POSSESSIVE = re.compile(r"['’]s?$")
+_ROOT = 4
+"""Least characters that two forms of a name share."""
+_ENDINGS = frozenset(
+    ["", *"a e i y n s an ian n ish ese ic ain ay egian ia en istan istani land lander landic c ca".split()]
+)
+"""Behind them: of countries, and of what comes from there."""
+_COUNTRIES = {
+    "french": "franc", "spanish": "spain", "danish": "denmark", "dutch": "netherland", "greek": "greec",
+    "swiss": "switzerland", "welsh": "wale", "irish": "ireland", "polish": "poland", "finnish": "finland",
+}  # fmt: skip
+"""The stems of those that do not share so many."""
 _NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
 _CHINESE_NEGATIONS = frozenset(
     "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
@@ -114,7 +125,7 @@ def _read(text: str) -> Facts:
     return Facts(
         words,
         numbers_in(text) | worded,
-        _names(undated, language),
+        _names(without_number_words(undated), language),
         _negated(text, language),
         worded,
         _counts(text, language),
@@ -143,6 +154,15 @@ def _names(text: str, language: str) -> frozenset[str]:
             continue
         names |= {stem(fold(part), language) for part in re.findall(r"[^\W_]+", name)}
     return frozenset(names)
+
+
+def is_derived(name: str, other: str) -> bool:
+    """Whether two names, as stems, are forms of one: "America" and "American", "Britain" and "British"."""
+    if name[:_ROOT] != other[:_ROOT]:
+        return other in (_COUNTRIES.get(name), name) or _COUNTRIES.get(other) == name
+    shared = next((n for n, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), None)
+    shared = min(len(name), len(other)) if shared is None else shared
+    return {name[shared:], other[shared:]} <= _ENDINGS
 
 
 def _negated(text: str, language: str) -> frozenset[tuple[str, ...]]:
@@ -193,5 +213,5 @@ def evidence(passage: str) -> Evidence:
     facts = []
     for one in texts:
         said = read(one)
-        facts.append(replace(said, numbers=said.numbers | chinese_numbers(one)))
+        facts.append(replace(said, numbers=said.numbers | spelled_numbers(one)))
     return Evidence(facts[0] if facts else NOTHING, tuple(facts), texts)

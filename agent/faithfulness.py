@@ -11,11 +11,11 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import or_
 
-from agent.facts import NOTHING, Evidence, Facts, evidence, read
+from agent.facts import NOTHING, Evidence, Facts, evidence, is_derived, read
 from agent.sentences import cited, spans, without_citations
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
@@ -37,6 +37,7 @@ _PLACES = 2
 _UNCONFIRMED = 0.5
 """What is left of the score when a number, a name or a negation is not borne out."""
 
+_BOLD_LINE = re.compile(r"\*\*[^*]{1,100}[^*.!?。！？]\*\*")
 _FEWEST_WORDS = 2
 _MOST_COMPARED = 100
 """Sentences of an answer for which the embedder is asked: some hundred milliseconds."""
@@ -69,7 +70,7 @@ class Finding:
 
     Attributes:
         covered: share of its words that they hold, near each other.
-        missing: the numbers and names they do not hold there, and the negations they do not share.
+        missing: the numbers they do not hold there, the names they hold nowhere, and the negations they do not share.
         place: the text of the place that is nearest.
     """
 
@@ -117,10 +118,12 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     held = said.words & chosen.words
     covered = len(held) / len(said.words) if said.words else 0.0
     ways = frozenset().union(*chosen.numbers) if chosen.numbers else frozenset()
+    # A summary names in one sentence whom the passage speaks of all over.
+    everything = {word for passage in passages for one in passage.sentences for word in one.words | one.names}
     counted = {thing for _, thing in chosen.counts}
     idle = said.worded - {ways for ways, thing in said.counts if thing in counted}
     missing = sorted(min(one) for one in said.numbers - idle if not one & ways)
-    missing += sorted(said.names - chosen.words - chosen.names)
+    missing += sorted(name for name in said.names - everything if not any(map(partial(is_derived, name), everything)))
     single = (one for passage in passages for one in passage.sentences)
     nearest = max(single, key=lambda one: len(said.words & one.words), default=NOTHING)
     missing += [f"not {' '.join(one)}" for one in sorted(_only_here(said, chosen))]
@@ -146,7 +149,10 @@ def in_sentences(answer: str, passages: int) -> tuple[Sentence, ...]:
 
 def claims(text: str) -> bool:
     """Whether a sentence states something that a passage could bear out: no heading, question or courtesy."""
-    bare = without_citations(text).strip(" \t*_")
+    text = without_citations(text).strip()
+    if _BOLD_LINE.fullmatch(text):
+        return False
+    bare = text.strip(" \t*_")
     if bare.endswith(("?", "？", ":", "：")) or says_nothing_found(bare) or _COURTESY.match(bare):
         return False
     said = read(bare)

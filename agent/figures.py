@@ -31,27 +31,36 @@ _DATE = re.compile(
     rf"|\b(?P<day_eu>\d{{1,2}})(?:st|nd|rd|th)?[\s-](?P<name_eu>{_MONTH_NAME})\.?,?[\s-](?P<year_eu>\d{{4}})",
     re.IGNORECASE,
 )
-_YEARS = re.compile(r"(?<!\d)(?P<century>\d\d)\d\d\s?(?:-{1,2}|–|—)\s?(?P<last>\d\d)(?!\d)")
+_YEARS = re.compile(r"(?<!\d)(?P<century>\d\d)(?P<first>\d\d)\s?(?:-{1,2}|–|—)\s?(?P<last>\d\d)(?!\d|-\d)")
+"""The last year of a range in two digits: "2007-11"."""
+_ORDINALS = """
+    second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
+    sixteenth seventeenth eighteenth nineteenth twentieth
+    """.split()
+_ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b", re.IGNORECASE)
 
 
 def numbers_in(text: str) -> frozenset[Ways]:
     """The numbers of a text that are written in digits, its months beside numbers, and its dates."""
     found: set[Ways] = set()
+    years = {
+        one.start("last"): one["century"] + one["last"] for one in _YEARS.finditer(text) if one["last"] > one["first"]
+    }
     for amount in _AMOUNT.finditer(text):
         digits = re.sub("[,，]", "", amount["number"])
         ways = {digits.lstrip("0") or "0", digits}
         if amount["unit"] and (value := parse_amount(f"{digits} {amount['unit']}".lower())) is not None:
             ways = {str(int(value)) if value == int(value) else str(value)}
-        found.add(frozenset(ways))
+        found.add(frozenset(ways | {years[amount.start()]} if amount.start() in years else ways))
     for month in MONTH.finditer(text):
         found.add(frozenset({_month(month[0])}))
-    for years in _YEARS.finditer(text):
-        found.add(frozenset({years["century"] + years["last"]}))
     for date in _DATE.finditer(text):
         part = {name.partition("_")[0]: value for name, value in date.groupdict().items() if value}
         month_of = f"{part['year']}-{_month(part['name']) if 'name' in part else int(part['month'])}"
-        # Whoever states the day states the month too, not the other way round.
-        found |= {frozenset({month_of}), *({frozenset({f"{month_of}-{int(part['day'])}"})} if "day" in part else ())}
+        last = years.get(date.start("month"))
+        found.add(frozenset({month_of, last} if last else {month_of}))
+        if "day" in part:  # whoever states the day states the month too, not the other way round
+            found.add(frozenset({f"{month_of}-{int(part['day'])}"}))
     return frozenset(found)
 
 
@@ -73,9 +82,10 @@ def plain_numbers(text: str) -> Iterator[tuple[Ways, int]]:
         yield frozenset({digits.lstrip("0") or "0", digits}), amount.end()
 
 
-def chinese_numbers(text: str) -> frozenset[Ways]:
-    """Numbers in Chinese characters: too common in other words to be asked for, good enough to be found."""
-    values = (parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text))
+def spelled_numbers(text: str) -> frozenset[Ways]:
+    """English ordinals, and numbers in Chinese characters: too common elsewhere to be asked for."""
+    values = [parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text)]
+    values += [_ORDINALS.index(found[0].lower()) + 2 for found in _ORDINAL.finditer(text)]
     return frozenset(frozenset({str(value)}) for value in values if value is not None)
 
 

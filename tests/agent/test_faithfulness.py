@@ -195,12 +195,23 @@ async def test_a_paraphrase_with_another_number_or_name_is_marked(sentence: str)
         ("The two brothers Jan and Piet own the mill [1].", "Jan and his brother Piet own the mill.", True),
         ("The two brothers own the mill [1].", "The three brothers own the mill.", False),
         ("Jan's brother owns Piet’s mill [1].", "The brother of Jan owns the mill of Piet.", True),
+        ("The band played from 2007-11 [1].", "The band played from 2007 to 2011.", True),
+        ("Xaver came on 2013-12-05 [1].", "Xaver came on December 5, 2013.", True),
+        ("Alloa is 8th of the league [1].", "Alloa is eighth of the league.", True),
+        ("The Six Flags park has two tigers [1].", "The park Six Flags has 2 tigers.", True),
+        # Whom a passage speaks of may be named in any sentence about it, in any form of the name.
+        ("A French and American jury met [1].", "A jury met in Lyon. It rained. France and America sat on it.", True),
+        ("A French and Spanish jury met [1].", "A jury met in Lyon. It rained. France and America sat on it.", False),
+        # A line in bold is a heading.
+        ("**Jury And Verdict** [1]", "It rained in Rome.", None),
         # The passage denies the race's end, the sentence speaks of the race.
         ("The race was held in the rain [1].", "The race was held in the rain. Jan did not finish the race.", True),
         ("Jan did finish the race [1].", "The race was held in the rain. Jan did not finish the race.", False),
     ],
 )
-async def test_figures_names_and_negations_are_compared_as_they_are_meant(sentence: str, passage: str, supported: bool):
+async def test_figures_names_and_negations_are_compared_as_they_are_meant(
+    sentence: str, passage: str, supported: bool | None
+):
     (found,) = await check(in_sentences(sentence, 1), (f"[1]\n\n{passage}",))
 
     assert found.supported is supported
