@@ -331,7 +331,7 @@ def described(found: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Se
         base = entry["baseline"]
         names = [name for name in DECIDING if base["metrics"][name] is not None]
         title += f": {entry['questions']} questions; a change beside the settings in force, * significant"
-        columns = ("change", *names, f"95 % of {names[0]}" if names else "", "p", "p50 ms", "what is in force")
+        columns = ("change", *names, f"95 % of {names[0]}" if names else "", "p", "p50 ms", "the setting in force")
         figures = [f"{base['metrics'][name]:.3f}" for name in names]
         rows = [("(in force)", *figures, "", "", f"{base['latency_ms']['p50']:.0f}", "")]
         yield title, columns, rows + [_described(row, names) for row in entry["alternatives"]]

@@ -200,8 +200,8 @@ async def test_a_paraphrase_with_another_number_or_name_is_marked(sentence: str)
         ("Alloa is 8th of the league [1].", "Alloa is eighth of the league.", True),
         ("The Six Flags park has two tigers [1].", "The park Six Flags has 2 tigers.", True),
         # Whom a passage speaks of may be named in any sentence about it, in any form of the name.
-        ("A French and American jury met [1].", "A jury met in Lyon. It rained. France and America sat on it.", True),
-        ("A French and Spanish jury met [1].", "A jury met in Lyon. It rained. France and America sat on it.", False),
+        ("A jury of Americans met in Lyon [1].", "A jury met in Lyon. It rained. Men from America sat on it.", True),
+        ("A jury of Spaniards met in Lyon [1].", "A jury met in Lyon. It rained. Men from America sat on it.", False),
         # A line in bold is a heading.
         ("**Jury And Verdict** [1]", "It rained in Rome.", None),
         # The passage denies the race's end, the sentence speaks of the race.
