@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 
 import prompts
@@ -20,6 +19,7 @@ from agent.answering.context import Around, surroundings
 from agent.answering.decision import Decision
 from agent.intent import scope as scoping
 from agent.intent import sources, transform
+from agent.intent.reader import local
 from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm.breaker import Breaker, Breakers
@@ -725,7 +725,7 @@ class Pipeline:
                 degraded = ("feedback_unavailable",)
         known = rank_features.FeatureInputs(
             question=intent.question,
-            now=asked.request.now or datetime.now(UTC),
+            now=local(asked.request.now, self.settings.zone),
             values=[_values(hit, fields) for hit in pool],
             catalogue=await self.catalogue.fields(scope),
             feedback=[said.get(document, 0.0) for document in documents],

@@ -473,8 +473,9 @@ class Sentence(Shape):
     """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
 
     Attributes:
-        citations: numbers of the passages that the sentence cites; numbers that no passage has are left out.
-        supported: None if the sentence claims nothing, or if only a model could decide.
+        citations: numbers of the passages that the sentence cites; numbers that no passage has are left out. A sentence
+            that cites nothing gets the number of the passage that supports it, if one does.
+        supported: None if the sentence claims nothing, or if only a model could decide, as for a paraphrase.
         score: how far the cited passages support it, 0 to 1; None whenever `supported` is None.
     """
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,6 +176,38 @@ def reading(
     for line in reading.moved(before, found) if before is not None else ():
         note(line)
     return 0
+
+
+@app.command()
+def ablate(
+    folders: Annotated[list[Path], typer.Argument(metavar="DATASET...", help="folders in BEIR or routed form")],
+    changes: Changes = None,
+    split: Split = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="only the first N questions of each")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="a setting, or `source`; may be repeated; all if left out")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.json", help="write all figures to this file")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Switch off each stage in turn, and try each default against its alternatives, on the same questions.
+
+    Exit code 1 when an alternative or a dataset failed; the others are measured all the same.
+    """
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals import ablate, datasets
+
+    _check_writable(out)
+    given, loaded = load_settings(_settings(changes)), [datasets.load(folder, split) for folder in folders]
+    keep = partial(_write, out) if out is not None else None
+    found = asyncio.run(ablate.ablate(loaded, given, note, limit=limit, only=only or (), keep=keep))
+    if as_json:
+        write_json(found)
+    else:
+        for table in ablate.described(found):
+            _show_table(*table)
+    return 1 if ablate.has_failed(found) else 0
 
 
 @app.command()

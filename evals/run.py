@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -77,19 +77,16 @@ async def run(
         Unavailable: a dependency is down, or no question could be answered.
     """
     metrics.require_ir_measures()
-    questions = [
-        replace(one, collection=one.collection or collection or dataset.name) for one in dataset.questions[:limit]
-    ]
+    questions = addressed(dataset.questions[:limit], collection or dataset.name)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         is_stored = dataset.form == "file" or collection is not None
-        target = await (_stored(service, questions, note) if is_stored else _ingested(service, dataset, note))
-        judge = await _judge(service, target, questions if filters == "none" else ())
+        target = await (_stored(service, questions, note) if is_stored else ingested(service, dataset, note))
+        judge = await filter_judge(service, target, questions if filters == "none" else ())
         await warm_up(service, dataset, questions, tenant=target.tenant)
-        rows = await _Asking(service, target, judge, filters, note).ask_all(questions)
+        rows = await ask(service, target, dataset, questions, judge, note, filters=filters)
         versions = await provenance.versions(service.database)
         templates = service.pipeline.templates
-    _score(dataset, questions, rows, judge)
     return {
         "format": FORMAT,
         "dataset": dataset.name,
@@ -108,6 +105,11 @@ async def run(
     }
 
 
+def addressed(questions: Iterable[Question], collection: str) -> list[Question]:
+    """Return the questions, each with a collection: its own, or else this one."""
+    return [replace(one, collection=one.collection or collection) for one in questions]
+
+
 def _figures(rows: Sequence[Json]) -> Json:
     """The rows with their averages."""
     return {
@@ -119,8 +121,8 @@ def _figures(rows: Sequence[Json]) -> Json:
     }
 
 
-async def _ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTarget:
-    """The dataset's corpus in a collection of its own."""
+async def ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTarget:
+    """Store the dataset's corpus in a collection of its own."""
     await store_corpus(service, dataset, note)
     return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
 
@@ -147,7 +149,12 @@ def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
     return named
 
 
-async def _judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
+async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
+    """Return the judge of the filters of those questions that have a label.
+
+    Raises:
+        BadRequest: a label does not fit the documents.
+    """
     labelled = _by_collection([question for question in questions if question.judges_filter])
     return FilterJudge({name: await stored_corpus(service, target.scopes[name]) for name in labelled}, labelled)
 
@@ -163,6 +170,28 @@ async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Questi
 def variant(text: str, number: int) -> str:
     """The question with another spelling of the same meaning: caches by text do not know it."""
     return f"{text} {'?' * number}"
+
+
+async def ask(
+    service: Service,
+    target: QuestionTarget,
+    dataset: Dataset,
+    questions: Sequence[Question],
+    judge: FilterJudge,
+    note: Note,
+    *,
+    filters: Filters = "none",
+) -> list[Json]:
+    """Put the questions to what is stored, and judge the answers.
+
+    Returns:
+        One row per question, in their order, with its `metrics`, each in [0, 1] or None.
+    Raises:
+        BadRequest, Unavailable: no question could be answered; the first error.
+    """
+    rows = await _Asking(service, target, judge, filters, note).ask_all(questions)
+    _score(dataset, questions, rows, judge)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

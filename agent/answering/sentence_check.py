@@ -1,37 +1,33 @@
 """Whether the passages that a sentence cites bear it out, without a model: words, numbers, names and negation.
 
-What is read of a sentence is looked for where the passages come nearest to it. Words may be missing, for an answer
-rewords; a number, a name or a negation that is not there speaks against it. The check knows wordings, not meanings.
+What is read of a sentence is looked for where the passages come nearest to it. A number, a name or a negation that is
+not there speaks against it; missing words do not, for an answer rewords, unless next to none is there. The check knows
+wordings, not meanings.
 """
 
 import asyncio
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import or_
 
-import rjieba
-
+from agent.answering.facts import NOTHING, Evidence, Facts, evidence, is_derived, read
 from agent.answering.sentences import cited, spans, without_citations
-from agent.intent.numerals import parse_amount, parse_count
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
 from retrievers.embed import Embedder
-from retrievers.text.analysis import analyse, fold, stem
 from retrievers.text.glosses import is_chinese
-from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
-from retrievers.text.marks import nfkc
-from retrievers.text.visible import prompt_text
+from retrievers.text.languages import detect
 
 SUPPORTED_FROM = 0.6
-"""Least share of a sentence's words that its passages must hold."""
+"""Share of a sentence's words from which on its passages bear it out by their wording."""
 _PARAPHRASED_FROM = 0.3
-"""From this share on, the likeness of the nearest place can make up for missing words."""
+"""From this share on, missing words alone do not speak against a sentence, which may be a paraphrase."""
 _ALIKE_FROM = 0.6
 """Least cosine that does. Of claims beside abstracts on other subjects, none reached it."""
 _WIDTH = 2
@@ -41,46 +37,7 @@ _PLACES = 2
 _UNCONFIRMED = 0.5
 """What is left of the score when a number, a name or a negation is not borne out."""
 
-_HARD_WRAP = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\s\-*•#>|\d])")
-_MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\[\]]*\]\()|(?<=\])\([^()\s]*\)|\]\(")
-_AMOUNT = re.compile(
-    r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
-    re.IGNORECASE,
-)
-_NUMBER_WORD = re.compile(
-    r"\b(?:(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-(?:one|two|three|four|five|six|seven|eight|nine))?"
-    r"|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)\b",
-    re.IGNORECASE,
-)
-_CHINESE_NUMBER = re.compile(r"[零〇一二两三四五六七八九十百千]{1,8}")
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_MONTH_NAME = rf"(?:{'|'.join(_MONTHS)})[a-z]{{0,6}}"
-_MONTH = re.compile(
-    rf"\b{_MONTH_NAME}\.?(?=,?\s(?:of\s)?\d)|(?<=\d\s){_MONTH_NAME}\b|(?<=\d-){_MONTH_NAME}(?=-\d)", re.IGNORECASE
-)
-_DATE = re.compile(
-    r"(?<!\d)(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?|年(?P<month_zh>\d{1,2})月(?:(?P<day_zh>\d{1,2})日)?)"
-    rf"|\b(?P<name>{_MONTH_NAME})\.?\s(?:(?P<day_en>\d{{1,2}})(?:st|nd|rd|th)?,?\s)?(?:of\s)?(?P<year_en>\d{{4}})"
-    rf"|\b(?P<day_eu>\d{{1,2}})(?:st|nd|rd|th)?[\s-](?P<name_eu>{_MONTH_NAME})\.?,?[\s-](?P<year_eu>\d{{4}})",
-    re.IGNORECASE,
-)
-# A letter, digit or underscore of a script that is written with blanks.
-_L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-_NAME = re.compile(
-    rf"(?<!{_L})(?<!\.)(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
-)
-_NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
-_CHINESE_NEGATIONS = frozenset(
-    "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
-)
-_NO_NEGATIONS = frozenset(
-    "不同 不断 不仅 不过 不久 不少 不论 不管 不但 不如 不安 不良 不足 不满 不幸 不料 不惜 不禁 不只 不错 不妨".split()
-)
-"""Words that begin with 不 and deny nothing; the others of two characters do."""
-_SHORT = 40
-"""Characters up to which a language is not told from a text."""
-_REACH = 2
-"""Content words behind a negation that it is about."""
+_BOLD_LINE = re.compile(r"\*\*[^*]{1,100}[^*.!?。！？]\*\*")
 _FEWEST_WORDS = 2
 _MOST_COMPARED = 100
 """Sentences of an answer for which the embedder is asked: some hundred milliseconds."""
@@ -105,146 +62,6 @@ _NOT_IN_THE_DOCUMENTS = re.compile(
     r"|(?:没有|未|并未|未能|无法|不能)[^。；，]{0,12}(?:提及|提到|说明|找到|回答|得知|确定|相关信息|答案)",
     re.IGNORECASE,
 )
-_TOKEN = re.compile(r"[^\W_]+(?:['’]t)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a text says, as far as its wording shows.
-
-    Attributes:
-        words: stems; of Chinese, words and pairs of characters.
-        numbers: one entry per figure, with every way to write it.
-        names: stems of words that only names are written like.
-        negated: per negation the stems of the words behind it.
-    """
-
-    words: frozenset[str]
-    numbers: frozenset[frozenset[str]]
-    names: frozenset[str]
-    negated: frozenset[frozenset[str]]
-
-    def __or__(self, other: "Facts") -> "Facts":
-        return Facts(
-            self.words | other.words,
-            self.numbers | other.numbers,
-            self.names | other.names,
-            self.negated | other.negated,
-        )
-
-
-_NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
-
-
-def read(text: str) -> Facts:
-    """What a sentence or a place of a passage says."""
-    # A passage has been cleaned for the prompt, what quotes it may not be.
-    return _read(_MARKUP.sub("", without_citations(prompt_text(text))))
-
-
-@lru_cache(maxsize=4096)
-def _read(text: str) -> Facts:
-    text = nfkc(text)
-    detected = detect(text) if len(text) > _SHORT else DEFAULT
-    language = detected if detected in STOP_WORDS else DEFAULT
-    undated = _MONTH.sub(" ", text)
-    terms = [term.text for term in analyse(undated, language)]
-    words = frozenset(term for term in terms if not any(c.isdigit() for c in term))
-    return Facts(words, _numbers(text), _names(undated, language), _negated(text, language))
-
-
-def _numbers(text: str) -> frozenset[frozenset[str]]:
-    found: set[frozenset[str]] = set()
-    for amount in _AMOUNT.finditer(text):
-        digits = re.sub("[,，]", "", amount["number"])
-        ways = {digits.lstrip("0") or "0", digits}
-        if amount["unit"] and (value := parse_amount(f"{digits} {amount['unit']}".lower())) is not None:
-            ways = {str(int(value)) if value == int(value) else str(value)}
-        found.add(frozenset(ways))
-    for word in _NUMBER_WORD.finditer(text):
-        found.add(frozenset({str(parse_count(word[0]))}))
-    for month in _MONTH.finditer(text):
-        found.add(frozenset({_month(month[0])}))
-    for date in _DATE.finditer(text):
-        part = {name.partition("_")[0]: value for name, value in date.groupdict().items() if value}
-        month_of = f"{part['year']}-{_month(part['name']) if 'name' in part else int(part['month'])}"
-        # Whoever states the day states the month too, not the other way round.
-        found |= {frozenset({month_of}), *({frozenset({f"{month_of}-{int(part['day'])}"})} if "day" in part else ())}
-    return frozenset(found)
-
-
-def _month(name: str) -> str:
-    return str(_MONTHS.index(name[:3].lower()) + 1)
-
-
-def _spelled(text: str) -> frozenset[frozenset[str]]:
-    """Numbers in Chinese characters: too common in other words to be asked for, good enough to be found."""
-    values = (parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text))
-    return frozenset(frozenset({str(value)}) for value in values if value is not None)
-
-
-def _names(text: str, language: str) -> frozenset[str]:
-    names = set()
-    for found in _NAME.finditer(text):
-        name = found[0]
-        begins = not text[: found.start()].strip() or text[: found.start()].rstrip()[-1:] in ".!?:\"'(“‘"
-        plain = name[1:].islower() or len(name) == 1
-        if plain and (begins or fold(name) in STOP_WORDS.get(language, ())):
-            continue
-        names |= {stem(fold(part), language) for part in re.findall(r"[^\W_]+", name)}
-    return frozenset(names)
-
-
-def _negated(text: str, language: str) -> frozenset[frozenset[str]]:
-    """The content words that stand directly behind each negation."""
-    groups: list[set[str]] = []
-    reach = 0
-    stops = STOP_WORDS.get(language, frozenset())
-    for token in _tokens(text):
-        folded = fold(token)
-        if folded in _NEGATIONS or folded.endswith(("n't", "n’t")) or _denies(token):
-            groups.append(set())
-            reach = _REACH
-        elif reach and folded not in stops:
-            groups[-1].add(stem(folded, language))
-            reach -= 1
-    return frozenset(frozenset(group) for group in groups if group)
-
-
-def _denies(word: str) -> bool:
-    short = word.startswith("不") and len(word) == 2 and word not in _NO_NEGATIONS
-    return short or word in _CHINESE_NEGATIONS
-
-
-def _tokens(text: str) -> Iterable[str]:
-    if not is_chinese(text):
-        return _TOKEN.findall(text)
-    return [word for word in rjieba.cut(text) if word.strip() and (word[0].isalnum())]
-
-
-@dataclass(frozen=True, slots=True)
-class CitedPassage:
-    """One passage.
-
-    Attributes:
-        head: what its title and metadata say, which run on into the first sentence; they hold for all of it.
-        sentences: what each sentence says, that one included.
-    """
-
-    head: Facts
-    sentences: tuple[Facts, ...]
-    texts: tuple[str, ...]
-
-
-def evidence(passage: str) -> CitedPassage:
-    """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
-    text = _HARD_WRAP.sub(" ", passage)
-    texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
-    facts = []
-    for one in texts:
-        said = read(one)
-        facts.append(Facts(said.words, said.numbers | _spelled(one), said.names, said.negated))
-    return CitedPassage(facts[0] if facts else _NOTHING, tuple(facts), texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +70,7 @@ class SentenceSupport:
 
     Attributes:
         covered: share of its words that they hold, near each other.
-        missing: the numbers and names they do not hold there, and the negations they do not share.
+        missing: the numbers they do not hold there, the names they hold nowhere, and the negations they do not share.
         place: the text of the place that is nearest.
     """
 
@@ -261,15 +78,35 @@ class SentenceSupport:
     missing: tuple[str, ...]
     place: str
 
+    @property
+    def score(self) -> float:
+        """From 0 to 1."""
+        return round(self.covered * (_UNCONFIRMED if self.missing else 1), 4)
 
-def look(said: Facts, passages: Sequence[CitedPassage]) -> SentenceSupport:
+    @property
+    def is_borne_out(self) -> bool:
+        """Whether the passages say the same in nearly the same words."""
+        return not self.missing and self.covered >= SUPPORTED_FROM
+
+    @property
+    def is_reworded(self) -> bool:
+        """Whether they may say the same in other words: nothing speaks against it, and they share a word."""
+        return not self.missing and 0 < self.covered < SUPPORTED_FROM
+
+    @property
+    def is_open(self) -> bool:
+        """Whether words alone leave open that they do: enough is shared."""
+        return self.is_reworded and self.covered >= _PARAPHRASED_FROM
+
+
+def look(said: Facts, passages: Sequence[Evidence]) -> SentenceSupport:
     """A sentence beside the passages it cites."""
-    around = _NOTHING
+    around = NOTHING
     windows: list[tuple[Facts, str]] = []
     for passage in passages:
         around |= passage.head
         for first in range(max(1, len(passage.sentences) - _WIDTH + 1)):
-            joined = reduce(or_, passage.sentences[first : first + _WIDTH], _NOTHING)
+            joined = reduce(or_, passage.sentences[first : first + _WIDTH], NOTHING)
             windows.append((joined, " ".join(passage.texts[first : first + _WIDTH])))
     chosen, place = around, ""
     for number in range(_PLACES * len(passages)):
@@ -281,19 +118,23 @@ def look(said: Facts, passages: Sequence[CitedPassage]) -> SentenceSupport:
     held = said.words & chosen.words
     covered = len(held) / len(said.words) if said.words else 0.0
     ways = frozenset().union(*chosen.numbers) if chosen.numbers else frozenset()
-    missing = [min(one) for one in said.numbers if not one & ways]
-    missing += sorted(said.names - chosen.words - chosen.names)
+    # A summary names in one sentence whom the passage speaks of all over.
+    everything = {word for passage in passages for one in passage.sentences for word in one.words | one.names}
+    counted = {thing for _, thing in chosen.counts}
+    idle = said.worded - {ways for ways, thing in said.counts if thing in counted}
+    missing = sorted(min(one) for one in said.numbers - idle if not one & ways)
+    missing += sorted(name for name in said.names - everything if not any(map(partial(is_derived, name), everything)))
     single = (one for passage in passages for one in passage.sentences)
-    nearest = max(single, key=lambda one: len(said.words & one.words), default=_NOTHING)
-    missing += [f"not {' '.join(sorted(one))}" for one in _only_here(said, chosen)]
-    missing += [f"{' '.join(sorted(one))} without not" for one in _only_here(nearest, said)]
+    nearest = max(single, key=lambda one: len(said.words & one.words), default=NOTHING)
+    missing += [f"not {' '.join(one)}" for one in sorted(_only_here(said, chosen))]
+    missing += [f"{' '.join(one)} without not" for one in sorted(_only_here(nearest, said))]
     return SentenceSupport(covered, tuple(missing), place)
 
 
-def _only_here(one: Facts, other: Facts) -> list[frozenset[str]]:
-    """What one text denies and the other speaks of and does not."""
-    denied = frozenset().union(*other.negated) if other.negated else frozenset()
-    return [group for group in one.negated if group & other.words and not group & denied]
+def _only_here(one: Facts, other: Facts) -> list[tuple[str, ...]]:
+    """What one text denies, and the other speaks of in the same words and does not."""
+    denied = {word for group in other.negated for word in group}
+    return [group for group in one.negated if other.words.issuperset(group) and denied.isdisjoint(group)]
 
 
 def in_sentences(answer: str, passages: int) -> tuple[Sentence, ...]:
@@ -308,7 +149,10 @@ def in_sentences(answer: str, passages: int) -> tuple[Sentence, ...]:
 
 def claims(text: str) -> bool:
     """Whether a sentence states something that a passage could bear out: no heading, question or courtesy."""
-    bare = without_citations(text).strip(" \t*_")
+    text = without_citations(text).strip()
+    if _BOLD_LINE.fullmatch(text):
+        return False
+    bare = text.strip(" \t*_")
     if bare.endswith(("?", "？", ":", "：")) or says_nothing_found(bare) or _COURTESY.match(bare):
         return False
     said = read(bare)
@@ -326,6 +170,18 @@ def faithfulness(sentences: Iterable[Sentence]) -> float | None:
     return round(sum(judged) / len(judged), 4) if judged else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Close:
+    """A place that a sentence may be a paraphrase of: the embedder decides.
+
+    Attributes:
+        citations: of the sentence, if it is one.
+    """
+
+    text: str
+    citations: tuple[int, ...]
+
+
 async def check(
     sentences: Sequence[Sentence],
     passages: Sequence[str],
@@ -334,7 +190,11 @@ async def check(
     deadline: float = math.inf,
     patience_s: float = 3.0,
 ) -> tuple[Sentence, ...]:
-    """The sentences, each judged by the passages it cites; one that claims something and cites none is unsupported.
+    """The sentences, each judged by the passages it cites.
+
+    One that cites none is held against all of them: it gets the citation of a passage that bears it out, and is
+    unsupported where none does. A sentence that shares words with its passages and contradicts none is unsupported only
+    where it shares next to nothing: whether it says the same in other words stays open, unless the embedder knows.
 
     Args:
         passages: what stands under each number of the prompt, from 1.
@@ -345,7 +205,7 @@ async def check(
     # Some milliseconds a sentence, during which others are to be answered.
     judged = await asyncio.to_thread(_by_wording, sentences, passages, embedder, deadline)
     checked = [one for one, _ in judged]
-    unsure = dict(islice(((n, (one, place)) for n, (one, place) in enumerate(judged) if place), _MOST_COMPARED))
+    unsure = dict(islice(((n, (one, close)) for n, (one, close) in enumerate(judged) if close), _MOST_COMPARED))
     left_s = min(patience_s, deadline - time.monotonic())
     if embedder is not None and unsure and left_s > 0:
         for n, one in zip(unsure, await _by_likeness(list(unsure.values()), embedder, left_s), strict=True):
@@ -355,37 +215,58 @@ async def check(
 
 def _by_wording(
     sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
-) -> list[tuple[Sentence, str | None]]:
+) -> list[tuple[Sentence, _Close | None]]:
     """The sentences, judged; with the place to compare with where words alone do not decide and the embedder can."""
-    known: dict[int, CitedPassage] = {}
-    judged: list[tuple[Sentence, str | None]] = []
+    known: dict[int, Evidence] = {}
+    judged: list[tuple[Sentence, _Close | None]] = []
     for sentence in sentences:
         if time.monotonic() >= deadline or len(sentence.text) > _LONGEST or not claims(sentence.text):
             judged.append((sentence, None))
             continue
-        for n in sentence.citations:
+        numbers = sentence.citations or range(1, len(passages) + 1)
+        for n in numbers:
             known[n] = known.get(n) or evidence(passages[n - 1])
-        cites = [known[n] for n in sentence.citations]
-        said, place = read(sentence.text), None
-        supported: bool | None
-        score: float | None
-        if not cites:
-            supported, score = False, 0.0
-        elif not _comparable(sentence.text, cites):
-            figures = [ways for one in cites for facts in one.sentences for ways in facts.numbers]
-            wrong = any(not any(ways & other for other in figures) for ways in said.numbers)
-            supported, score = (False, 0.0) if wrong else (None, None)
-        else:
-            found = look(said, cites)
-            score = round(found.covered * (_UNCONFIRMED if found.missing else 1), 4)
-            supported = not found.missing and score >= SUPPORTED_FROM
-            if not found.missing and _PARAPHRASED_FROM <= score < SUPPORTED_FROM and _knows(embedder, sentence.text):
-                place = found.place
-        judged.append((sentence.model_copy(update={"supported": supported, "score": score}), place))
+        held = {n: known[n] for n in numbers}
+        one, close = (_cited if sentence.citations else _uncited)(sentence, held)
+        judged.append((one, close if _knows(embedder, sentence.text) else None))
     return judged
 
 
-def _comparable(text: str, cites: Sequence[CitedPassage]) -> bool:
+def _cited(sentence: Sentence, cites: Mapping[int, Evidence]) -> tuple[Sentence, _Close | None]:
+    """The sentence as the passages it cites bear it out, all together."""
+    held = list(cites.values())
+    if not _comparable(sentence.text, held):
+        return _by_figures(sentence, held), None
+    found = look(read(sentence.text), held)
+    close = _Close(found.place, sentence.citations) if found.is_reworded else None
+    if found.is_open:
+        return sentence, close
+    return sentence.model_copy(update={"supported": found.is_borne_out, "score": found.score}), close
+
+
+def _uncited(sentence: Sentence, passages: Mapping[int, Evidence]) -> tuple[Sentence, _Close | None]:
+    """The sentence with the citation of the passage that bears it out; unsupported where none alone does."""
+    said = read(sentence.text)
+    comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
+    if passages and not comparable:
+        return _by_figures(sentence, list(passages.values())), None
+    looked = [(look(said, [one]), n) for n, one in comparable.items()]
+    found, n = max(looked, key=lambda one: (not one[0].missing, one[0].covered, -one[1]), default=(None, 0))
+    if found is None:
+        return sentence.model_copy(update={"supported": False, "score": 0.0}), None
+    citations = (n,) if found.is_borne_out else ()
+    judged = {"supported": found.is_borne_out, "score": found.score, "citations": citations}
+    return sentence.model_copy(update=judged), _Close(found.place, (n,)) if found.is_reworded else None
+
+
+def _by_figures(sentence: Sentence, held: Sequence[Evidence]) -> Sentence:
+    """The sentence beside passages of another language: unsupported where they lack a number, else left open."""
+    figures = {way for one in held for facts in one.sentences for ways in facts.numbers for way in ways}
+    is_wrong = any(figures.isdisjoint(ways) for ways in read(sentence.text).numbers)
+    return sentence.model_copy(update={"supported": False, "score": 0.0}) if is_wrong else sentence
+
+
+def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
     """Whether text and passages share a script: wordings of two languages cannot be compared, only their figures."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
@@ -395,16 +276,19 @@ def _knows(embedder: Embedder | None, text: str) -> bool:
 
 
 async def _by_likeness(
-    unsure: Sequence[tuple[Sentence, str]], embedder: Embedder, patience_s: float
+    unsure: Sequence[tuple[Sentence, _Close]], embedder: Embedder, patience_s: float
 ) -> Sequence[Sentence]:
-    """The sentences as their cosines to the places have them, where the embedder says so in time."""
-    texts = [text for one, place in unsure for text in (without_citations(one.text), place)]
+    """The sentences, supported where the embedder says in time that a place is alike; the others as they are."""
+    texts = [text for one, close in unsure for text in (without_citations(one.text), close.text)]
     try:
         vectors = await within(embedder.embed(texts), patience_s)
     except (Unavailable, OSError):
         return [one for one, _ in unsure]
     judged = []
-    for (sentence, _), said, held in zip(unsure, vectors[::2], vectors[1::2], strict=True):
-        score = max(sentence.score or 0.0, round(float(said @ held), 4))
-        judged.append(sentence.model_copy(update={"supported": score >= _ALIKE_FROM, "score": min(score, 1.0)}))
+    for (sentence, close), said, held in zip(unsure, vectors[::2], vectors[1::2], strict=True):
+        score = min(round(float(said @ held), 4), 1.0)
+        if score >= _ALIKE_FROM:
+            alike = {"supported": True, "score": score, "citations": close.citations}
+            sentence = sentence.model_copy(update=alike)
+        judged.append(sentence)
     return judged

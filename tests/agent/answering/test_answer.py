@@ -105,7 +105,7 @@ async def test_an_answer_comes_in_pieces_and_ends_with_its_citations_check_and_u
 
 
 async def test_sentences_that_are_not_borne_out_stay_and_are_marked():
-    said = "The rotor stops at 35 m/s [1]. It was built by Vestas in 1999. Storm Xaver reached Denmark in 2013 [7]."
+    said = "The rotor stops at 35 m/s [1]. It was built by Vestas in 1999. Storm Xaver reached Norway in 2013 [7]."
     _, answer = await reply_to(ScriptedServer([said]))
     assert answer.answer == said
     assert [(one.citations, one.supported) for one in answer.sentences] == [((1,), False), ((), False), ((), False)]

@@ -98,15 +98,123 @@ async def test_a_sentence_with_something_that_they_do_not_state_is_not(sentence:
     assert await judged(sentence) == [False]
 
 
-async def test_a_claim_without_a_citation_is_marked_however_true():
-    sentences = await check(in_sentences("The rotor stops when the wind is faster than 25 m/s.", 3), PASSAGES)
-    assert (sentences[0].citations, sentences[0].supported, sentences[0].score) == ((), False, 0.0)
+@pytest.mark.parametrize(
+    ("sentence", "citations"),
+    [
+        ("The rotor stops when the wind is faster than 25 m/s.", (1,)),
+        ("Storm Xaver cost 1.5 million euros.", (2,)),
+        ("轴承由维护团队每三个月加油一次。", (3,)),
+        # A number that no passage has is no citation.
+        ("The rotor stops when the wind is faster than 25 m/s [7].", (1,)),
+    ],
+)
+async def test_a_claim_without_a_citation_gets_that_of_the_passage_that_bears_it_out(
+    sentence: str, citations: tuple[int, ...]
+):
+    (found,) = await check(in_sentences(sentence, len(PASSAGES)), PASSAGES)
+
+    assert (found.citations, found.supported) == (citations, True)
+    assert found.score is not None
+    assert found.score >= 0.6
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The rotor stops when the wind is faster than 35 m/s.",
+        "Penguins swim in the cold southern sea.",
+        # What two passages say, but neither of them.
+        "The rotor of Anna Berg reached Denmark in a storm in December 2013.",
+        "企鹅在南方寒冷的海里游泳。",
+    ],
+)
+async def test_a_claim_without_a_citation_that_no_passage_bears_out_is_marked(sentence: str):
+    (found,) = await check(in_sentences(sentence, len(PASSAGES)), PASSAGES)
+
+    assert (found.citations, found.supported) == ((), False)
+
+
+async def test_a_claim_without_a_citation_in_other_words_is_marked_unless_a_passage_is_alike():
+    bare = REWORDED.replace(" [1]", "")
+    for embedder, citations, supported in ((None, (), False), (Alike(0.5), (), False), (Alike(0.9), (1,), True)):
+        (found,) = await check(in_sentences(bare, len(PASSAGES)), PASSAGES, embedder)
+        assert (found.citations, found.supported) == (citations, supported)
+
+
+async def test_a_claim_without_a_citation_in_another_language_than_all_passages_has_its_figures_compared():
+    found = await check(in_sentences("轴承每三个月加油一次。风速超过35米每秒时停止。", 1), (WIND,))
+
+    assert [(one.citations, one.supported) for one in found] == [((), None), ((), False)]
+
+
+async def test_without_passages_a_claim_is_marked():
+    (found,) = await check(in_sentences("The rotor stops in the wind.", 0), ())
+
+    assert (found.supported, found.score) == (False, 0.0)
 
 
 async def test_a_number_that_no_passage_has_is_no_citation():
     found = in_sentences("The rotor stops [4]. Or so [0][2].", 3)
     assert [one.citations for one in found] == [(), (2,)]
-    assert (await judged("The rotor stops in the wind [7]."))[0] is False
+
+
+PARAPHRASES = [
+    "Gusts quicker than 25 m/s bring the rotor to a halt [1].",
+    "Whenever wind exceeds 25 m/s, the blades cease to turn [1].",
+    "The maintenance people lubricate the bearing four times a year [1].",
+    "Nobody is allowed up the tower while there is a storm [1].",
+    "The damage that Xaver did was put at 1.5 million euros [2].",
+    "The passage states that in December 2013 Denmark was hit by Xaver [2].",
+    "According to the documents, Xaver did damage of 1.5 million euros [2].",
+    "文中提到，维护团队一个季度给轴承上一次油[3]。",
+    "维护团队一个季度给轴承上一次油[3]。",
+]
+
+
+@pytest.mark.parametrize("sentence", PARAPHRASES)
+async def test_a_free_paraphrase_is_not_marked(sentence: str):
+    assert (await judged(sentence))[0] is not False
+
+
+@pytest.mark.parametrize("sentence", [PARAPHRASES[0].replace("25", "35"), PARAPHRASES[4].replace("Xaver", "Kyrill")])
+async def test_a_paraphrase_with_another_number_or_name_is_marked(sentence: str):
+    assert await judged(sentence) == [False]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "passage", "supported"),
+    [
+        # A range of years is two years, the second maybe in two digits, and no month.
+        (
+            "The band played from 1991 to 2000 and 2007-2011 [1].",
+            "The band played ( 1991 -- 2000 ; 2007 -- 11 ) .",
+            True,
+        ),
+        ("The band played from 1991 to 2010 [1].", "The band played ( 1991 -- 2000 ; 2007 -- 11 ) .", False),
+        # A word of number that counts things nobody else counts is the writer's own sum.
+        ("The two brothers Jan and Piet own the mill [1].", "Jan and his brother Piet own the mill.", True),
+        ("The two brothers own the mill [1].", "The three brothers own the mill.", False),
+        ("Jan's brother owns Piet’s mill [1].", "The brother of Jan owns the mill of Piet.", True),
+        ("The band played from 2007-11 [1].", "The band played from 2007 to 2011.", True),
+        ("Xaver came on 2013-12-05 [1].", "Xaver came on December 5, 2013.", True),
+        ("Alloa is 8th of the league [1].", "Alloa is eighth of the league.", True),
+        ("The Six Flags park has two tigers [1].", "The park Six Flags has 2 tigers.", True),
+        # Whom a passage speaks of may be named in any sentence about it, in any form of the name.
+        ("A jury of Americans met in Lyon [1].", "A jury met in Lyon. It rained. Men from America sat on it.", True),
+        ("A jury of Spaniards met in Lyon [1].", "A jury met in Lyon. It rained. Men from America sat on it.", False),
+        # A line in bold is a heading.
+        ("**Jury And Verdict** [1]", "It rained in Rome.", None),
+        # The passage denies the race's end, the sentence speaks of the race.
+        ("The race was held in the rain [1].", "The race was held in the rain. Jan did not finish the race.", True),
+        ("Jan did finish the race [1].", "The race was held in the rain. Jan did not finish the race.", False),
+    ],
+)
+async def test_figures_names_and_negations_are_compared_as_they_are_meant(
+    sentence: str, passage: str, supported: bool | None
+):
+    (found,) = await check(in_sentences(sentence, 1), (f"[1]\n\n{passage}",))
+
+    assert found.supported is supported
 
 
 async def test_sentences_lie_where_they_say_and_scores_follow_what_is_borne_out():
@@ -189,8 +297,8 @@ class Both(HashEmbedder):
 REWORDED = "Blades halt once gusts get faster than 25 m/s [1]."
 
 
-@pytest.mark.parametrize(("cosine", "supported"), [(0.9, True), (0.5, False)])
-async def test_where_words_do_not_decide_likeness_does(cosine: float, supported: bool):
+@pytest.mark.parametrize(("cosine", "supported"), [(0.9, True), (0.5, None)])
+async def test_where_words_do_not_decide_likeness_does(cosine: float, supported: bool | None):
     embedder = Alike(cosine)
     assert await judged(REWORDED, embedder) == [supported]
     assert embedder.embedded[0] == "Blades halt once gusts get faster than 25 m/s ."
@@ -198,8 +306,15 @@ async def test_where_words_do_not_decide_likeness_does(cosine: float, supported:
 
 async def test_the_embedder_is_asked_once_for_all_sentences_and_each_gets_its_own_likeness():
     embedder = Both()
-    assert await judged(f"{REWORDED} The rotor stops [1]. {REWORDED}", embedder) == [True, True, False]
+    assert await judged(f"{REWORDED} The rotor stops [1]. {REWORDED}", embedder) == [True, True, None]
     assert len(embedder.embedded) == 4
+
+
+async def test_likeness_also_saves_a_paraphrase_that_shares_a_word_or_two():
+    few = "People who are in charge of maintenance lubricate that part four times a year [1]."
+    assert await judged(few) == [False]
+    assert await judged(few, Alike(0.5)) == [False]
+    assert await judged(few, Alike(0.9)) == [True]
 
 
 async def test_likeness_does_not_outweigh_a_wrong_number_nor_is_it_asked_for_a_plain_case():
@@ -221,11 +336,11 @@ async def test_an_embedder_that_fails_or_does_not_know_the_language_is_done_with
 
     sentences = in_sentences(f"{REWORDED} {REWORDED}", len(PASSAGES))
     found = await check(sentences, PASSAGES, Slow(), patience_s=0.1)
-    assert [one.supported for one in found] == [False, False]
+    assert [one.supported for one in found] == [None, None]
     german = Alike(1.0)
     german.languages = frozenset({"de"})
-    assert await judged(REWORDED, Down()) == [False]
-    assert await judged(REWORDED, german) == [False]
+    assert await judged(REWORDED, Down()) == [None]
+    assert await judged(REWORDED, german) == [None]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +372,7 @@ async def test_what_is_longer_than_a_sentence_is_not_judged_and_the_reading_is_l
 async def test_the_embedder_is_asked_for_the_first_sentences_of_a_long_answer():
     embedder = Both()
     found = await judged(f"{REWORDED} " * 150, embedder)
-    assert found == [True, False] * 50 + [False] * 50
+    assert found == [True, None] * 50 + [None] * 50
     assert len(embedder.embedded) == 200
 
 

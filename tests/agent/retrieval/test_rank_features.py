@@ -154,6 +154,16 @@ async def test_features_are_off_unless_asked_for_and_stand_in_the_scores(databas
     assert after.hits[0].scores["recency"] > 0.9
 
 
+async def test_a_day_without_a_time_zone_is_one_of_the_settings(database: Database):
+    service = service_on(database, rank_features="recency:day/365=3", time_zone="Asia/Shanghai")
+    await service.ingest([note("a", day="2020-01-01"), note("b", day="2026-11-20")], "notes", tenant="t")
+
+    result = await service.retrieve("bearing of turbine", collection="notes", tenant="t", now="2026-11-20")
+
+    assert [one.document_id for one in result.hits] == ["b", "a"]
+    assert result.hits[0].scores["recency"] == pytest.approx(1.0)
+
+
 async def test_feedback_moves_documents_and_is_nobody_elses(database: Database):
     service = service_on(database, rank_features="feedback=10")
     async with service.traces:

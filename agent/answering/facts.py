@@ -1,0 +1,217 @@
+"""What a text states, as far as its wording shows: words, numbers, names and negations, in English and Chinese."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+import rjieba
+
+from agent.answering.figures import (
+    MONTH,
+    Ways,
+    number_words,
+    numbers_in,
+    plain_numbers,
+    spelled_numbers,
+    without_number_words,
+)
+from agent.answering.sentences import spans, without_citations
+from retrievers.text.analysis import analyse, fold, stem
+from retrievers.text.glosses import is_chinese
+from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
+from retrievers.text.marks import nfkc
+from retrievers.text.visible import prompt_text
+
+_HARD_WRAP = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\s\-*•#>|\d])")
+_MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\[\]]*\]\()|(?<=\])\([^()\s]*\)|\]\(")
+# A letter, digit or underscore of a script that is written with blanks.
+_L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_NAME = re.compile(
+    rf"(?<!{_L})(?<!\.)(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
+)
+_FRAME = re.compile(
+    r"^\W*(?:according to|(?:as\s)?(?:stated|mentioned|described|reported) in)\s(?:the|this|these)\s"
+    r"(?:\w+\s)?(?:passages?|documents?|texts?|sources?|articles?)\b,?\s?"
+    r"|^\W*(?:(?:the|this|these)\s(?:\w+\s)?(?:passages?|documents?|texts?|sources?|articles?)|it)\s(?:\w+ly\s|also\s)?"
+    r"(?:states?|says?|describes?|mentions?|discuss(?:es)?|reports?|notes?|explains?|indicates?)\b(?:\sthat\b)?"
+    r"|^\W*(?:根据|依据|按照)[^，,。]{0,8}(?:文档|文件|资料|段落|文章|上下文)[^，,。]{0,4}[，,]"
+    r"|^\W*(?:文档|文件|资料|段落|文章|文)(?:中|里)?(?:还|也)?(?:提到|指出|说明|说|写道)[，,：:]?",
+    re.IGNORECASE,
+)
+"""Words that say where something stands, before what stands there."""
+_POSSESSIVE = re.compile(r"['’]s?$")
+_ROOT = 4
+"""Least characters that two forms of a name share."""
+_ENDINGS = frozenset(
+    ["", *"a e i y n s an ian n ish ese ic ain ay egian ia en istan istani land lander landic c ca".split()]
+)
+"""Behind them: of countries, and of what comes from there."""
+_COUNTRIES = {
+    "french": "franc", "spanish": "spain", "danish": "denmark", "dutch": "netherland", "greek": "greec",
+    "swiss": "switzerland", "welsh": "wale", "irish": "ireland", "polish": "poland", "finnish": "finland",
+}  # fmt: skip
+"""The stems of those that do not share so many."""
+_NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
+_CHINESE_NEGATIONS = frozenset(
+    "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
+)
+_NO_NEGATIONS = frozenset(
+    "不同 不断 不仅 不过 不久 不少 不论 不管 不但 不如 不安 不良 不足 不满 不幸 不料 不惜 不禁 不只 不错 不妨".split()
+)
+"""Words that begin with 不 and deny nothing; the others of two characters do."""
+_SHORT = 40
+"""Characters up to which a language is not told from a text."""
+_REACH = 2
+"""Content words behind a negation or a number that it is about."""
+_COUNTED_WITHIN = 60
+"""Characters behind a number in which they are looked for."""
+_TOKEN = re.compile(r"[^\W_]+(?:['’]t)?")
+
+
+Count = tuple[Ways, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a text says, as far as its wording shows.
+
+    Attributes:
+        words: stems; of Chinese, words and pairs of characters.
+        numbers: one entry per figure, with every way to write it.
+        worded: those of them that are written as words.
+        counts: numbers with the stem of a word behind them, which they may count.
+        names: stems of words that only names are written like.
+        negated: per negation the stems of the words behind it.
+    """
+
+    words: frozenset[str]
+    numbers: frozenset[Ways]
+    names: frozenset[str]
+    negated: frozenset[tuple[str, ...]]
+    worded: frozenset[Ways] = frozenset()
+    counts: frozenset[Count] = frozenset()
+
+    def __or__(self, other: "Facts") -> "Facts":
+        return Facts(
+            self.words | other.words,
+            self.numbers | other.numbers,
+            self.names | other.names,
+            self.negated | other.negated,
+            self.worded | other.worded,
+            self.counts | other.counts,
+        )
+
+
+NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
+
+
+def read(text: str) -> Facts:
+    """What a sentence or a place of a passage says."""
+    # A passage has been cleaned for the prompt, what quotes it may not be.
+    return _read(_FRAME.sub("", _MARKUP.sub("", without_citations(prompt_text(text)))))
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> Facts:
+    text = nfkc(text)
+    detected = detect(text) if len(text) > _SHORT else DEFAULT
+    language = detected if detected in STOP_WORDS else DEFAULT
+    undated = MONTH.sub(" ", text)
+    terms = [term.text for term in analyse(without_number_words(undated), language)]
+    words = frozenset(term for term in terms if not any(c.isdigit() for c in term))
+    worded = frozenset(ways for ways, _ in number_words(text))
+    return Facts(
+        words,
+        numbers_in(text) | worded,
+        _names(without_number_words(undated), language),
+        _negated(text, language),
+        worded,
+        _counts(text, language),
+    )
+
+
+def _counts(text: str, language: str) -> frozenset[Count]:
+    """Every number with the things that it may count: the content words behind it."""
+    stops = STOP_WORDS.get(language, frozenset())
+    found = set()
+    for ways, end in (*number_words(text), *plain_numbers(text)):
+        behind = islice(_TOKEN.finditer(text, end, end + _COUNTED_WITHIN), 2 * _REACH)
+        words = [fold(token[0]) for token in behind]
+        things = [stem(word, language) for word in words if word not in stops and not word.isdigit()]
+        found |= {(ways, thing) for thing in things[:_REACH]}
+    return frozenset(found)
+
+
+def _names(text: str, language: str) -> frozenset[str]:
+    names = set()
+    for found in _NAME.finditer(text):
+        name = _POSSESSIVE.sub("", found[0])
+        begins = not text[: found.start()].strip() or text[: found.start()].rstrip()[-1:] in ".!?:\"'(“‘"
+        plain = name[1:].islower() or len(name) == 1
+        if plain and (begins or fold(name) in STOP_WORDS.get(language, ())):
+            continue
+        names |= {stem(fold(part), language) for part in re.findall(r"[^\W_]+", name)}
+    return frozenset(names)
+
+
+def is_derived(name: str, other: str) -> bool:
+    """Whether two names, as stems, are forms of one: "America" and "American", "Britain" and "British"."""
+    if name[:_ROOT] != other[:_ROOT]:
+        return other in (_COUNTRIES.get(name), name) or _COUNTRIES.get(other) == name
+    shared = next((n for n, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), None)
+    shared = min(len(name), len(other)) if shared is None else shared
+    return {name[shared:], other[shared:]} <= _ENDINGS
+
+
+def _negated(text: str, language: str) -> frozenset[tuple[str, ...]]:
+    """The content words that stand directly behind each negation."""
+    groups: list[list[str]] = []
+    reach = 0
+    stops = STOP_WORDS.get(language, frozenset())
+    for token in _tokens(text):
+        folded = fold(token)
+        if folded in _NEGATIONS or folded.endswith(("n't", "n’t")) or _denies(token):
+            groups.append([])
+            reach = _REACH
+        elif reach and folded not in stops:
+            groups[-1].append(stem(folded, language))
+            reach -= 1
+    return frozenset(tuple(group) for group in groups if group)
+
+
+def _denies(word: str) -> bool:
+    short = word.startswith("不") and len(word) == 2 and word not in _NO_NEGATIONS
+    return short or word in _CHINESE_NEGATIONS
+
+
+def _tokens(text: str) -> Iterable[str]:
+    if not is_chinese(text):
+        return _TOKEN.findall(text)
+    return [word for word in rjieba.cut(text) if word.strip() and (word[0].isalnum())]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One passage.
+
+    Attributes:
+        head: what its title and metadata say, which run on into the first sentence; they hold for all of it.
+        sentences: what each sentence says, that one included.
+    """
+
+    head: Facts
+    sentences: tuple[Facts, ...]
+    texts: tuple[str, ...]
+
+
+def evidence(passage: str) -> Evidence:
+    """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
+    text = _HARD_WRAP.sub(" ", passage)
+    texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
+    facts = []
+    for one in texts:
+        said = read(one)
+        facts.append(replace(said, numbers=said.numbers | spelled_numbers(one)))
+    return Evidence(facts[0] if facts else NOTHING, tuple(facts), texts)

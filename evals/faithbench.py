@@ -1,0 +1,136 @@
+"""The sentence check beside people's labels: summaries that hold something their source does not bear out.
+
+    python -m evals.faithbench FILE...
+
+The files are batches as FaithBench releases them (Bao et al., NAACL 2025, doi:10.18653/v1/2025.naacl-short.38): a list
+`samples`, each with `source`, `summary` and `annotations`, whose `label` is a list such as ["Unwanted",
+"Unwanted.Intrinsic"]. A summary counts as marked when the check finds some sentence of it not borne out by the source.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.answering.sentence_check import check, in_sentences
+from agent.serve.output import write_json
+from agent.types import Sentence
+from retrievers.core.errors import BadRequest
+from retrievers.embed import Embedder
+from retrievers.embed.factory import open_embedders
+
+KINDS = ("Unwanted", "Benign", "Questionable", "none")
+"""Kinds of summaries, the worst label first: a summary is of the first that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """One summary of a source.
+
+    Attributes:
+        spans: what people have labelled: kind, and characters [start, end) of the summary.
+    """
+
+    source: str
+    summary: str
+    spans: tuple[tuple[str, int, int], ...]
+
+    @property
+    def kind(self) -> str:
+        """The worst of its labels."""
+        return _worst(kind for kind, _, _ in self.spans)
+
+    def kind_of(self, sentence: Sentence) -> str:
+        """The worst label of a span that the sentence shares a character with."""
+        return _worst(kind for kind, start, end in self.spans if start < sentence.end and sentence.start < end)
+
+
+def read_samples(path: Path) -> list[Labelled]:
+    """The summaries of a batch.
+
+    Raises:
+        BadRequest: the file cannot be read or is of another form.
+    """
+    try:
+        samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
+        return [_labelled(one) for one in samples]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(f"{path}: no batch of FaithBench: {error!r}", where="file") from error
+
+
+def _labelled(sample: Mapping[str, Any]) -> Labelled:
+    spans = []
+    for one in sample["annotations"]:
+        kind = _worst(label.partition(".")[0] for label in one["label"])
+        # A label on the whole summary has no place.
+        spans.append((kind, int(one.get("summary_start") or 0), int(one.get("summary_end") or 0)))
+    return Labelled(sample["source"], sample["summary"], tuple(spans))
+
+
+def _worst(kinds: Iterable[str]) -> str:
+    found = set(kinds)
+    return next((kind for kind in KINDS if kind in found), "none")
+
+
+async def measure(samples: Sequence[Labelled], embedder: Embedder | None) -> dict[str, Any]:
+    """Check every summary against its source.
+
+    Returns:
+        JSON values: `balanced_accuracy` of "some sentence is not borne out" for summaries with an Unwanted label
+        against those without any label (None without either); `summaries` and `sentences`, by kind: how many there
+        are, and how many are marked. Sentences are of the kind of their own labels.
+    Raises:
+        BadRequest: there are no samples.
+    """
+    if not samples:
+        raise BadRequest("there are no samples", where="file")
+    counts = {what: {kind: {"count": 0, "marked": 0} for kind in KINDS} for what in ("summaries", "sentences")}
+    for sample in samples:
+        said = [one.model_copy(update={"citations": (1,)}) for one in in_sentences(sample.summary, 1)]
+        checked = await check(said, (f"[1]\n\n{sample.source}",), embedder, patience_s=60.0)
+        marked = [one for one in checked if one.supported is False]
+        _add(counts["summaries"][sample.kind], bool(marked))
+        for one in checked:
+            _add(counts["sentences"][sample.kind_of(one)], one.supported is False)
+    unwanted, clean = (_share(counts["summaries"][kind]) for kind in ("Unwanted", "none"))
+    accuracy = None if unwanted is None or clean is None else round((unwanted + 1 - clean) / 2, 4)
+    return {"balanced_accuracy": accuracy, **counts}
+
+
+def _add(counted: dict[str, int], is_marked: bool) -> None:
+    counted["count"] += 1
+    counted["marked"] += is_marked
+
+
+def _share(counted: Mapping[str, int]) -> float | None:
+    return counted["marked"] / counted["count"] if counted["count"] else None
+
+
+async def _measure_files(files: Sequence[Path], embedder_name: str) -> dict[str, Any]:
+    samples = [sample for path in files for sample in read_samples(path)]
+    if embedder_name == "none":
+        return await measure(samples, None)
+    embedder = open_embedders(embedder_name)
+    try:
+        return await measure(samples, embedder)
+    finally:
+        await embedder.aclose()
+
+
+def main() -> None:
+    """Print the figures as JSON."""
+    parser = argparse.ArgumentParser(description="measure the sentence check by FaithBench's labels")
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="batches, such as batch_1.json")
+    parser.add_argument("--embedder", default="minilm", help="as the setting EMBEDDER, or none")
+    given = parser.parse_args()
+    try:
+        write_json(asyncio.run(_measure_files(given.files, given.embedder)))
+    except BadRequest as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
