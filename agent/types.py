@@ -469,7 +469,7 @@ class Prompt(Result):
     tokens: int
 
 
-class Sentence(Shape):
+class AnswerSentence(Shape):
     """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
 
     Attributes:
@@ -512,7 +512,7 @@ class Answer(Prompt):
 
     answer: str
     answered: bool
-    sentences: tuple[Sentence, ...] = ()
+    sentences: tuple[AnswerSentence, ...] = ()
     faithfulness: float | None = None
     checked_by: Literal["rules", "llm"] = "rules"
     model: str | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent.answering.sentence_check import check, in_sentences
 from agent.serve.output import write_json
-from agent.types import Sentence
+from agent.types import AnswerSentence
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders
@@ -43,7 +43,7 @@ class Labelled:
         """The worst of its labels."""
         return _worst(kind for kind, _, _ in self.spans)
 
-    def kind_of(self, sentence: Sentence) -> str:
+    def kind_of(self, sentence: AnswerSentence) -> str:
         """The worst label of a span that the sentence shares a character with."""
         return _worst(kind for kind, start, end in self.spans if start < sentence.end and sentence.start < end)
 

@@ -23,7 +23,7 @@ from agent.llm.model import Model, ModelFailed, Reply
 from agent.llm.tokens import estimate_tokens
 from agent.options.languages import in_chinese
 from agent.settings import Settings
-from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
+from agent.types import Answer, AnswerSentence, AskRequest, Message, Prompt, Usage
 from retrievers.embed import Embedder
 from retrievers.http.found import address
 from retrievers.text.glosses import is_chinese
@@ -366,5 +366,5 @@ def _addresses(prompt: Prompt) -> set[str]:
     return {url for one in prompt.citations if (url := address(one.url))}
 
 
-def _declines(sentences: Sequence[Sentence]) -> bool:
+def _declines(sentences: Sequence[AnswerSentence]) -> bool:
     return not any(one.supported for one in sentences) and any(says_nothing_found(one.text) for one in sentences)

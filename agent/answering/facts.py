@@ -193,7 +193,7 @@ def _tokens(text: str) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PassageFacts:
     """One passage.
 
     Attributes:
@@ -206,7 +206,7 @@ class Evidence:
     texts: tuple[str, ...]
 
 
-def evidence(passage: str) -> Evidence:
+def evidence(passage: str) -> PassageFacts:
     """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
     text = _HARD_WRAP.sub(" ", passage)
     texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
@@ -214,4 +214,4 @@ def evidence(passage: str) -> Evidence:
     for one in texts:
         said = read(one)
         facts.append(replace(said, numbers=said.numbers | spelled_numbers(one)))
-    return Evidence(facts[0] if facts else NOTHING, tuple(facts), texts)
+    return PassageFacts(facts[0] if facts else NOTHING, tuple(facts), texts)

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 import prompts
 from agent.llm.model import Model, ModelFailed
-from agent.types import Sentence
+from agent.types import AnswerSentence
 
 STAGE = "judge"
 
@@ -26,13 +26,13 @@ class Verdicts(BaseModel):
 
 async def judge(
     model: Model,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[AnswerSentence],
     passages: Sequence[str],
     deadline: float,
     key: Mapping[str, Any],
     *,
     templates: prompts.Library | None = None,
-) -> tuple[Sentence, ...]:
+) -> tuple[AnswerSentence, ...]:
     """Return the sentences with the model's verdicts; sentences without claims are unchanged.
 
     A sentence is supported only if the model says so and names an existing passage. A sentence without a verdict is not

@@ -15,9 +15,9 @@ from functools import partial, reduce
 from itertools import islice
 from operator import or_
 
-from agent.answering.facts import NOTHING, Evidence, Facts, evidence, is_derived, read
+from agent.answering.facts import NOTHING, Facts, PassageFacts, evidence, is_derived, read
 from agent.answering.sentences import cited, spans, without_citations
-from agent.types import Sentence
+from agent.types import AnswerSentence
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
 from retrievers.embed import Embedder
@@ -99,7 +99,7 @@ class SentenceSupport:
         return self.is_reworded and self.covered >= _PARAPHRASED_FROM
 
 
-def look(said: Facts, passages: Sequence[Evidence]) -> SentenceSupport:
+def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
     """A sentence beside the passages it cites."""
     around = NOTHING
     windows: list[tuple[Facts, str]] = []
@@ -137,13 +137,13 @@ def _only_here(one: Facts, other: Facts) -> list[tuple[str, ...]]:
     return [group for group in one.negated if other.words.issuperset(group) and denied.isdisjoint(group)]
 
 
-def in_sentences(answer: str, passages: int) -> tuple[Sentence, ...]:
+def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
     """The sentences of an answer with the passages they cite, not yet judged; numbers beyond `passages` cite none."""
     found = []
     for span in spans(answer):
         text = answer[span.start : span.end]
         numbers = tuple(n for n in cited(text) if 1 <= n <= passages)
-        found.append(Sentence(text=text, start=span.start, end=span.end, citations=numbers))
+        found.append(AnswerSentence(text=text, start=span.start, end=span.end, citations=numbers))
     return tuple(found)
 
 
@@ -164,7 +164,7 @@ def says_nothing_found(text: str) -> bool:
     return _NOT_IN_THE_DOCUMENTS.search(text) is not None
 
 
-def faithfulness(sentences: Iterable[Sentence]) -> float | None:
+def faithfulness(sentences: Iterable[AnswerSentence]) -> float | None:
     """Share of the judged sentences that are supported; None where none was judged."""
     judged = [one.supported for one in sentences if one.supported is not None]
     return round(sum(judged) / len(judged), 4) if judged else None
@@ -183,13 +183,13 @@ class _Close:
 
 
 async def check(
-    sentences: Sequence[Sentence],
+    sentences: Sequence[AnswerSentence],
     passages: Sequence[str],
     embedder: Embedder | None = None,
     *,
     deadline: float = math.inf,
     patience_s: float = 3.0,
-) -> tuple[Sentence, ...]:
+) -> tuple[AnswerSentence, ...]:
     """The sentences, each judged by the passages it cites.
 
     One that cites none is held against all of them: it gets the citation of a passage that bears it out, and is
@@ -214,11 +214,11 @@ async def check(
 
 
 def _by_wording(
-    sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
-) -> list[tuple[Sentence, _Close | None]]:
+    sentences: Sequence[AnswerSentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
+) -> list[tuple[AnswerSentence, _Close | None]]:
     """The sentences, judged; with the place to compare with where words alone do not decide and the embedder can."""
-    known: dict[int, Evidence] = {}
-    judged: list[tuple[Sentence, _Close | None]] = []
+    known: dict[int, PassageFacts] = {}
+    judged: list[tuple[AnswerSentence, _Close | None]] = []
     for sentence in sentences:
         if time.monotonic() >= deadline or len(sentence.text) > _LONGEST or not claims(sentence.text):
             judged.append((sentence, None))
@@ -232,7 +232,7 @@ def _by_wording(
     return judged
 
 
-def _cited(sentence: Sentence, cites: Mapping[int, Evidence]) -> tuple[Sentence, _Close | None]:
+def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
     """The sentence as the passages it cites bear it out, all together."""
     held = list(cites.values())
     if not _comparable(sentence.text, held):
@@ -244,7 +244,7 @@ def _cited(sentence: Sentence, cites: Mapping[int, Evidence]) -> tuple[Sentence,
     return sentence.model_copy(update={"supported": found.is_borne_out, "score": found.score}), close
 
 
-def _uncited(sentence: Sentence, passages: Mapping[int, Evidence]) -> tuple[Sentence, _Close | None]:
+def _uncited(sentence: AnswerSentence, passages: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
     """The sentence with the citation of the passage that bears it out; unsupported where none alone does."""
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
@@ -259,14 +259,14 @@ def _uncited(sentence: Sentence, passages: Mapping[int, Evidence]) -> tuple[Sent
     return sentence.model_copy(update=judged), _Close(found.place, (n,)) if found.is_reworded else None
 
 
-def _by_figures(sentence: Sentence, held: Sequence[Evidence]) -> Sentence:
+def _by_figures(sentence: AnswerSentence, held: Sequence[PassageFacts]) -> AnswerSentence:
     """The sentence beside passages of another language: unsupported where they lack a number, else left open."""
     figures = {way for one in held for facts in one.sentences for ways in facts.numbers for way in ways}
     is_wrong = any(figures.isdisjoint(ways) for ways in read(sentence.text).numbers)
     return sentence.model_copy(update={"supported": False, "score": 0.0}) if is_wrong else sentence
 
 
-def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
+def _comparable(text: str, cites: Sequence[PassageFacts]) -> bool:
     """Whether text and passages share a script: wordings of two languages cannot be compared, only their figures."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
@@ -276,8 +276,8 @@ def _knows(embedder: Embedder | None, text: str) -> bool:
 
 
 async def _by_likeness(
-    unsure: Sequence[tuple[Sentence, _Close]], embedder: Embedder, patience_s: float
-) -> Sequence[Sentence]:
+    unsure: Sequence[tuple[AnswerSentence, _Close]], embedder: Embedder, patience_s: float
+) -> Sequence[AnswerSentence]:
     """The sentences, supported where the embedder says in time that a place is alike; the others as they are."""
     texts = [text for one, close in unsure for text in (without_citations(one.text), close.text)]
     try:

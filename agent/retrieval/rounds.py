@@ -254,7 +254,8 @@ class _RoundsState:
         self, number: int, added: int, budget: _Budget
     ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
         """Judge the parts; return them, who judged, and why no round follows, if the judgement decides that."""
-        top = self.ranking[:JUDGED]
+        # A hit that moved up after the load, because one before it was deleted, has no text.
+        top = [hit for hit in self.ranking[:JUDGED] if hit.chunk is not None]
         covered = await self._covered(top)
         if covered is None:
             self.degraded = (_DEGRADED,)

@@ -18,13 +18,13 @@ from agent.types import (
     MAX_COMPLETE,
     MAX_TOP_K,
     Advisors,
+    AnswerSentence,
     Context,
     Conversation,
     Metadata,
     PerDocument,
     Prompt,
     Result,
-    Sentence,
     Shape,
     Text,
     UserName,
@@ -156,7 +156,7 @@ class CitedAnswer(Prompt):
     """
 
     answer: str | None = None
-    sentences: tuple[Sentence, ...] = ()
+    sentences: tuple[AnswerSentence, ...] = ()
     faithfulness: float | None = None
     model: str | None = None
 

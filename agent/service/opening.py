@@ -77,13 +77,16 @@ async def open_service(
         settings: all settings; None reads them from the environment and `signalbox.toml`.
         advisors: your own advisors, see `agent.chat.advisors.base`.
         cores: maximum CPU cores for models that run in this process; None means all.
-        changes: single settings that override the others; used only if `settings` is None.
+        changes: single settings that override the environment's and the file's; only without `settings`.
     Raises:
+        TypeError: both `settings` and `changes` are given.
         BadSetting: a setting cannot be used.
         Unavailable: the database cannot be reached or prepared.
     """
     if settings is None:
         settings = load_settings(changes)
+    elif changes:
+        raise TypeError(f"give all settings or single ones, not both: {', '.join(changes)}")
     templates = _templates(settings)
     SCANS.languages = settings.ocr
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)

@@ -929,13 +929,6 @@ class Service:
             return tool.refusal(error)
 
 
-def _as_of(request: AnyRequest, at: datetime, desk: Desk) -> AnyRequest:
-    """Return the request with its time fixed, so that a replay resolves relative dates the same way."""
-    if request.now is not None:
-        return request
-    return request.model_copy(update={"now": at.astimezone(desk.settings.zone)})
-
-
 def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
     for number, item in enumerate(items):
         if not isinstance(item, Document | RejectedItem):

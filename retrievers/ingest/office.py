@@ -18,7 +18,7 @@ from retrievers.ingest.documents import RejectedItem
 from retrievers.ingest.mail import read_mail
 from retrievers.ingest.pdf import PdfText, read_pdf
 from retrievers.ingest.record import build_document, read_record, rejected
-from retrievers.ingest.sheets import Record, Workbook, json_value
+from retrievers.ingest.sheets import SheetRow, Workbook, json_value
 from retrievers.ingest.slides import read_slides
 from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import Item, Progress, typed_cell
@@ -116,7 +116,7 @@ def read_workbook(source: SourceFile, _count: Progress) -> Iterator[Item]:
         notes = _hidden_note(book.hidden, "sheet")
         for part in book.read():
             count += 1
-            if isinstance(part, Record):
+            if isinstance(part, SheetRow):
                 yield _record(part, source, notes)
                 continue
             title = said.title or source.title
@@ -186,7 +186,7 @@ def _placed(
     )  # fmt: skip
 
 
-def _record(part: Record, source: SourceFile, notes: tuple[str, ...]) -> Item:
+def _record(part: SheetRow, source: SourceFile, notes: tuple[str, ...]) -> Item:
     """A row as the same row of a CSV file would be read."""
     where = f"{source.where}#{part.sheet}:{part.row}"
     try:

@@ -19,7 +19,7 @@ _HEADER_WITHIN_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SheetRow:
     """A row of a sheet that has a column for the text: its cells by the names of the columns."""
 
     sheet: str
@@ -75,7 +75,7 @@ class Workbook:
     def close(self) -> None:
         self._book.close()
 
-    def read(self) -> Iterator[Record | SheetText]:
+    def read(self) -> Iterator[SheetRow | SheetText]:
         """The rows of all sheets that are shown: each with the names of its columns, which the header gives.
 
         The header is the first row with several cells, all of them text, among the first ten that are not empty. A
@@ -96,7 +96,7 @@ def _rows(sheet: Any) -> Iterator[tuple[int, Sequence[Any]]]:
             yield number, row
 
 
-def _read(name: str, rows: Iterator[tuple[int, Sequence[Any]]]) -> Iterator[Record | SheetText]:
+def _read(name: str, rows: Iterator[tuple[int, Sequence[Any]]]) -> Iterator[SheetRow | SheetText]:
     before: list[tuple[int, Sequence[Any]]] = []
     header: list[str] = []
     header_row = 0
@@ -110,7 +110,7 @@ def _read(name: str, rows: Iterator[tuple[int, Sequence[Any]]]) -> Iterator[Reco
     if not before and any(key in header for key in TEXT_KEYS):
         columns = [one or f"column_{n}" for n, one in enumerate(header, 1)]
         for number, row in rows:
-            yield Record(name, number, {key: cell for key, cell in zip(columns, row, strict=False) if _shown(cell)})
+            yield SheetRow(name, number, {key: cell for key, cell in zip(columns, row, strict=False) if _shown(cell)})
         return
     part = SheetText(name)
     named = chain(((number, row, []) for number, row in before), ((number, row, header) for number, row in rows))

@@ -705,3 +705,9 @@ async def test_a_service_outlives_its_embedded_server(tmp_path: Path):
                 break
         assert found is not None
         assert [hit.document_id for hit in found.hits] == ["a"]
+
+
+async def test_all_settings_and_single_changes_are_not_given_together():
+    with pytest.raises(TypeError, match="not both: intent"):
+        async with open_service(Settings(), intent="off"):
+            pass

@@ -22,7 +22,7 @@ ChatOptions: type[BaseModel] = create_model(
 ChatOptions.__doc__ = "What a request says to signalbox beside OpenAI's keys, as in /v1/augment."
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a turn's content."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -37,9 +37,9 @@ class Turn(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str, Field(max_length=100_000)] | Annotated[tuple[Part, ...], Field(max_length=100)] | None = (
-        None
-    )
+    content: (
+        Annotated[str, Field(max_length=100_000)] | Annotated[tuple[ContentPart, ...], Field(max_length=100)] | None
+    ) = None
     name: str | None = None
     tool_calls: Annotated[tuple[dict[str, Any], ...], Field(max_length=128)] | None = None
     tool_call_id: str | None = None

@@ -21,7 +21,16 @@ from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import answer
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
-from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
+from agent.serve.http.openai_shapes import (
+    Completion,
+    CompletionChoice,
+    ErrorBody,
+    Extra,
+    ModelEntry,
+    Models,
+    Said,
+    Used,
+)
 from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
 from agent.serve.identity import Caller
 from agent.service.service import Service
@@ -44,7 +53,7 @@ def router() -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["openai"])
     routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
     routes.get("/models", responses=_gives(Models))(list_models)
-    routes.get("/models/{id}", responses=_gives(Model))(get_model)
+    routes.get("/models/{id}", responses=_gives(ModelEntry))(get_model)
     return routes
 
 
@@ -172,7 +181,7 @@ def _extra(
 
 def _whole(end: _End, body: ChatBody) -> Response:
     said = Said(content=end.text or None, tool_calls=list(end.tool_calls) or None)
-    choice = Choice(message=said, finish_reason=end.finish_reason)
+    choice = CompletionChoice(message=said, finish_reason=end.finish_reason)
     id, created = _new_id(), int(time.time())
     whole = Completion(id=id, created=created, model=body.model, choices=[choice], usage=end.used, signalbox=end.extra)
     return answer(whole)
@@ -233,5 +242,5 @@ def _placed(error: BadRequest) -> Problem:
     return Problem(problem.status, problem.kind, detail, errors=errors, headers=problem.headers)
 
 
-def _model(name: str) -> Model:
-    return Model(id=name, created=_STARTED)
+def _model(name: str) -> ModelEntry:
+    return ModelEntry(id=name, created=_STARTED)

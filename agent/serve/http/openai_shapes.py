@@ -15,7 +15,7 @@ class _Answered(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Model(_Answered):
+class ModelEntry(_Answered):
     """A model of this service."""
 
     id: str
@@ -28,7 +28,7 @@ class Models(_Answered):
     """The models of this service."""
 
     object: Literal["list"] = "list"
-    data: list[Model]
+    data: list[ModelEntry]
 
 
 class Said(_Answered):
@@ -40,7 +40,7 @@ class Said(_Answered):
     tool_calls: list[dict[str, Any]] | None = Field(None, exclude_if=_is_nothing)
 
 
-class Choice(_Answered):
+class CompletionChoice(_Answered):
     """The only choice of an answer."""
 
     index: Literal[0] = 0
@@ -82,7 +82,7 @@ class Completion(_Answered):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[CompletionChoice]
     usage: Used
     signalbox: Extra
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agent.answering.sentence_check import check, claims, faithfulness, in_sentences, read, says_nothing_found
-from agent.types import Sentence
+from agent.types import AnswerSentence
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Embedder
 from retrievers.testing import HashEmbedder
@@ -244,7 +244,7 @@ async def test_a_sentence_that_states_nothing_is_not_judged(sentence: str):
 
 def test_where_nothing_is_judged_there_is_no_figure():
     assert faithfulness([]) is None
-    assert faithfulness([Sentence(text="Hello.", start=0, end=6)]) is None
+    assert faithfulness([AnswerSentence(text="Hello.", start=0, end=6)]) is None
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ async def test_true_sentences_of_real_documents_are_told_from_changed_ones(
     pairs = draw.sample(pairs, min(80, len(pairs)))
 
     async def share(cases: list[tuple[str, str]]) -> float:
-        found = [await check((Sentence(text=s, start=0, end=1, citations=(1,)),), (p,)) for s, p in cases]
+        found = [await check((AnswerSentence(text=s, start=0, end=1, citations=(1,)),), (p,)) for s, p in cases]
         return sum(one[0].supported is True for one in found) / len(found)
 
     elsewhere = [
