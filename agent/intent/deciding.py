@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.intent import lexicon, wording
+from agent.intent import wording
 from agent.intent.beside import class_before
 from agent.intent.closest import values_of
 from agent.intent.evidence import Candidate, evidence, is_content, joined_with
 from agent.intent.linking import Mention
+from agent.intent.lookalikes import is_lookalike
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.sentence import Sentence
-from agent.intent.text import stem
 from agent.intent.words import table
 
 _CLOSE = 24
@@ -38,7 +38,6 @@ _MOST_LOGIT = 500.0
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
-_PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
 _DISTANT = ("part", "fuzzy", "code")
 
@@ -148,48 +147,13 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
-        if known and is_named and not _is_something_else(sentence, mention, field, known[0].how):
+        if known and is_named and not is_lookalike(sentence, mention, field, known[0].how):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in _DISTANT for one in found):
         # "sensors" is the kind of part rather than a part of a company's name.
         found = [one for one in found if one.known[0].how not in _DISTANT]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
-
-
-def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
-    """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
-    role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
-    if role == "version" and before in _PARTS_OF_TEXTS:
-        return True
-    if how == "stem" and sentence.dated and mention.last - mention.first == 1:
-        dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
-        if sentence.tokens[mention.first].stem in dates:
-            return True  # "opened since June" is about a date
-    if (
-        how == "translated"
-        and mention.last - mention.first == 1
-        and sentence.tokens[mention.first].folded in sentence.nouns
-    ):
-        return True  # "concerts" means the documents, not part of the title of a symphony concert
-    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
-
-
-def _goes_on(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a person's name goes on: "Anders Holm Bridge" is no person."""
-    following = sentence.token(mention.last)
-    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
-        return False
-    named = sentence.mention_at(mention.last) or sentence.is_noun(mention.last) or sentence.cue_fields(mention.last)
-    return following.start == mention.end + 1 and not named
-
-
-def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
-    token = sentence.tokens[mention.first]
-    if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
-        return False
-    return field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
 
 
 _DENIED = 0.75

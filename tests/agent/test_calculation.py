@@ -431,3 +431,16 @@ def test_a_row_is_not_read_where_its_denial_is_in_doubt(question: str):
     made = read(question, BRIDGES)
     assert (made.pieces, made.aggregate) == ((), None)
     assert made.rejected
+
+
+@pytest.mark.parametrize("question", ["哪个团队发布的文档最多？", "which team published the most documents?"])
+def test_the_verb_of_a_date_field_is_no_tag_that_it_translates_to(question: str):
+    fields = (
+        text("team", {"search": 60, "billing": 40}),
+        FieldValues(Field("tags", "list", "string"), {"release": 30, "cost": 20}, 2, 100),
+        FieldValues(Field("published", "date", "date"), {}, 90, 100, "2024-01-01", "2026-01-01"),
+    )
+    found = read(question, fields)
+    assert found.pieces == ()
+    assert found.aggregate is not None
+    assert (found.aggregate["op"], found.aggregate["group_by"]) == ("count", "team")

@@ -1,0 +1,52 @@
+"""Lookalikes: names in a question that are spelt like a value and are none."""
+
+from agent.intent import lexicon
+from agent.intent.linking import Mention
+from agent.intent.sentence import Sentence
+from agent.intent.text import stem
+
+_PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
+
+
+def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
+    """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
+    role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
+    if role == "version" and before in _PARTS_OF_TEXTS:
+        return True
+    if how == "stem" and sentence.dated and mention.last - mention.first == 1:
+        dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
+        if sentence.tokens[mention.first].stem in dates:
+            return True  # "opened since June" is about a date
+    if (
+        how == "translated"
+        and mention.last - mention.first == 1
+        and sentence.tokens[mention.first].folded in sentence.nouns
+    ):
+        return True  # "concerts" means the documents, not part of the title of a symphony concert
+    if how == "translated" and _dates_documents(sentence, mention):
+        return True  # 团队发布的文档 are documents that the team published, not documents tagged "release"
+    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
+
+
+def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a Chinese name is the verb of a date field before a word for documents."""
+    dates = set(sentence.vocabulary.of_role("date"))
+    is_verb = not dates.isdisjoint(sentence.cue_fields(mention.first)) and sentence.folded(mention.last) == "的"
+    return is_verb and sentence.is_noun(mention.last + 1)
+
+
+def _goes_on(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a person's name goes on: "Anders Holm Bridge" is no person."""
+    following = sentence.token(mention.last)
+    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
+        return False
+    named = sentence.mention_at(mention.last) or sentence.is_noun(mention.last) or sentence.cue_fields(mention.last)
+    return following.start == mention.end + 1 and not named
+
+
+def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
+    """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
+    token = sentence.tokens[mention.first]
+    if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
+        return False
+    return field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
