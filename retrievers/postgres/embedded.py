@@ -276,7 +276,7 @@ class EmbeddedServer:
         except PermissionError:
             return True  # it runs as another user
         except OSError as error:
-            return error.errno in (errno.EMFILE, errno.ENFILE)  # the file exists, but this process has no free file descriptors
+            return error.errno in (errno.EMFILE, errno.ENFILE)  # no free file descriptors; the file exists
         except (ValueError, IndexError):
             return False
         with suppress(OSError, IndexError):

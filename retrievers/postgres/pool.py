@@ -130,7 +130,7 @@ class Connections:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection for the block."""
+        """Lend a connection for the block."""
         with faults_explained():
             pool, connection = await self._take()
             try:
