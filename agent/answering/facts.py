@@ -75,15 +75,15 @@ Count = tuple[Ways, str]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a text says, as far as its wording shows.
+    """Facts of a text, by its wording.
 
     Attributes:
-        words: stems; of Chinese, words and pairs of characters.
-        numbers: one entry per figure, with every way to write it.
-        worded: those of them that are written as words.
-        counts: numbers with the stem of a word behind them, which they may count.
-        names: stems of words that only names are written like.
-        negated: per negation the stems of the words behind it.
+        words: stems; for Chinese, words and pairs of characters.
+        numbers: one entry per number, with every way to write it.
+        worded: the entries of `numbers` that are written as words.
+        counts: (number, stem of a word after it that it may count).
+        names: stems of words that are written like names.
+        negated: for each negation the stems of the words after it.
     """
 
     words: frozenset[str]
@@ -194,11 +194,11 @@ def _tokens(text: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class PassageFacts:
-    """One passage.
+    """The facts of one passage.
 
     Attributes:
-        head: what its title and metadata say, which run on into the first sentence; they hold for all of it.
-        sentences: what each sentence says, that one included.
+        head: facts of the first sentence, which includes title and metadata; they apply to the whole passage.
+        sentences: facts of each sentence, the first included.
     """
 
     head: Facts

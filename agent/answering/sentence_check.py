@@ -68,12 +68,12 @@ _NOT_IN_THE_DOCUMENTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SentenceSupport:
-    """How far passages bear a sentence out.
+    """How far passages support a sentence.
 
     Attributes:
-        covered: share of its words that they hold, near each other.
-        missing: the numbers they do not hold there, the names they hold nowhere, and the negations they do not share.
-        place: the text of the place that is nearest.
+        covered: share of its words that the chosen places hold, 0 to 1.
+        missing: numbers missing from these places, names missing from all passages, and negations that differ.
+        place: the text of the nearest place.
     """
 
     covered: float
@@ -82,7 +82,7 @@ class SentenceSupport:
 
     @property
     def score(self) -> float:
-        """From 0 to 1."""
+        """The score from 0 to 1."""
         return round(self.covered * (_UNCONFIRMED if self.missing else 1), 4)
 
     @property
@@ -92,12 +92,12 @@ class SentenceSupport:
 
     @property
     def is_reworded(self) -> bool:
-        """Whether they may say the same in other words: nothing speaks against it, and they share a word."""
+        """Whether the passages may say the same in other words: they share a word, and no fact is missing."""
         return not self.missing and 0 < self.covered < SUPPORTED_FROM
 
     @property
     def is_open(self) -> bool:
-        """Whether words alone leave open that they do: enough is shared."""
+        """Whether wording alone leaves the support open: enough words are shared for a paraphrase."""
         return self.is_reworded and self.covered >= _PARAPHRASED_FROM
 
 
@@ -174,10 +174,10 @@ def faithfulness(sentences: Iterable[AnswerSentence]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """A place that a sentence may be a paraphrase of: the embedder decides.
+    """A place that a sentence may paraphrase, for the embedder to decide.
 
     Attributes:
-        citations: of the sentence, if it is one.
+        citations: citations of the sentence if it does.
     """
 
     text: str

@@ -10,12 +10,12 @@ Unit = Literal["page", "slide", "row"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The numbers of the pages, slides or rows that a text comes from.
+    """The pages, slides or rows that a text comes from.
 
     Attributes:
-        marks: where in the text each begins, in characters, and its number from 1; both in rising order. What stands
-            before the first mark belongs to it.
-        sheet: name of the sheet that the rows are of.
+        marks: (offset in characters, number from 1) of the start of each page, slide or row, both rising. Text before
+            the first mark belongs to it.
+        sheet: name of the rows' sheet.
     """
 
     unit: Unit

@@ -200,8 +200,6 @@ def _hidden_note(count: int, unit: str) -> tuple[str, ...]:
     return (f"{count:,} hidden {unit}{'' if count == 1 else 's'} left out",) if count else ()
 
 
-
-
 @contextmanager
 def _conversion(source: SourceFile) -> Iterator[None]:
     """Check the file before a conversion, and turn any error of the libraries into a BadDocument with the cause."""

@@ -19,7 +19,7 @@ class PdfText:
 
     Attributes:
         marks: see `retrievers.core.places.Places`; pages without text have none.
-        pages: how many there are.
+        pages: number of pages.
         pictures: numbers of the pages, from 1, that hold a picture and no text.
     """
 
@@ -62,8 +62,7 @@ def read_pdf(file: BinaryIO) -> PdfText:
 
 
 def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
-    """Return the text of a PDF with forms or tables ("" for any other PDF), and the pages with a picture and no text.
-    """
+    """Return the text of a PDF with forms or tables ("" for any other PDF), and the pages with a picture and no text."""
     import pdfplumber
 
     parts: list[str] = []

@@ -10,10 +10,10 @@ _LEFT_BY_PROGRAMS = frozenset({"openpyxl", "python-pptx", "PowerPoint Presentati
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """Title, author, day of the last change, keywords and description, as far as they are stated.
+    """Title, author, date of the last change, keywords and description, as far as they are stated.
 
     Attributes:
-        metadata: under the names that those of an HTML page have.
+        metadata: with the names that HTML pages use.
     """
 
     title: str

@@ -19,10 +19,10 @@ _LIMITS = replace(ProcessLimits(), cpu_s=60, wait_s=120.0)
 
 @dataclass(slots=True)
 class Scans:
-    """Recognises text.
+    """Runs text recognition (OCR).
 
     Attributes:
-        languages: of the texts, as tesseract calls them: "eng+chi_sim". Nothing is recognised while there are none.
+        languages: languages of the texts as tesseract names them, such as "eng+chi_sim"; None switches recognition off.
     """
 
     languages: str | None = None

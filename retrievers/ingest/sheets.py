@@ -20,7 +20,7 @@ _HEADER_WITHIN_ROWS = 10
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """A row of a sheet that has a column for the text: its cells by the names of the columns."""
+    """A row of a sheet with a text column: its cells by column name."""
 
     sheet: str
     row: int
@@ -29,11 +29,11 @@ class SheetRow:
 
 @dataclass(slots=True)
 class SheetText:
-    """Rows of a sheet as text, a line each.
+    """Rows of a sheet as text, one per line.
 
     Attributes:
-        first_row: of the part; 0 for the first part of a sheet.
-        marks: where in the text each row begins, and its number from 1.
+        first_row: the part's first row number; 0 for the first part of a sheet.
+        marks: (offset in the text, row number from 1) of each row.
     """
 
     sheet: str

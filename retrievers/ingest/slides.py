@@ -16,8 +16,8 @@ class Slides:
     """A presentation.
 
     Attributes:
-        texts: of the slides that are shown, each with its number from 1.
-        hidden: how many are not shown.
+        texts: (number from 1, text) of each visible slide.
+        hidden: number of hidden slides.
     """
 
     properties: Properties
