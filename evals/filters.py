@@ -51,8 +51,7 @@ class Corpus:
         return float(same)
 
     def f1(self, gold: Filter | None, found: Filter | None) -> float:
-        """Return the overlap of the allowed documents, 2 |both| / (|gold| + |found|), in [0, 1]; 1 if both allow none.
-        """
+        """Return the overlap of the allowed documents, 2 |both| / (|gold| + |found|), 0 to 1; 1 if both allow none."""
         wanted, given = self.allowed(gold), self.allowed(found)
         return 2 * len(wanted & given) / (len(wanted) + len(given)) if wanted or given else 1.0
 

@@ -15,8 +15,7 @@ _LONGEST_VALUE = 120
 
 
 def section(found: Json) -> Markup:
-    """Return the section: verdict, differences with intervals, differing groups, changed settings, and moved questions.
-    """
+    """Return the section: verdict, differences with intervals, groups, changed settings, and moved questions."""
     return joined(
         _verdict(found),
         element("p", _coverage(found), class_="why"),

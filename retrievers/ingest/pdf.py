@@ -62,7 +62,7 @@ def read_pdf(file: BinaryIO) -> PdfText:
 
 
 def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
-    """Return the text of a PDF with forms or tables ("" for any other PDF), and the pages with a picture and no text."""
+    """Return the text of a PDF with forms or tables ("" for any other), and the pages with a picture but no text."""
     import pdfplumber
 
     parts: list[str] = []
