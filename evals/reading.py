@@ -195,9 +195,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
 
 
 def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
-    """Return the verdict: right, none (rightly), invented, missing, partial (too wide, excludes nothing wanted) or
-    wrong.
-    """
+    """Return the verdict: right, none (rightly), invented, missing, partial (too wide) or wrong."""
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
     if None in golds:

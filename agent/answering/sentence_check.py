@@ -29,8 +29,9 @@ SUPPORTED_FROM = 0.6
 _PARAPHRASED_FROM = 0.3
 """Minimum share at which missing words leave a sentence open, as a possible paraphrase, instead of unsupported."""
 _ALIKE_FROM = 0.6
-"""Minimum cosine at which the embedder supports a sentence. No claim paired with an abstract on another subject reached
-it.
+"""Minimum cosine at which the embedder supports a sentence.
+
+No claim paired with an abstract on another subject reached it.
 """
 _WIDTH = 2
 """Number of consecutive sentences of a passage that are read together, as a place."""

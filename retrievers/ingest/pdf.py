@@ -7,8 +7,9 @@ from io import BytesIO, StringIO
 from typing import Any, BinaryIO
 
 _BREAK = "\x1f"
-"""Marks the start of a page in the text: it counts as white space when lines are trimmed, and is replaced in the pages'
-own text.
+"""Marks the start of a page in the text.
+
+It counts as white space when lines are trimmed, and is replaced in the pages' own text.
 """
 _PARTIAL_NUMBER = re.compile(r"\.\d+")
 
