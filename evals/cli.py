@@ -156,7 +156,7 @@ def reading(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Judge what the rules read from the questions of each folder: filters, periods, values, sources. Needs no model."""
+    """Judge what the rules read from each folder's questions: filters, periods, values, sources. Needs no model."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import reading

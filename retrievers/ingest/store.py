@@ -315,9 +315,7 @@ async def _apply(connection: Connection, tenant: str, changes: _ByPart) -> None:
 async def open_parts(
     connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int | None]:
-    """Return the number of a locked collection's part for each set of readers, created if missing; None without
-    readers.
-    """
+    """Return the number of a locked collection's part by set of readers, created if missing; None without readers."""
     parts: dict[tuple[str, ...], int | None] = {}
     for readers in sorted(wanted):
         parts[readers] = None

@@ -207,8 +207,7 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security does not bind or that lacks the service's role, and tables without row security.
-    """
+    """Refuse a login that row security does not bind or without the service's role, and tables without row security."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(LOGIN, (SERVICE_ROLE,)).fetchone()
