@@ -200,8 +200,7 @@ class EmbeddedServer:
             raise self._unwritable(error) from error
 
     def _create(self) -> None:
-        """Make the data folder under a temporary name and rename it when complete; a killed attempt leaves no cluster.
-        """
+        """Make the data folder under a temporary name, then rename it, so that a killed attempt leaves no cluster."""
         if self._data.exists() and any(self._data.iterdir()):
             raise Unavailable(SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
         try:
