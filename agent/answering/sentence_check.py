@@ -248,7 +248,10 @@ def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple
 
 
 def _uncited(sentence: AnswerSentence, passages: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
-    """Add the citation of the one passage that supports the sentence; mark it unsupported if none does."""
+    """Add the citation of the one passage that supports the sentence; mark it unsupported if none does.
+
+    Passages in another script are compared by numbers alone.
+    """
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
     if passages and not comparable:

@@ -56,8 +56,8 @@ class _State(NamedTuple):
     segment: int
 
 
-# A standby of another primary is on a timeline that our primary does not have. No single column holds a standby's
-# timeline at once, so take the greatest of three.
+# A standby of another primary is on a timeline that our primary does not have. Each of the three places that tell a
+# standby's timeline may be late, so take the greatest.
 _STATE = """
     SELECT r.in_recovery, (SELECT system_identifier FROM pg_control_system()),
            (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
