@@ -1,7 +1,7 @@
-"""What each stage and each default earns: each setting changed in turn, on the same questions.
+"""Measure what each stage and each default contributes: change one setting at a time and ask the same questions.
 
-Every alternative answers the questions in a service of its own over one stored corpus, and is compared question by
-question with the settings in force.
+Every alternative runs in a service of its own over the same stored corpus. Its answers are compared with those of the
+settings in force, question by question.
 """
 
 import time
@@ -28,13 +28,13 @@ from retrievers.core.fields import Field
 from retrievers.postgres.catalogue import filterable
 
 Judgement = Literal["earns its place", "costs", "earns and costs", "no difference", "failed"]
-"""Of the setting in force, beside the alternative."""
+"""Judgement of the setting in force, compared with the alternative."""
 
 DECIDING = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy")
-"""The measures that a judgement is made by. The others say nearly the same as nDCG@10 once more."""
+"""Measures that decide the judgement; the remaining ones would mostly repeat nDCG@10."""
 
 _SIGNIFICANT = 0.05
-# Other work on the machine must not be taken for the effect of a setting: nobody waits for these answers.
+# A long timeout, so that other load on the machine is not taken for the effect of a setting.
 _TIMEOUT_S = 60.0
 _VALUES: Mapping[str, Sequence[Any]] = {
     "fusion": get_args(Method),
@@ -52,20 +52,20 @@ _OF_A_MODEL: Mapping[str, Sequence[Any]] = {
 }
 _BLENDS = (0.0, 0.3)
 STAGES = tuple(sorted({*_VALUES, *_OF_A_MODEL, "rerank_blend", "source", "rank_features"}))
-"""What can be turned: settings, and the sources."""
+"""Stages that can be varied: settings, and the sources."""
 _LONGEST_REASON = 80
 _FIELDS_TRIED = 3
-"""Most fields of a kind that documents are ranked by, in a row each."""
+"""Maximum number of date fields, and of list fields, that are tried as rank features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One change of what is in force.
+    """One change of the settings in force.
 
     Attributes:
-        stage: the setting that is changed, or "source".
-        settings: the settings that are otherwise.
-        without: the source that is not there; None where all are.
+        stage: the setting that changes, or "source".
+        settings: the changed settings.
+        without: the source that is removed; None for no removal.
     """
 
     stage: str
@@ -80,7 +80,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class _Baseline:
-    """A stored dataset, and what the settings in force make of its questions."""
+    """A stored dataset and its results under the settings in force."""
 
     dataset: Dataset
     settings: Settings
@@ -90,15 +90,16 @@ class _Baseline:
 
 
 def alternatives(settings: Settings, sources: Sequence[str], fields: Mapping[str, Field]) -> list[Alternative]:
-    """Everything that can be turned, one at a time: stages off, and defaults against their alternatives.
+    """Return every single change to try: stages off, and defaults against their alternatives.
 
-    What has no effect under these settings is left out: models where none is set, shares of a fusion not in force.
+    Changes without effect under these settings are left out: model stages without a model, weights of a fusion that is
+    not in force.
 
     Args:
-        sources: names of those that questions may be put to.
-        fields: of the collection; by its dates and lists documents can be ranked.
+        sources: names of the sources that questions can be routed to.
+        fields: fields of the collection; its date and list fields give the rank features.
     """
-    # Without a model, "rules" is what "auto" is.
+    # Without a model, "rules" and "auto" are the same.
     reading = ("off", "auto") if settings.intent == "off" else ("off",)
     values = {"intent": reading, **_VALUES, **(_OF_A_MODEL if settings.llm else {})}
     if settings.fusion != "convex":
@@ -118,7 +119,7 @@ def alternatives(settings: Settings, sources: Sequence[str], fields: Mapping[str
 
 
 def _rank_features(fields: Mapping[str, Field]) -> list[str]:
-    """A feature for each field that documents can be ranked by whatever it means."""
+    """Return a rank feature for each of the first date and list fields, whatever the fields mean."""
     dates = [name for name, field in fields.items() if field.type == "date"]
     lists = [name for name, field in fields.items() if field.type == "list" and field.item == "string"]
     named = [f"recency:{name}/365=0.1" for name in dates[:_FIELDS_TRIED]]
@@ -134,21 +135,21 @@ async def ablate(
     only: Sequence[str] = (),
     keep: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Answer the questions of each dataset as the settings say, and once more for each alternative.
+    """Answer the questions of each dataset with the settings in force, and once more with each alternative.
 
-    An alternative that fails is a row that says so, and so is a dataset; the others go on.
+    A failed alternative or dataset becomes an entry with its error; the others continue.
 
     Args:
-        note: is told of the progress.
-        limit: only the first questions of each dataset.
-        only: stages to try, see `Alternative`; all when empty.
-        keep: is given what there is so far after each alternative.
+        note: receives progress messages.
+        limit: maximum number of questions of each dataset, from its start.
+        only: stages to try, see `Alternative`; all if empty.
+        keep: receives the results so far after each alternative.
     Returns:
-        JSON values: per dataset the `baseline` (averages, latency) and a row per alternative with its averages, and
-        per measure the `differences`: what the alternative has more than the settings in force, and `judgement`.
+        JSON values: per dataset the `baseline` (averages, latency), and per alternative its averages, its `differences`
+            by measure (alternative minus baseline) and its `judgement`.
     Raises:
-        BadRequest: `only` names no stage; or no dataset could be used: the error of the first.
-        Unavailable: no dataset could be used.
+        BadRequest: `only` names an unknown stage; or no dataset could be used (the first error).
+        Unavailable: no dataset could be used (the first error).
     """
     metrics.require_ir_measures()
     if unknown := set(only) - set(STAGES):
@@ -218,7 +219,7 @@ async def _one_dataset(
 
 
 async def _try(baseline: _Baseline, alternative: Alternative, note: Note) -> dict[str, Any]:
-    """The questions answered by an alternative, beside the baseline; or why they were not."""
+    """Return the results of an alternative with its differences from the baseline, or its error."""
     dataset = baseline.dataset
     row: dict[str, Any] = {"stage": alternative.stage, "change": str(alternative)}
     for key in alternative.settings:
@@ -231,13 +232,13 @@ async def _try(baseline: _Baseline, alternative: Alternative, note: Note) -> dic
             rows = await ask(service, baseline.target, dataset, dataset.questions, baseline.filters, note)
     except RetrievalError as error:
         return {**row, "error": str(error)}
-    except Exception as error:  # hours of measuring are not lost for a fault of one alternative
+    except Exception as error:  # one faulty alternative must not lose hours of measurements
         return {**row, "error": f"{type(error).__name__}: {error}"}
     return {**row, **_figures(rows), "differences": _differences(baseline.rows, rows)}
 
 
 def _without(service: Service, name: str | None) -> Service:
-    """The service with a source less; no question is found to need it."""
+    """Return the service without one source; the question reader never chooses that source."""
     if name is None:
         return service
     pipeline = service.pipeline
@@ -258,7 +259,10 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Per measure what `after` has more, and for how many questions more and less; without those that never apply."""
+    """Return by measure the mean difference `after` - `before`, and the number of questions with more and with less.
+
+    Measures that apply to no question are left out.
+    """
     found: dict[str, Any] = {}
     for name in metrics.NAMES:
         both = [(one["metrics"][name], two["metrics"][name]) for one, two in zip(before, after, strict=True)]
@@ -276,10 +280,10 @@ def _differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[st
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> None:
-    """Judge every alternative of a dataset by its deciding measures, which are all tested together.
+    """Add a judgement to every alternative of a dataset, by its deciding measures, all tested together.
 
-    Of a hundred tests, five are below 0.05 by chance: Holm's correction bounds the probability of one such judgement on
-    the dataset by 0.05. A measure that is the same for every question is no test.
+    Of a hundred tests, five are below 0.05 by chance. Holm's correction bounds the probability of any such false
+    judgement on the dataset by 0.05. A measure that is equal for every question is not tested.
     """
     tests = [
         made
@@ -315,12 +319,12 @@ def _shown(value: Any) -> str:
 
 
 def has_failed(found: Mapping[str, Any]) -> bool:
-    """Whether a dataset or an alternative could not be measured."""
+    """Return whether a dataset or an alternative could not be measured."""
     return any("error" in one for entry in found["datasets"] for one in (entry, *entry.get("alternatives", ())))
 
 
 def described(found: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
-    """A table per dataset: its title, its columns, and a row per alternative below the settings in force."""
+    """Yield a table per dataset: title, columns, and rows for the settings in force and for each alternative."""
     for entry in found["datasets"]:
         title = f"{entry['dataset']} ({entry['split']})"
         if "baseline" not in entry:

@@ -1,4 +1,4 @@
-"""The commands `signalbox eval ...`. Everything heavy is imported by the command that needs it."""
+"""The commands `signalbox eval ...`; each command imports its heavy modules itself."""
 
 import asyncio
 import json
@@ -62,8 +62,8 @@ def run(
     """Ask every question of a dataset and judge the answers.
 
     The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
-    file has the columns question and document (ids, separated by ";") or answer, and if you like filter, collection,
-    class, lang, now and id; its questions are put to a collection that is stored already.
+    file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
+    class, lang, now and id; its questions are put to a collection that is already stored.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
@@ -99,7 +99,7 @@ def bench(
     questions: Annotated[int, typer.Option(min=1, help="most questions")] = 300,
     as_json: AsJson = False,
 ) -> int:
-    """Latency, throughput and ingestion beside plain SQL, in one run. Nothing else should run meanwhile."""
+    """Measure latency, throughput and ingestion against plain SQL, in one run. Keep the machine otherwise idle."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import datasets
@@ -124,7 +124,7 @@ def scope(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="keep what was chosen in this file")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Whether questions that name no collection find theirs among those of the folders."""
+    """Measure how often questions that name no collection find theirs among the folders' collections."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import scope
@@ -156,7 +156,7 @@ def reading(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """What the questions of each folder are read as: filters, periods, values, sources; no model is asked."""
+    """Judge what the rules read from each folder's questions: filters, periods, values, sources. Needs no model."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import reading
@@ -192,7 +192,7 @@ def ablate(
 ) -> int:
     """Switch off each stage in turn, and try each default against its alternatives, on the same questions.
 
-    Exit code 1 when an alternative or a dataset failed; the others are measured all the same.
+    Exit code 1 if an alternative or a dataset failed; the others are measured all the same.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
@@ -220,10 +220,10 @@ def tune(
     limit: Annotated[int, typer.Option(min=2, help="most questions of each part")] = 1000,
     as_json: AsJson = False,
 ) -> int:
-    """Find the fusion that suits a collection, and train a ranker for it.
+    """Find the best fusion settings for a collection, and train a ranker for it.
 
-    Both are found on the questions of the split train or dev and tried on those of test; where there is only one
-    split, on a random half each. What does not hold on the second part is not recommended, nor written.
+    Both are fitted on the questions of the split train or dev and verified on those of test; with only one split, on a
+    random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
     from agent.serve.output import note, write_json
@@ -252,9 +252,9 @@ def load(
     seconds: Annotated[float, typer.Option(min=1, help="for how long")] = 60.0,
     as_json: AsJson = False,
 ) -> int:
-    """Put a running service under load with a dataset's questions; says how many it answers, and how fast.
+    """Put a running service under load with a dataset's questions; report throughput, latency and errors.
 
-    Exit code 1 when an answer was neither 200 nor 503.
+    Exit code 1 if an answer was neither 200 nor 503.
     """
     from agent.serve.output import write_json
     from evals import datasets
@@ -283,7 +283,7 @@ def _read_key(path: Path | None) -> str | None:
 
 
 def _settings(changes: Sequence[str] | None) -> dict[str, str]:
-    """The settings of --set, as text by key."""
+    """Return the settings of --set as text by key."""
     given = {}
     for change in changes or ():
         key, equals, value = change.partition("=")
@@ -294,7 +294,7 @@ def _settings(changes: Sequence[str] | None) -> dict[str, str]:
 
 
 def _check_writable(path: Path | None) -> None:
-    """Say now, not after the run, that its result cannot be written."""
+    """Raise before the run if its result cannot be written."""
     if path is None:
         return
     folder = path.absolute().parent
@@ -310,7 +310,7 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _show_run(found: Mapping[str, Any]) -> None:
-    """Averages overall, by class and by language; a dash where a metric applies to no question."""
+    """Print the averages overall, by class and by language; a dash if a metric applies to no question."""
     groups = {"all": found["metrics"], **found["by_class"], **found["by_language"]}
     counts = {"all": len(found["questions"])}
     for row in found["questions"]:
@@ -334,7 +334,7 @@ def _show_run(found: Mapping[str, Any]) -> None:
 
 
 def _show_tuned(found: Mapping[str, Any]) -> None:
-    """Before and after on both parts, what of it holds, and the settings to use."""
+    """Print the scores before and after on both parts, the verdicts, and the settings to use."""
     tuned_on, verified_on = found["tuned_on"], found["verified_on"]
     rows = []
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):

@@ -1,4 +1,4 @@
-"""Two runs over the same questions: what differs, by how much, and how sure that is."""
+"""Compare two runs over the same questions: differences, intervals and tests."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,26 +14,26 @@ Json = dict[str, Any]
 Pair = tuple[QuestionRow, QuestionRow]
 
 SIGNIFICANT = 0.01
-"""A difference with a lower probability, corrected by Holm, is taken for one."""
+"""Significance level for a p-value corrected by Holm."""
 _LEAST = 1e-9
 _SHOWN_DOCUMENTS = 5
 
 
 def compare(before: RunFile, after: RunFile) -> Json:
-    """What `after` has more than `before`, over the questions of both.
+    """Compare two runs over the questions of both; a difference is `after` minus `before`.
 
-    Whether something is worse is decided by the headline measures alone, one for each thing that can go wrong. Their
-    probabilities are corrected by Holm, those over all questions together and those of all groups together: of many
-    tests at 0.01 one would soon find a loss by chance. Those of the other measures are given as they are. No loss in
-    fewer than eight questions reaches 0.01.
+    Only the headline measures decide whether something is worse; each stands for one kind of failure. Their p-values
+    are corrected by Holm: those over all questions as one family, those of all groups as another. Otherwise many tests
+    at 0.01 would soon find a loss by chance. The p-values of other measures are not corrected. A loss in fewer than
+    eight questions never reaches 0.01.
 
     Returns:
         JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
-        `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
-        `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
-        corpus; and `moved`, the questions whose headline measures differ, most first.
+            `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
+            `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
+            corpus; and `moved`, the questions whose headline measures differ, the largest change first.
     Raises:
-        BadRequest: the runs are of other datasets, or share no question.
+        BadRequest: the runs are of different datasets or have no common question.
     """
     pairs = _pairs(before, after)
     known = {one.id for one, _ in pairs}
@@ -61,7 +61,7 @@ def compare(before: RunFile, after: RunFile) -> Json:
 
 
 def _pairs(before: RunFile, after: RunFile) -> list[Pair]:
-    """The questions of both runs, in the order of the second."""
+    """Return the questions of both runs with equal id and text, in the order of the second run."""
     is_other = before.form != after.form or (before.form != "file" and before.dataset != after.dataset)
     if is_other:
         raise BadRequest(
@@ -88,7 +88,7 @@ def _described(run: RunFile) -> Json:
 
 
 def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
-    """The figures of every measure that applies to some of the questions in both runs."""
+    """Return the figures of every measure that applies to some question in both runs."""
     found = {}
     for name in NAMES:
         values = _values(pairs, name)
@@ -112,13 +112,13 @@ def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
 
 
 def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
-    """A measure of every question to which it applies in both runs, before and after."""
+    """Return (before, after) of a measure for every question to which it applies in both runs."""
     values = ((one.metrics.get(name), two.metrics.get(name)) for one, two in pairs)
     return [(old, new) for old, new in values if old is not None and new is not None]
 
 
 def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
-    """The figures by class and by language, as the second run has them."""
+    """Return the figures by class and by language, grouped by the second run's labels."""
     first = {two.id: one for one, two in pairs}
     return {
         kind: {name: _measured([(first[row.id], row) for row in rows]) for name, rows in some.items()}
@@ -127,10 +127,10 @@ def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
 
 
 def _correct(family: Sequence[Json]) -> None:
-    """Add `p_holm` to figures that were tested together.
+    """Add `p_holm` to the figures of one family of tests.
 
-    A test in which too few questions differ to come out at all has none and is not counted: it cannot find a loss by
-    chance.
+    A test with too few differing questions to ever reach significance gets None and is not counted in the family,
+    because it can't find a loss by chance.
     Source: Tarone, Biometrics 46, 1990.
     """
     able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
@@ -143,7 +143,7 @@ def _correct(family: Sequence[Json]) -> None:
 def _regressions(
     pairs: Sequence[Pair], measures: dict[str, Json], groups: dict[str, dict[str, dict[str, Json]]]
 ) -> Iterable[Json]:
-    """What is significantly lower: over all questions with the class that lost most, then by group."""
+    """Yield the significant losses: over all questions with the class that lost most, then by group."""
     for name in HEADLINE:
         if name in measures and _is_worse(measures[name]):
             yield {"measure": name, "kind": "all", "group": None, **_figures(measures[name]), **_mostly(pairs, name)}
@@ -159,7 +159,7 @@ def _is_worse(figures: Json) -> bool:
 
 
 def is_certain(figures: Mapping[str, Any]) -> bool:
-    """Whether the difference of a measure is significant: as corrected, where it is a headline measure."""
+    """Return whether a difference is significant: by `p_holm` for a headline measure, otherwise by `p`."""
     p = figures["p_holm"] if "p_holm" in figures else figures["p"]
     return p is not None and bool(p < SIGNIFICANT)
 
@@ -169,7 +169,7 @@ def _figures(figures: Json) -> Json:
 
 
 def _mostly(pairs: Sequence[Pair], name: str) -> Json:
-    """The class that most of a loss is in, and its share of it, in [0, 1]; none where questions have no class."""
+    """Return the class with the largest part of a loss, and its share in [0, 1]; None for both without classes."""
     lost: dict[str, float] = {}
     whole = 0.0
     for one, two in pairs:
@@ -185,7 +185,7 @@ def _mostly(pairs: Sequence[Pair], name: str) -> Json:
 
 
 def _verdicts(pairs: Sequence[Pair]) -> Json:
-    """How many filters were read how, before and after; wrong ones apart from missing ones."""
+    """Return the number of filters by verdict, before and after."""
     before = Counter(one.filter_verdict for one, _ in pairs)
     after = Counter(two.filter_verdict for _, two in pairs)
     return {name: [before[name], after[name]] for name in VERDICTS if before[name] or after[name]}
@@ -201,7 +201,7 @@ def _verdict_moves(pairs: Sequence[Pair]) -> list[Json]:
 
 
 def _degraded(pairs: Sequence[Pair]) -> Json:
-    """How many answers lacked what, before and after; an answer that never came counts as "error"."""
+    """Return the number of answers by degradation, before and after; a missing answer counts as "error"."""
     before, after = Counter(_shortfalls(one for one, _ in pairs)), Counter(_shortfalls(two for _, two in pairs))
     return {name: [before[name], after[name]] for name in sorted({*before, *after})}
 
@@ -229,7 +229,7 @@ def _changed(before: RunFile, after: RunFile) -> Json:
 
 
 def _moved(pairs: Sequence[Pair]) -> list[Json]:
-    """The questions whose headline measures differ, those that moved most first."""
+    """Return the questions whose headline measures differ, the largest change first."""
     found = []
     for one, two in pairs:
         moves = {
@@ -251,7 +251,7 @@ def _moved(pairs: Sequence[Pair]) -> list[Json]:
 
 
 def _side(row: QuestionRow) -> Json:
-    """What one run made of a question."""
+    """Return one run's result for a question."""
     ranks = [rank for rank, document in enumerate(row.documents, 1) if document in row.relevant]
     return {
         "trace_id": row.trace_id,

@@ -1,10 +1,10 @@
-"""The sentence check beside people's labels: summaries that hold something their source does not bear out.
+"""Measure the sentence check on FaithBench: summaries with human labels of unsupported spans.
 
     python -m evals.faithbench FILE...
 
 The files are batches as FaithBench releases them (Bao et al., NAACL 2025, doi:10.18653/v1/2025.naacl-short.38): a list
 `samples`, each with `source`, `summary` and `annotations`, whose `label` is a list such as ["Unwanted",
-"Unwanted.Intrinsic"]. A summary counts as marked when the check finds some sentence of it not borne out by the source.
+"Unwanted.Intrinsic"]. A summary counts as marked if the check finds a sentence of it unsupported by the source.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders
 
 KINDS = ("Unwanted", "Benign", "Questionable", "none")
-"""Kinds of summaries, the worst label first: a summary is of the first that it has."""
+"""Kinds of summaries, the worst first; a summary has the worst kind among its labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One summary of a source.
+    """One labelled summary of a source.
 
     Attributes:
-        spans: what people have labelled: kind, and characters [start, end) of the summary.
+        spans: human labels: kind, and characters [start, end) of the summary.
     """
 
     source: str
@@ -44,15 +44,15 @@ class Labelled:
         return _worst(kind for kind, _, _ in self.spans)
 
     def kind_of(self, sentence: AnswerSentence) -> str:
-        """The worst label of a span that the sentence shares a character with."""
+        """Return the worst label of the spans that overlap the sentence."""
         return _worst(kind for kind, start, end in self.spans if start < sentence.end and sentence.start < end)
 
 
 def read_samples(path: Path) -> list[Labelled]:
-    """The summaries of a batch.
+    """Read the summaries of a batch.
 
     Raises:
-        BadRequest: the file cannot be read or is of another form.
+        BadRequest: the file cannot be read or has another format.
     """
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
@@ -65,7 +65,7 @@ def _labelled(sample: Mapping[str, Any]) -> Labelled:
     spans = []
     for one in sample["annotations"]:
         kind = _worst(label.partition(".")[0] for label in one["label"])
-        # A label on the whole summary has no place.
+        # A label on the whole summary has no offsets.
         spans.append((kind, int(one.get("summary_start") or 0), int(one.get("summary_end") or 0)))
     return Labelled(sample["source"], sample["summary"], tuple(spans))
 
@@ -79,9 +79,9 @@ async def measure(samples: Sequence[Labelled], embedder: Embedder | None) -> dic
     """Check every summary against its source.
 
     Returns:
-        JSON values: `balanced_accuracy` of "some sentence is not borne out" for summaries with an Unwanted label
-        against those without any label (None without either); `summaries` and `sentences`, by kind: how many there
-        are, and how many are marked. Sentences are of the kind of their own labels.
+        JSON values: `balanced_accuracy` of "some sentence is unsupported" for summaries with an Unwanted label against
+            those without any label (None if either is missing); `summaries` and `sentences`, by kind: their count, and
+            how many are marked. A sentence has the kind of its own labels.
     Raises:
         BadRequest: there are no samples.
     """

@@ -1,8 +1,8 @@
-"""Whether two filters mean the same over a corpus.
+"""Decide whether two filters mean the same over a corpus.
 
-They are equal when they allow the same documents and have the same normal form. The normal form looks
-through spelling only: the order and nesting of groups, `eq` against `in` with one value, `not` moved
-inwards, and half-open against closed ranges where a field holds nothing but whole numbers or whole days.
+They are equal if they allow the same documents and have the same normal form. The normal form ignores only spelling:
+the order and nesting of groups, `eq` against `in` with one value, `not` moved inwards, and half-open against closed
+ranges if a field holds only whole numbers or whole days.
 """
 
 import math
@@ -23,7 +23,7 @@ _DAY_CHARACTERS = len("2025-07-01")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The filterable side of a corpus: its fields, and each document's values in normal form.
+    """The fields of a corpus, and each document's filterable values in normal form.
 
     Attributes:
         whole: fields that hold only whole numbers or only whole days.
@@ -34,33 +34,33 @@ class Corpus:
     whole: frozenset[str] = field(default=frozenset())
 
     def read(self, expression: Mapping[str, Any] | None) -> Filter | None:
-        """A filter expression, checked against the fields.
+        """Parse a filter expression against the fields; None for None.
 
         Raises:
-            BadFilter: it is malformed or names what the corpus does not have.
+            BadFilter: it is malformed or names a field that the corpus lacks.
         """
         return None if expression is None else parse(expression, self.fields)
 
     def allowed(self, wanted: Filter | None) -> frozenset[str]:
-        """Ids of the documents that the filter lets through; all of them for None."""
+        """Return the ids of the documents that the filter allows; all of them for None."""
         return frozenset(id for id, values in self.documents.items() if wanted is None or matches(wanted, values))
 
     def exact(self, gold: Filter | None, found: Filter | None) -> float:
-        """1 when the filters are equal, else 0."""
+        """Return 1 if the filters are equal, otherwise 0."""
         same = self.normal(gold) == self.normal(found) and self.allowed(gold) == self.allowed(found)
         return float(same)
 
     def f1(self, gold: Filter | None, found: Filter | None) -> float:
-        """Overlap of the allowed documents, 2 |both| / (|gold| + |found|), in [0, 1]; 1 when both allow none."""
+        """Return the overlap of the allowed documents, 2 |both| / (|gold| + |found|), 0 to 1; 1 if both allow none."""
         wanted, given = self.allowed(gold), self.allowed(found)
         return 2 * len(wanted & given) / (len(wanted) + len(given)) if wanted or given else 1.0
 
     def normal(self, wanted: Filter | None) -> Hashable:
-        """The filter without its spelling: equal values for filters that say the same."""
+        """Return the normal form: equal values for filters that differ only in spelling."""
         return None if wanted is None else self._normal(wanted, negated=False)
 
     def parts(self, wanted: Filter | None) -> list[Hashable]:
-        """The normal forms of the filter and of every condition it joins by "and"; none for None."""
+        """Return the normal forms of the filter and of its conditions if it is an "and"; [] for None."""
         if wanted is None:
             return []
         inner = wanted.filters if isinstance(wanted, And) else ()
@@ -93,14 +93,14 @@ class Corpus:
 
 
 def _group(kind: str, parts: list[Hashable]) -> Hashable:
-    """A group without nesting of its own kind, with the memberships of one field put together."""
+    """Return a group without nested groups of its own kind, and with the memberships of each field merged."""
     flat: set[Hashable] = set()
     for part in parts:
         if isinstance(part, tuple) and part[0] == kind:
             flat |= part[1]
         else:
             flat.add(part)
-    # in A or in B is in (A and B together); not in A and not in B likewise.
+    # "in A or in B" is "in the union of A and B"; likewise "not in A and not in B".
     joined = "in" if kind == "or" else "nin"
     values: dict[str, frozenset[Scalar]] = {}
     for part in list(flat):
@@ -112,7 +112,7 @@ def _group(kind: str, parts: list[Hashable]) -> Hashable:
 
 
 def _whole(value: Scalar) -> tuple[Scalar, Scalar]:
-    """The least whole value not below this one, and the least one above it."""
+    """Return the least whole value not below this one, and the least one above it."""
     if not isinstance(value, str):
         return math.ceil(value), math.floor(value) + 1
     day = value[:_DAY_CHARACTERS]
@@ -124,11 +124,11 @@ def _whole(value: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None = None) -> Corpus:
-    """The filterable side of documents, in the form that ingestion stores.
+    """Return the filterable values of documents, in the form that ingestion stores.
 
     Args:
-        fields: those of the collection; inferred from all the documents when None. A document that does
-            not fit them is left out, as it is by ingestion.
+        fields: fields of the collection; inferred from the documents if None. Documents that do not fit them are left
+            out, as in ingestion.
     """
     documents = list(documents)
     known = dict(fields) if fields is not None else infer_fields(_flat(documents))
@@ -145,10 +145,10 @@ def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None 
 
 
 def corpus_of_values(fields: Mapping[str, Field], documents: Mapping[str, Values]) -> Corpus:
-    """The filterable side of documents by id whose values are in normal form already.
+    """Return the corpus of documents by id whose values are already in normal form.
 
     Args:
-        fields: those of the collection; the reserved ones are added.
+        fields: fields of the collection; the reserved ones are added.
     """
     known = {**{name: Field(name, kind, kind) for name, kind in RESERVED.items()}, **fields}
     whole = frozenset(name for name, one in known.items() if _is_whole(one, documents.values()))

@@ -1,4 +1,4 @@
-"""What was read from questions beside their labels: filters, and how sure the reading was of each condition."""
+"""Judge the filters that the service read from questions against their labels."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from retrievers.core.types import Scope
 from retrievers.postgres.catalogue import filterable
 
 MOST_PARTS = 1000
-"""Documents named in one statement."""
+"""Maximum number of document ids in one statement."""
 
 _DOCUMENTS = """
     SELECT id, fields, language FROM signalbox.document
@@ -29,17 +29,17 @@ _SIMILAR = """
 
 
 async def stored_corpus(service: Service, scope: Scope) -> Corpus:
-    """The filterable side of the documents that are stored in a scope."""
+    """Return the fields and filterable values of the documents stored in a scope."""
     values = {"among": [one.number for one in scope.collections]}
     rows = await service.database.fetch(scope.viewer, _DOCUMENTS, values)
     return corpus_of_values(filterable(scope), {id: {"language": language, **held} for id, held, language in rows})
 
 
 async def check_documents(service: Service, scope: Scope, questions: Iterable[Question]) -> None:
-    """Check that the documents which questions expect are stored.
+    """Check that the documents which the questions expect are stored.
 
     Raises:
-        BadRequest: one is not; the message names the question's line and ids that are similar.
+        BadRequest: one is not; the message names the question's line and similar ids.
     """
     among = [one.number for one in scope.collections]
     wanted = {id: question for question in questions for id in question.relevant}
@@ -59,12 +59,12 @@ async def check_documents(service: Service, scope: Scope, questions: Iterable[Qu
 
 
 def place_of(question: Question) -> str:
-    """Where a mistake in a question is to be mended."""
+    """Return where a question is defined, for error messages."""
     return question.where or f"question {question.id}"
 
 
 class FilterJudge:
-    """Compares the filters that the service read from questions with the gold ones.
+    """Compares the filters that the service read from questions with the gold filters.
 
     Args:
         corpora: by the collection that is asked.
@@ -85,7 +85,7 @@ class FilterJudge:
                     ) from error
 
     def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:
-        """`filter_exact` and `filter_f1`; none where the filter is not judged."""
+        """Return `filter_exact` and `filter_f1`; {} if the filter is not judged."""
         if id not in self._gold:
             return {}
         corpus, gold = self._gold[id]
@@ -93,22 +93,22 @@ class FilterJudge:
         return {"filter_exact": corpus.exact(gold, read), "filter_f1": corpus.f1(gold, read)}
 
     def missed(self, id: str) -> dict[str, float]:
-        """The scores of a question that was not answered."""
+        """Return the scores of a question that was not answered: zeros; {} if its filter is not judged."""
         return {"filter_exact": 0.0, "filter_f1": 0.0} if id in self._gold else {}
 
     def verdict(self, id: str, found: Mapping[str, Any] | None) -> str | None:
-        """As `judged_filter` says it; None where the filter is not judged."""
+        """Return the verdict of `judged_filter`; None if the filter is not judged."""
         if id not in self._gold:
             return None
         corpus, gold = self._gold[id]
         return judged_filter([gold], corpus.read(found), corpus)
 
     def is_asked_for(self, id: str, condition: Mapping[str, Any]) -> bool | None:
-        """Whether the gold filter is this condition or has it; None where the filter is not judged."""
+        """Return whether the gold filter equals or contains this condition; None if the filter is not judged."""
         if id not in self._gold:
             return None
         corpus, gold = self._gold[id]
         read = corpus.read(condition)
         known = corpus.parts(gold)
-        # The two bounds of a period are one condition of a question, and two of a filter.
+        # The two bounds of a period are one condition of a question but two of a filter.
         return corpus.normal(read) in known or (isinstance(read, And) and set(corpus.parts(read)[1:]) <= set(known))

@@ -1,4 +1,4 @@
-"""Labelled questions from one CSV or JSON Lines file, for a collection that is stored already."""
+"""Load labelled questions from one CSV or JSON Lines file, for a collection that is already stored."""
 
 import csv
 import hashlib
@@ -23,19 +23,19 @@ _ID_CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class QuestionFile:
-    """The questions of a file, and the columns in it that nothing is made of."""
+    """The questions of a file, and its unused columns."""
 
     dataset: Dataset
     unused: tuple[str, ...]
 
 
 def load_questions(path: Path, split: str, collection: str | None, note: Callable[[str], None]) -> Dataset:
-    """The questions of a folder's split, or those of a file.
+    """Load the questions of a folder's split, or those of a file.
 
     Args:
-        note: is told which columns of a file are not used.
+        note: receives a message about unused columns of a file.
     Raises:
-        BadRequest: as of `load` and `load_file`, or a split of a file is asked for.
+        BadRequest: as `load` and `load_file`; or a split of a file is asked for.
     """
     if not path.is_file():
         if path.suffix.casefold() in _FILES and not path.is_dir():
@@ -50,14 +50,14 @@ def load_questions(path: Path, split: str, collection: str | None, note: Callabl
 
 
 def load_file(path: Path, collection: str | None = None) -> QuestionFile:
-    """Read questions: a CSV file with a header (commas, semicolons or tabs), or `.jsonl` with the same keys.
+    """Read questions from a CSV file with a header (commas, semicolons or tabs), or from `.jsonl` with the same keys.
 
     A line has `question`, and `document` (ids, separated by `;` or as a JSON list) or `answer` or both. Optional are
-    `filter` (the gold filter as JSON; `null` for no constraint, empty where it is not judged), `collection`, `class`,
+    `filter` (the gold filter as JSON; `null` for no constraint, empty if it is not judged), `collection`, `class`,
     `lang`, `now` and `id`.
 
     Args:
-        collection: of the questions that name none.
+        collection: the collection of questions that name none.
     Raises:
         BadRequest: the file or a line is malformed; the message names the file and the line.
     """
@@ -75,7 +75,7 @@ def load_file(path: Path, collection: str | None = None) -> QuestionFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The lines of a CSV file with cells by column, each with its place ("questions.csv:3")."""
+    """Yield the lines of a CSV file as cells by column, each with its place ("questions.csv:3")."""
     text = read_text(path)
     header = text.split("\n", 1)[0]
     delimiter = next((one for one in _DELIMITERS if "question" in _names(header.split(one))), ",")
@@ -109,7 +109,7 @@ def _names(cells: list[str]) -> list[str]:
 
 
 def _cells(where: str, cells: Mapping[str, str]) -> dict[str, Any]:
-    """The cells as values: texts, and what is written as JSON; empty cells are left out."""
+    """Parse the cells of a line into texts, lists and JSON values; empty cells are left out."""
     values: dict[str, Any] = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
     if "filter" in values:
         try:
@@ -125,7 +125,7 @@ def _cells(where: str, cells: Mapping[str, str]) -> dict[str, Any]:
     elif documents:
         values["document"] = [part.strip() for part in documents.split(";") if part.strip()]
     if "answer" in values:
-        # "42", "[1, 2]"; what is no JSON ("3 days", "007") is a text.
+        # "42" and "[1, 2]" are values; a cell that is no JSON ("3 days", "007") is a text.
         with suppress(ValueError, RecursionError):
             values["answer"] = json.loads(values["answer"], parse_constant=_refuse_constant)
     return values

@@ -1,4 +1,4 @@
-"""The searches people write themselves: plain SQL over tables that hold nothing else."""
+"""Baselines for the bench: hand-written SQL searches over tables without anything else."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,11 +22,11 @@ from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.text.weights import DIMENSIONS
 
 LIMIT = 100
-"""Rows of every search, as many as the service asks of each of its sources."""
+"""Rows of every search, as many as the service asks of each source."""
 EF_SEARCH = 100
-"""hnsw.ef_search: the least with which HNSW gives so many rows, so the fastest baseline."""
+"""hnsw.ef_search: the least with which HNSW returns `LIMIT` rows, so the fastest baseline."""
 
-# PostgreSQL's own text search by language; what it has no configuration for is only split at spaces.
+# PostgreSQL text search configuration by language; other languages use "simple", without stemming.
 _CONFIGURATIONS: Mapping[str, LiteralString] = {
     "en": "english", "de": "german", "fr": "french", "es": "spanish",
     "it": "italian", "pt": "portuguese", "nl": "dutch", "sv": "swedish",
@@ -45,7 +45,7 @@ _TABLES = sql.SQL("""
     GRANT USAGE ON SCHEMA signalbox_bench TO {role};
     GRANT INSERT ON ALL TABLES IN SCHEMA signalbox_bench TO {role};
 """)
-# Each as the service's role within the tenant: the owner itself may be bound by the row policies.
+# These run as the service's role within the tenant, because row security may bind the owner, too.
 _FILL: tuple[LiteralString, ...] = (
     """
     INSERT INTO signalbox_bench.vectors
@@ -102,15 +102,15 @@ class RawSearches:
     configuration: str
 
     async def vector(self, question: Vectors) -> list[Row]:
-        """The passages nearest to a vector of shape (dimension,)."""
+        """Return the passages nearest to a vector of shape (dimension,)."""
         return await self._rows(_VECTOR, {"question": HalfVector(question.astype(np.float16))})
 
     async def ts_rank_cd(self, text: str) -> list[Row]:
-        """PostgreSQL's own full-text search: any of the words, ranked by `ts_rank_cd`."""
+        """Return passages with any of the words, ranked by PostgreSQL's `ts_rank_cd`."""
         return await self._rows(_TS_RANK_CD, {"configuration": self.configuration, "text": text})
 
     async def bm25(self, prepared: Mapping[str, Any]) -> list[Row]:
-        """The service's BM25 statement on its own, for what `prepared_bm25` gave."""
+        """Run the service's BM25 statement alone, with values from `prepared_bm25`."""
         return await self._rows(_BM25, {"candidates": prepared["candidates"], "question": prepared["question"]})
 
     async def _rows(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
@@ -120,7 +120,7 @@ class RawSearches:
 
 @asynccontextmanager
 async def raw_searches(service: Service, collection: Collection, language: str) -> AsyncIterator[RawSearches]:
-    """Tables filled from the collection, in the schema `signalbox_bench`, which is dropped at the end.
+    """Fill tables from the collection in the schema `signalbox_bench`, which is dropped at the end.
 
     Raises:
         Unavailable: the owner cannot connect or may not create a schema.
@@ -166,10 +166,10 @@ async def _fill(service: Service, connection: AsyncConnection[Row], collection: 
 
 
 async def prepared_bm25(service: Service, collection: Collection, text: str, language: str) -> Mapping[str, Any] | None:
-    """What the service's full-text search binds for a question: `candidates` and `question`.
+    """Return the values that the service's full-text search binds for a question: `candidates` and `question`.
 
     Returns:
-        None when no passage holds any of the question's terms, for which it does not ask the database.
+        None if no passage holds any of the question's terms; the service sends no statement then.
     """
     recorder = _Recorder()
     search = FullText(cast(Database, recorder), service.catalogue)
@@ -178,7 +178,7 @@ async def prepared_bm25(service: Service, collection: Collection, text: str, lan
 
 
 class _Recorder:
-    """Stands in for the database: keeps what the last search would have been asked, and finds nothing."""
+    """Stands in for the database: records the values of the last search and returns no rows."""
 
     def __init__(self) -> None:
         self.values: Mapping[str, Any] | None = None

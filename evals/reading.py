@@ -1,4 +1,4 @@
-"""What the rules read from questions, judged by collection: filters, periods, sources, values, what left the house."""
+"""Judge what the rules read from questions, by collection: filters, periods, sources, values, and privacy."""
 
 import json
 import operator
@@ -27,7 +27,7 @@ from retrievers.postgres.catalogue import filterable
 
 Json = dict[str, Any]
 Days = tuple[tuple[date | None, date | None], ...]
-"""Runs of days by their first and last day; None is open."""
+"""Runs of days as (first day, last day), both included; None for an open side."""
 
 PHRASES, QUESTIONS = "phrases.jsonl", "questions.jsonl"
 _CALCULATED = "calculation"
@@ -35,26 +35,26 @@ _WITHOUT_FILTER = frozenset([_CALCULATED, "analytic"])
 """Classes whose questions are judged by their value."""
 _FIRST_ROWS = 10
 _CLOSE = 0.01
-"""How far a calculated number may be from the right one, as a share of it."""
+"""Maximum relative error of a calculated number that counts as right."""
 _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 _NUMBER = re.compile(r"[^\d.-]{0,5}(?P<number>-?\d[\d,]*(?:\.\d+)?)\s*[^\d]{0,5}")
 _BINS = 10
 _AROUND_DAYS = 800
-"""How many days before and after a period are tried."""
+"""Number of days that are tried before and after a period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with what a right reading of it may be.
+    """A question with its labels.
 
     Attributes:
-        filters: any of these is right, None among them for no filter; empty where the filter is not judged.
-        spans: half-open spans of days, any of which is right; empty where periods are not judged.
-        sources: any of these sets is right; empty where that is not judged.
-        answer: values that a calculated table must hold in its first rows; None where nothing is to be calculated.
+        filters: right filters, any of which will do; None among them means no filter; empty if the filter is not
+            judged.
+        spans: half-open spans of days, any of which will do; empty if periods are not judged.
+        sources: right sets of sources, any of which will do; empty if sources are not judged.
+        answer: values that the first rows of a calculated table must hold; None if nothing is to be calculated.
         private: whether no public source may be asked.
-        periods: readings, any of which is right to the day: first and last days, None for an open side; a reading
-            without any is no period at all.
+        periods: right readings to the day, any of which will do; a reading without runs means no period at all.
     """
 
     id: str
@@ -73,13 +73,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Tally:
-    """Outcomes of one collection, and the probabilities of what was read there."""
+    """The outcomes of one collection, and the probabilities of the conditions read there."""
 
     counts: Counter[str] = field(default_factory=Counter)
     stated: list[tuple[float, bool]] = field(default_factory=list)
 
     def figures(self) -> dict[str, float | int | None]:
-        """Shares in [0, 1] with the counts they are of; None where nothing was judged."""
+        """Return shares in [0, 1] with the counts they refer to; None if nothing was judged."""
         c = self.counts
         stated = c["filter right"] + c["filter wrong"] + c["filter partial"] + c["filter missing"]
         periods = c["period right"] + c["period wrong"] + c["period unread"]
@@ -106,18 +106,18 @@ class Tally:
 
 
 async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Json:
-    """Ask the questions of every folder, and judge what was read.
+    """Ask the questions of every folder and judge the readings.
 
     Returns:
-        `collections`: the figures of each folder, and `all` of all; `readings`: what was read of each question, by
-        "folder/id", with its outcomes.
+        `collections`: the figures of each folder; `all`: those of all folders together; `readings`: the reading of each
+            question with its outcomes, by "folder/id".
     Raises:
-        BadRequest: a folder is none of the known forms, or a line is malformed.
+        BadRequest: a folder has none of the known forms, or a line is malformed.
     """
     tallies: dict[str, Tally] = {}
     readings: dict[str, Json] = {}
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
-        for folder in (one for one in folders if not one.is_file()):  # a pattern also names the README
+        for folder in (one for one in folders if not one.is_file()):  # a shell pattern also matches the README
             tally = tallies.setdefault(folder.name, Tally())
             async for asked, made in _readings(service, folder, note):
                 readings[f"{folder.name}/{asked.id}"] = made
@@ -132,7 +132,7 @@ async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Js
 
 
 async def _readings(service: Service, folder: Path, note: Note) -> Any:
-    """Every question of a folder with what was read of it."""
+    """Yield every question of a folder with its judged reading."""
     corpora: dict[str, Corpus] = {}
     for asked in questions_of(folder):
         if asked.collection not in corpora:
@@ -141,7 +141,7 @@ async def _readings(service: Service, folder: Path, note: Note) -> Any:
 
 
 async def _stored(service: Service, folder: Path, collection: str, note: Note) -> Corpus:
-    """The documents a question is asked of, in a collection of its name."""
+    """Store the documents of a question's collection under its name; return their filterable values."""
     places = (folder / f"{collection}.jsonl", folder.parent / collection / CORPUS, folder / CORPUS)
     file = next((place for place in places if place.is_file()), places[-1])
     stored = await store_corpus(service, Dataset(collection, folder, "routed", "all", (file,), ()), note)
@@ -195,7 +195,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
 
 
 def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
-    """One of right, none (rightly), invented, missing, partial (nothing that was asked for is excluded) and wrong."""
+    """Return the verdict: right, none (rightly), invented, missing, partial (too wide) or wrong."""
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
     if None in golds:
@@ -218,7 +218,7 @@ def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, cor
 
 
 def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Corpus) -> str:
-    """Whether the days that are left are those of a reading: right, wrong or unread."""
+    """Return whether the filter allows exactly the days of a right reading: right, wrong or unread."""
     if found is None:
         return "right" if () in readings else "unread"
     key = _date_field(corpus)
@@ -237,18 +237,18 @@ def _holds(reading: Days, day: date) -> bool:
 
 
 def _date_field(corpus: Corpus) -> str:
-    """The collection's own date field."""
+    """Return the collection's first date field other than `updated_at`; "" if none."""
     return next((name for name, one in corpus.fields.items() if one.type == "date" and one.name != "updated_at"), "")
 
 
 def _ends(end: date) -> Iterator[date]:
-    """Where a span may end: the day, month or year that its phrase names last may be part of it."""
+    """Yield the ends to accept for a span: the last day, month or year that its phrase names may be included."""
     month = date(end.year + end.month // 12, end.month % 12 + 1, min(end.day, 28))
     yield from (end, end + timedelta(days=1), month, end.replace(year=end.year + 1, day=min(end.day, 28)))
 
 
 def _gold(wanted: Json | None, corpus: Corpus) -> Filter | None:
-    """A gold filter: `null` means no value, and a number compared with texts those of them that satisfy it."""
+    """Read a gold filter; null means no value, and a number compared with a text field becomes a list of its texts."""
     return corpus.read(_expressed(wanted, corpus) if wanted is not None else None)
 
 
@@ -269,7 +269,7 @@ def _expressed(wanted: Json, corpus: Corpus) -> Json:
 
 
 def _stated(asked: Asked, result: Result, corpus: Corpus) -> Iterator[Json]:
-    """Each constraint that was read, its probability, and whether a right filter has it."""
+    """Yield each condition that was read, its probability, and whether a right filter has it."""
     trace = result.explanation or {}
     golds = [part for one in asked.filters for part in corpus.parts(_gold(one, corpus))]
     for one in trace.get("stated", ()):
@@ -286,7 +286,7 @@ def _sources(result: Result) -> set[str]:
 
 
 def holds(rows: Sequence[Sequence[Any]], answer: Sequence[str]) -> bool:
-    """Whether the rows hold every value of an answer: numbers to 1 %, texts by letters and digits."""
+    """Return whether the rows hold every value of an answer: numbers within 1 %, texts by letters and digits."""
     cells = [cell for row in rows for cell in row]
     return all(any(_same(cell, one) for cell in cells) for one in answer)
 
@@ -299,7 +299,7 @@ def _same(cell: Any, wanted: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """The number of a cell: "1,200", "$3.5", "EUR 20", "12 %"."""
+    """Return the number of a cell such as "1,200", "$3.5", "EUR 20", "12 %"; None if it is none."""
     found = _NUMBER.fullmatch(text.strip())
     return float(found["number"].replace(",", "")) if found else None
 
@@ -309,7 +309,7 @@ def _letters(text: str) -> str:
 
 
 def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
-    """Expected calibration error over ten bins of equal width; None of nothing."""
+    """Return the expected calibration error over ten bins of equal width; None without conditions."""
     bins: dict[int, list[tuple[float, bool]]] = {}
     for probability, right in stated:
         bins.setdefault(min(int(probability * _BINS), _BINS - 1), []).append((probability, right))
@@ -320,7 +320,7 @@ def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
 
 
 def questions_of(folder: Path) -> Iterator[Asked]:
-    """The questions of a folder in any of the forms that README.md names."""
+    """Yield the questions of a folder in any of the forms that README.md names."""
     if (folder / PHRASES).is_file():
         yield from (_phrase(folder, line) for _, line in lines(folder / PHRASES))
     elif (folder / QUESTIONS).is_file():
@@ -365,7 +365,7 @@ def _labelled(folder: Path, line: Mapping[str, Any]) -> Asked:
 
 
 def moved(before: Json, now: Json) -> list[str]:
-    """A line for every question whose outcomes differ from those of an earlier measurement."""
+    """Return a line for every question whose outcomes differ from those of an earlier measurement."""
     texts = []
     for id, now_read in now["readings"].items():
         was = before["readings"].get(id)
@@ -380,6 +380,6 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def load(path: Path) -> Json:
-    """An earlier measurement."""
+    """Load an earlier measurement."""
     measured: Json = json.loads(path.read_text(encoding="utf-8"))
     return measured

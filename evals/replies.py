@@ -1,4 +1,4 @@
-"""Recorded replies of a model, by the question's id, made into a recording that the service replays."""
+"""Convert recorded model replies by question id into a recording that the service replays."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
         replies: JSON lines, each with the `id` of a question and the keys of the reply, see `prompts/intent`.
         recording: the file to write.
     Returns:
-        How many of the questions have a reply.
+        Number of questions with a reply; questions without `now` are left out.
     Raises:
         BadRequest: the file cannot be read, a line is no such object, or no question has a reply.
     """

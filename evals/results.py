@@ -1,4 +1,4 @@
-"""The commands over runs that are written: `signalbox eval compare` and `signalbox eval report`."""
+"""The commands over written runs: `signalbox eval compare` and `signalbox eval report`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,12 +27,12 @@ def compare(
     questions: Annotated[int, typer.Option(min=0, help="how many of the questions that moved most are listed")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")] = False,
 ) -> int:
-    """What differs between two runs over the same questions, and how sure that is.
+    """Compare two runs over the same questions: differences, intervals and significance.
 
-    Intervals are of 95 %, by bootstrap over questions; p is that of a paired randomisation test. The headline measures
-    are nDCG@10, R@100, filter_exact, route_accuracy, answer_accuracy and answer_in_hits; they are tested over all
-    questions and by class and language; a loss in fewer than 8 questions never reaches p < 0.01. Runs over other
-    questions are compared where they overlap.
+    Intervals are 95 %, by bootstrap over questions; p comes from a paired randomisation test. The headline measures are
+    nDCG@10, R@100, filter_exact, route_accuracy, answer_accuracy and answer_in_hits; they are tested over all questions
+    and by class and language; a loss in fewer than 8 questions never reaches p < 0.01. Runs over different questions
+    are compared where they overlap.
     """
     from agent.serve.output import note, write_json
     from evals.compare import compare as compared
@@ -56,9 +56,9 @@ def report(
     ] = None,
     html: Annotated[Path, typer.Option("--html", metavar="FILE", help="the page to write")] = Path("report.html"),
 ) -> int:
-    """A run as one HTML page that needs nothing else: measures, failures, plots, settings.
+    """Write a run as one self-contained HTML page: measures, failures, plots, settings.
 
-    With OTHER the page shows OTHER, and what differs from RUN as `signalbox eval compare RUN OTHER` finds it.
+    With OTHER the page shows OTHER, and its differences from RUN as `signalbox eval compare RUN OTHER` reports them.
     """
     from agent.serve.output import note
     from evals.compare import compare as compared
@@ -77,7 +77,7 @@ def report(
 
 
 def regressions(found: Json) -> Iterator[str]:
-    """A line for every loss of a comparison that is significant."""
+    """Yield a line for every significant loss of a comparison."""
     for one in found["regressions"]:
         where = "" if one["kind"] == "all" else f"{one['kind']} {one['group']}: "
         mostly = f"; {one['share']:.0%} of it in class {one['mostly_in']}" if one.get("mostly_in") else ""
@@ -86,14 +86,14 @@ def regressions(found: Json) -> Iterator[str]:
 
 
 def shown_p(value: float | None) -> str:
-    """A probability as a person reads it; a dash where there is none."""
+    """Return a p-value for display; a dash for None."""
     if value is None:
         return "-"
     return f"{value:.4f}" if value < 0.01 else f"{value:.2f}"
 
 
 def _show(found: Json, questions: int) -> None:
-    """A comparison for a person."""
+    """Print a comparison."""
     print(f"A: {_described(found['before'])}\nB: {_described(found['after'])}")
     for line in _coverage(found):
         print(line)

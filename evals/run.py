@@ -1,4 +1,4 @@
-"""One evaluation: every question of a split through the service, judged one by one."""
+"""Run one evaluation: ask the service every question of a split and judge each answer."""
 
 import math
 import time
@@ -24,7 +24,7 @@ Filters = Literal["none", "gold"]
 Json = dict[str, Any]
 
 FORMAT = 2
-"""Of the run's file; raised when a reader of an earlier one would misread it."""
+"""Version of the run file; raise it if a reader of an earlier version would misread the file."""
 WARM_UP = 5
 _LINE_EVERY_S = 5.0
 _SHOWN_HITS = 5
@@ -35,7 +35,7 @@ _PASSAGES_WITH_ANSWER = 10
 
 @dataclass(frozen=True, slots=True)
 class QuestionTarget:
-    """What questions are put to: collections of one tenant, by name."""
+    """The collections of one tenant that questions are put to, by name."""
 
     tenant: str
     scopes: Mapping[str, Scope]
@@ -60,18 +60,18 @@ async def run(
 ) -> Json:
     """Ingest the corpus, ask every question in turn, and judge the answers.
 
-    The questions of a file, and those of a folder if `collection` is given, are put to what is stored already, under
-    the tenant of the settings; nothing is ingested then.
+    The questions of a file, and those of a folder if `collection` is given, are put to the stored collection under the
+    tenant of the settings; nothing is ingested then.
 
     Args:
-        note: is told of the progress.
-        filters: "gold" gives each question's gold filter as the caller's, which measures retrieval as if
-            the question had been understood; the filter metrics then say nothing and are None.
-        limit: only the first questions of the split.
-        collection: of the tenant's, in place of the dataset's corpus.
+        note: receives progress messages.
+        filters: "gold" sends each question's gold filter with the request. This measures retrieval as if the question
+            had been understood; the filter metrics are None then.
+        limit: maximum number of questions, from the split's start.
+        collection: a stored collection of the tenant, in place of the dataset's corpus.
     Returns:
-        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1]
-        or None, `latency_ms`, one row per question in the dataset's order, and what it was made with.
+        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1] or
+            None, `latency_ms`, one row per question in the dataset's order, and its settings, prompts and versions.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -111,7 +111,7 @@ def addressed(questions: Iterable[Question], collection: str) -> list[Question]:
 
 
 def _figures(rows: Sequence[Json]) -> Json:
-    """The rows with their averages."""
+    """Return the rows with their averages."""
     return {
         "metrics": metrics.averages(row["metrics"] for row in rows),
         "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
@@ -128,7 +128,7 @@ async def ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTa
 
 
 async def _stored(service: Service, questions: Sequence[Question], note: Note) -> QuestionTarget:
-    """The collections that the questions name, once it is sure that they hold what is to be found."""
+    """Return the stored collections that the questions name, after checking that they hold the expected documents."""
     tenant = service.settings.tenant
     scopes: dict[str, Scope] = {}
     for name, some in _by_collection(questions).items():
@@ -150,7 +150,7 @@ def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
 
 
 async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
-    """Return the judge of the filters of those questions that have a label.
+    """Return the judge of the filters of the labelled questions.
 
     Raises:
         BadRequest: a label does not fit the documents.
@@ -160,15 +160,15 @@ async def filter_judge(service: Service, target: QuestionTarget, questions: Sequ
 
 
 async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Question], *, tenant: str = TENANT) -> None:
-    """Load the model and open connections, with texts that no measured question repeats."""
+    """Load the models and open connections, with texts that no measured question repeats."""
     for question in questions[:WARM_UP]:
-        with suppress(BadRequest):  # what is wrong with the question is said when its turn comes
+        with suppress(BadRequest):  # a faulty question is reported when its turn comes
             collection = question.collection or dataset.name
             await service.retrieve(variant(question.text, 1), tenant=tenant, collection=collection)
 
 
 def variant(text: str, number: int) -> str:
-    """The question with another spelling of the same meaning: caches by text do not know it."""
+    """Return the question with other spelling and the same meaning, which caches by text do not know."""
     return f"{text} {'?' * number}"
 
 
@@ -182,7 +182,7 @@ async def ask(
     *,
     filters: Filters = "none",
 ) -> list[Json]:
-    """Put the questions to what is stored, and judge the answers.
+    """Put the questions to the stored collections and judge the answers.
 
     Returns:
         One row per question, in their order, with its `metrics`, each in [0, 1] or None.
@@ -196,7 +196,7 @@ async def ask(
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Puts questions to the service, and notes what came of them."""
+    """Asks the service questions and records the answers."""
 
     service: Service
     target: QuestionTarget
@@ -205,10 +205,10 @@ class _Asking:
     note: Note
 
     async def ask_all(self, questions: Sequence[Question]) -> list[Json]:
-        """A row per question.
+        """Return a row per question.
 
         Raises:
-            BadRequest, Unavailable: not one was answered.
+            BadRequest, Unavailable: no question was answered; the first error.
         """
         rows: list[Json] = []
         errors: list[RetrievalError] = []
@@ -217,7 +217,7 @@ class _Asking:
             try:
                 answer = await self._ask(question)
             except _NotAnswered as failed:
-                # One question the service refuses or gives up counts as missed; the others are asked.
+                # A refused or abandoned question counts as missed; the others are still asked.
                 answer = failed.row
                 errors.append(failed.error)
                 self.note(f"question {question.id}: {failed.error}")
@@ -243,7 +243,7 @@ class _Asking:
         return answer | await self._decided(question, result)
 
     async def _decided(self, question: Question, result: Result) -> Json:
-        """What the decision record adds, where records are kept."""
+        """Return the parts of the row that come from the decision record; {} if no record is kept."""
         if not self.service.traces.days or not result.trace_id:
             return {}
         try:
@@ -264,7 +264,7 @@ class _Asking:
 
 
 class _NotAnswered(Exception):
-    """A question that the service refused or gave up, with its row."""
+    """The service refused or gave up a question; holds its row."""
 
     def __init__(self, error: BadRequest | Unavailable, row: Json) -> None:
         super().__init__(str(error))
@@ -272,7 +272,7 @@ class _NotAnswered(Exception):
 
 
 def _labels(question: Question, filters: Filters) -> Json:
-    """What the dataset says of a question."""
+    """Return the dataset's labels of a question."""
     return {
         "id": question.id,
         "text": question.text,
@@ -290,13 +290,13 @@ def _labels(question: Question, filters: Filters) -> Json:
 
 
 def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
-    """The request for a question; the keys are those of `agent.types.Request`."""
+    """Return the request for a question; the keys are those of `agent.types.Request`."""
     request: Json = {"collection": question.collection or collection, "top_k": MAX_TOP_K, "filter": wanted}
     if question.history:
         request["messages"] = [*question.history, {"role": "user", "content": question.text}]
     else:
         request["query"] = question.text
-    # A day without a time: it begins where the setting TIME_ZONE says.
+    # A date without a time begins in the time zone of the setting TIME_ZONE.
     request["now"] = question.now
     return request
 
@@ -336,7 +336,7 @@ def _unanswered(error: Exception, latency_ms: float) -> Json:
 
 
 def _shown(hits: Sequence[RankedHit]) -> list[Json]:
-    """The first documents with what a reader needs to recognise them."""
+    """Return the first distinct documents with title and relevance."""
     first: dict[str, RankedHit] = {}
     for hit in hits:
         first.setdefault(hit.document_id, hit)
@@ -349,12 +349,12 @@ def _shown(hits: Sequence[RankedHit]) -> list[Json]:
 
 
 def _texts(question: Question, result: Result) -> list[str]:
-    """The passages in which the expected answer may stand; none where no answer is expected."""
+    """Return the passages that may contain the expected answer; [] if no answer is expected."""
     return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if question.answer is not None else []
 
 
 def _chosen(result: Result) -> list[str]:
-    """The sources the service chose; "none" when it saw nothing to retrieve."""
+    """Return the sources that the service chose; ["none"] if it decided to retrieve nothing."""
     if result.intent.kind == "none" or result.status == "no_retrieval_needed":
         return ["none"]
     named = [choice.name for choice in result.intent.sources]
@@ -373,7 +373,8 @@ def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json]
         scores |= ranking.get(question.id, {})
         scores |= judge.missed(question.id) if is_missed else judge.scores(question.id, row["intent_filter"])
         scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
-        # A file does not say how an answer is to be found: what is no text must be calculated.
+        # A file does not say how an answer is found: a text is searched in the hits, any other value must be
+        # calculated.
         if dataset.form == "file" and isinstance(question.answer, str):
             scores["answer_in_hits"] = metrics.answer_in_hits(question.answer, texts, table)
         else:
@@ -384,6 +385,6 @@ def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json]
 
 
 def _json(cell: Any) -> Any:
-    """A cell of a table as a JSON value."""
+    """Return a cell of a table as a JSON value."""
     is_plain = isinstance(cell, str | int | bool | None) or (isinstance(cell, float) and math.isfinite(cell))
     return cell if is_plain else str(cell)

@@ -1,4 +1,4 @@
-"""Runs that `eval run` has written, read back and checked."""
+"""Read back and check the runs that `eval run` wrote."""
 
 import json
 from collections import Counter
@@ -14,9 +14,9 @@ from retrievers.core import filters
 from retrievers.core.errors import BadRequest
 
 HEADLINE = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
-"""One measure, at most two, of everything that can go wrong: ranking, filter, source, answer."""
+"""One or two measures for each kind of failure: ranking, filter, source, answer."""
 VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
-"""Of filters, from good to bad, see `evals.reading.judged_filter`."""
+"""Verdicts on filters, from good to bad, see `evals.reading.judged_filter`."""
 
 Json = dict[str, Any]
 _LONGEST_FILTER = 500
@@ -27,7 +27,7 @@ class _Stored(BaseModel):
 
 
 class HitRow(_Stored):
-    """A document of an answer as a reader recognises it."""
+    """A document of an answer, as shown to a reader."""
 
     document: str
     title: str = ""
@@ -35,14 +35,14 @@ class HitRow(_Stored):
 
 
 class StageRow(_Stored):
-    """What a stage found of the relevant documents: their ranks from 1, and nDCG@10."""
+    """A stage's result: the ranks of the relevant documents from 1, and nDCG@10."""
 
     ranks: tuple[int, ...]
     ndcg: float = Field(alias="nDCG@10")
 
 
 class StatedRow(_Stored):
-    """A condition that was read, how sure the reading was, and whether the gold filter has it."""
+    """A condition read from the question, its probability, and whether the gold filter has it."""
 
     filter: Json
     probability: float
@@ -84,7 +84,7 @@ class QuestionRow(_Stored):
     filter_verdict: str | None = None
 
     def labels(self) -> tuple[Any, ...]:
-        """What the dataset says of the question, beside its text."""
+        """Return the dataset's labels of the question, comparable with `==`."""
         wanted = json.dumps(self.gold_filter, sort_keys=True)
         return (self.relevant, wanted, sorted(self.gold_sources), json.dumps(self.answer, sort_keys=True))
 
@@ -110,13 +110,13 @@ class RunFile(_Stored):
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """How many filters were read how; none where no filter is judged."""
+        """The number of filters by verdict; {} if no filter is judged."""
         counts = Counter(row.filter_verdict for row in self.questions)
         return {name: counts[name] for name in VERDICTS} if any(counts[name] for name in VERDICTS) else {}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that apply to at least one question, in their usual order."""
+        """The measures that apply to at least one question, in the order of `NAMES`."""
         return tuple(name for name in NAMES if self.metrics.get(name) is not None)
 
 
@@ -124,7 +124,7 @@ def load_run(path: Path) -> RunFile:
     """Read a run.
 
     Raises:
-        BadRequest: the file cannot be read, is no run, or is of another version.
+        BadRequest: the file cannot be read, is no run, or has another format version.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -148,13 +148,13 @@ def load_run(path: Path) -> RunFile:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, sorted, with both values; None for a key that is not there."""
+    """Return the keys whose values differ, sorted, with both values; None for a missing key."""
     keys = sorted({*before, *after})
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
 
 def groups_of(rows: Sequence[QuestionRow]) -> dict[str, dict[str, list[QuestionRow]]]:
-    """The rows by `class` and by `language`, groups sorted by name; rows without a class are in none."""
+    """Return the rows by `class` and by `language`, groups sorted by name; rows without a class are in no class."""
     found: dict[str, dict[str, list[QuestionRow]]] = {"class": {}, "language": {}}
     for row in rows:
         if row.klass is not None:
@@ -164,7 +164,7 @@ def groups_of(rows: Sequence[QuestionRow]) -> dict[str, dict[str, list[QuestionR
 
 
 def in_words(wanted: Json | None) -> str:
-    """A filter of a run as a person reads it; one that is no filter expression as JSON."""
+    """Describe a filter of a run in words; a malformed filter expression is shown as JSON."""
     if wanted is None:
         return "none"
     try:

@@ -1,4 +1,4 @@
-"""Whether questions that name no collection find theirs among several."""
+"""Measure whether questions that name no collection find theirs among several."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +24,10 @@ _TOP_K = 10
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with the collection that it is about.
+    """A question and the collection that it is about.
 
     Attributes:
-        relevant: document id to grade; empty where that is not judged.
+        relevant: grade by document id; empty if documents are not judged.
     """
 
     id: str
@@ -38,13 +38,13 @@ class Asked:
     relevant: Mapping[str, int] = field(default_factory=dict)
 
     def request(self) -> Json:
-        """The keys of `agent.types.Request`, without the collection."""
+        """Return the keys of `agent.types.Request`, without the collection."""
         said = (*self.history, {"role": "user", "content": self.text})
         return {"messages": said, "now": self.now, "top_k": _TOP_K}
 
 
 def questions_of(folder: Path) -> Iterator[Asked]:
-    """The questions of a folder that its own documents can answer."""
+    """Yield the questions of a folder that its own documents can answer."""
     if (folder / QRELS).is_dir():
         for one in load(folder).questions:
             yield Asked(one.id, one.text, folder.name, relevant=one.relevant)
@@ -58,13 +58,13 @@ def questions_of(folder: Path) -> Iterator[Asked]:
 
 
 def every_nth(questions: Sequence[Asked], count: int) -> list[Asked]:
-    """So many questions, evenly spread."""
+    """Return that number of questions, evenly spread; all if there are fewer."""
     count = min(count, len(questions))
     return [questions[place * len(questions) // count] for place in range(count)]
 
 
 class Only(Catalogue):
-    """The catalogue of a service in which some collections alone are seen."""
+    """The catalogue of a service, restricted to some collections."""
 
     def __init__(self, service: Service, names: Sequence[str]) -> None:
         super().__init__(service.database)
@@ -76,15 +76,15 @@ class Only(Catalogue):
 
 
 async def measure(folders: Sequence[Path], count: int, settings: Settings, note: Note) -> Json:
-    """Ask questions of every folder with and without naming the collection, among the folders' collections.
+    """Ask questions of every folder with and without the collection's name, among the folders' collections.
 
     Args:
-        count: of all questions together.
+        count: number of questions of all folders together.
     Returns:
-        `figures`: of `all` questions and by folder the shares for which the right collection is `among` those searched,
-        is the only one (`alone`), or is not and one other is (`wrong`); how many were `searched`; nDCG@10 of the judged
-        questions without the name (`found`) and with it (`given`); and how much of the first ten documents of both is
-        the `same`. `questions`: each with what was chosen.
+        `figures`: for `all` questions and by folder the shares of questions whose right collection is `among` those
+            searched, is the only one (`alone`), or was missed for another single one (`wrong`); the mean number
+            `searched`; nDCG@10 of the judged questions without the name (`found`) and with it (`given`); and the share
+            of the named search's documents that both found (`same`). `questions`: each with the chosen collections.
     Raises:
         BadRequest: a folder is no dataset.
     """
@@ -93,7 +93,7 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         for folder in folders:
             await store(service, folder, note)
-        # Of other measurements the tenant has other collections.
+        # The tenant may have collections of other measurements.
         only = Only(service, [folder.name for folder in folders])
         service = replace(service, pipeline=replace(service.pipeline, catalogue=only))
         for folder in folders:
@@ -109,7 +109,7 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
 
 
 async def store(service: Service, folder: Path, note: Note) -> Collection:
-    """The folder's documents, in a collection of its name."""
+    """Store the folder's documents in a collection of its name."""
     files = load(folder).corpus if (folder / QRELS).is_dir() else (folder / CORPUS,)
     return await store_corpus(service, Dataset(folder.name, folder, "routed", EVERY_SPLIT, files, ()), note)
 

@@ -1,4 +1,4 @@
-"""The rankings that the stages of one answer made, from its decision record."""
+"""Extract the rankings of an answer's stages from its decision record, and judge them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +12,13 @@ FUSED, FINAL = "fused", "final"
 
 
 def rankings(record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Document ids, best first: of each source that was asked at once, by its name, and the fused ones.
+    """Return document ids, best first: by source of the first search step, and of the fused ranking.
 
-    A document that several searches of a source found stands at its best rank. At most the first 100 passages of
-    each search are in a record.
+    A document that several searches of a source found has its best rank. A record holds at most the first 100 passages
+    of each search.
 
     Args:
-        record: as `agent.records.trace.Trace.record` has it.
+        record: as returned by `agent.records.trace.Trace.record`.
     """
     prefixes = [str(ChunkId(one["tenant"], one["name"], "", 0))[: -len("#0")] for one in record["scope"]]
     sources: dict[str, dict[str, int]] = {}
@@ -37,13 +37,13 @@ def _documents(hits: Sequence[Sequence[Any]], prefixes: Sequence[str]) -> list[s
 
 
 def _document(id: str, prefixes: Sequence[str]) -> str:
-    """The document of a passage's id, which is "collection/document#7"."""
+    """Return the document id of a passage id like "collection/document#7"."""
     name = id.rpartition("#")[0]
     return next((name[len(one) :] for one in prefixes if name.startswith(one)), name)
 
 
 def judge(made: Mapping[str, Sequence[str]], relevant: Mapping[str, int]) -> Json:
-    """By stage the `ranks` (from 1) of the relevant documents it found, and its nDCG@10."""
+    """Return by stage the `ranks` (from 1) of the relevant documents that it found, and its nDCG@10."""
     if not relevant:
         return {}
     scores = metrics.ranking_scores(made, dict.fromkeys(made, relevant))

@@ -1,10 +1,10 @@
-"""Tables on the terminal."""
+"""Print tables on the terminal."""
 
 from collections.abc import Sequence
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: the first column flush left, the others flush right; no cell is cut."""
+    """Print a table, first column left-aligned, others right-aligned; no cell is cut."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.markup import escape
@@ -13,7 +13,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from agent.serve.output import plain
 
     console = Console()
-    # Into a file or a pipe the table keeps its width: a cut figure is worse than a long line.
+    # Keep the full width in a file or a pipe: a cut figure is worse than a long line.
     if not console.is_terminal:
         console = Console(width=200)
     table = Table(title=escape(title), title_justify="left", box=SIMPLE)

@@ -1,6 +1,6 @@
-"""Settings and a ranker that suit a collection, found on some of its questions and tried on others.
+"""Find fusion settings and train a ranker for a collection on some of its questions, and verify them on others.
 
-Every question is searched once; all that is compared is made of what those searches gave.
+Every question is searched once; all comparisons reuse these searches.
 """
 
 import random
@@ -30,20 +30,20 @@ from evals.run import request_for
 from retrievers.core.errors import BadRequest, RetrievalError
 
 MOST_QUESTIONS = 1000
-"""Of each part, so that a large dataset does not take hours."""
+"""Maximum number of questions of each part, so that a large dataset does not take hours."""
 
 _DEPTHS = (50, 100, 200)
 _WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
 _LEAST_QUESTIONS = 2
 _SEED = 20261120
 _LINE_EVERY_S = 5.0
-# Nobody waits for a single answer here, and one that is cut short would be learned from.
+# A long timeout: truncated results would be learned from.
 _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The questions to tune on and those to verify with, and where each part is from."""
+    """The questions to tune on and those to verify with, and the origin of each part."""
 
     dataset: Dataset
     tune: Sequence[Question]
@@ -60,13 +60,13 @@ class _Searched:
 
 
 def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
-    """The labelled questions of a folder in two parts: `train` or `dev`, and `test`.
+    """Return the labelled questions of a folder in two parts: `train` or `dev`, and `test`.
 
-    Where there is no part to tune on, or none to verify with, the questions there are are dealt out in two halves by
-    chance, the same way each time. Questions without a relevant document are left out.
+    If either part is missing, the questions are split into two random halves, always the same way. Questions without a
+    relevant document are left out.
 
     Args:
-        limit: most questions of each part; of more, as many are drawn by chance.
+        limit: maximum number of questions of each part, drawn at random.
     Raises:
         BadRequest: the folder is no dataset, or has too few labelled questions.
     """
@@ -97,19 +97,19 @@ def _labelled(dataset: Dataset) -> list[Question]:
 
 
 async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
-    """Search fusion and train a ranker on one part of the questions, and try both on the other.
+    """Search fusion settings and train a ranker on one part of the questions, and verify both on the other.
 
-    A change is recommended only where the 95 % confidence interval of what it gains on questions it was not found
-    with lies above zero; the ranker is written only then. For a fusion those are the questions to verify with. For
-    the ranker they are those and the others, as cross-validation has judged them, and it must gain on both.
+    A change is recommended only if the 95 % confidence interval of its gain on unseen questions lies above zero; only
+    then is the ranker written. For a fusion, unseen questions are those to verify with. For the ranker they are those
+    plus the tuning questions as judged by cross-validation, and it must gain on both.
 
     Args:
-        settings: what is not tuned stays as it is here; its fusion is what is compared with.
-        out: where the ranker is written.
+        settings: the baseline; settings that are not tuned keep these values.
+        out: file of the ranker.
     Returns:
         JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
-        part to verify with, and `helps`; `ltr` also `pooled`, that on all questions, or the `reason` alone why none
-        was trained; and `settings`, those to use.
+            part to verify with, and `helps`; for `ltr` also `pooled`, the difference on all questions, or only the
+            `reason` if no ranker was trained; and `settings`, those to use.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -120,9 +120,9 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         "source_timeout_s": _TIMEOUT_S,
         "depth": max(*_DEPTHS, settings.depth),
     }
-    # What a further round finds depends on the ranking that is being tuned.
+    # The results of a further round depend on the ranking that is being tuned.
     slow["max_rounds"] = 1
-    # Nothing is made of what ranks after the fusion: it may cost money, or be the very file that is to be written.
+    # Stages after the fusion are not used here; they may cost money, or read the very file that is to be written.
     slow |= {
         "reranker": "none",
         "reranker_model": None,
@@ -154,7 +154,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
 
 
 async def _search(service: Service, dataset: Dataset, questions: Sequence[Question], note: Note) -> list[_Searched]:
-    """Every question put to the service once; one it cannot answer is left out, and said so."""
+    """Search every question once; report and leave out those that fail."""
     searched: list[_Searched] = []
     errors: list[RetrievalError] = []
     last = time.monotonic()
@@ -179,7 +179,7 @@ async def _search(service: Service, dataset: Dataset, questions: Sequence[Questi
 def _tune_fusion(
     pipeline: Pipeline, settings: Settings, known: Sequence[_Searched], unknown: Sequence[_Searched], note: Note
 ) -> dict[str, Any]:
-    """Every method at the depth in force, then the best at the other depths."""
+    """Compare every method at the depth in force, then the best one at the other depths."""
 
     def tried(changes: Mapping[str, Any], searched: Sequence[_Searched]) -> list[float]:
         return _judge(pipeline, settings.model_copy(update=changes), searched)
@@ -209,12 +209,12 @@ def _tune_fusion(
 
 
 def _best(scored: Sequence[tuple[float, dict[str, Any]]]) -> dict[str, Any]:
-    """The first of the best: what is in force is kept unless something is better."""
+    """Return the first of the best: the settings in force stay unless others are better."""
     return max(scored, key=lambda one: one[0])[1]
 
 
 def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]) -> list[float]:
-    """nDCG@10 per question, as fused by these settings."""
+    """Return nDCG@10 of each question, fused with these settings."""
     rankings = {
         one.question.id: metrics.documents_of(hit.id.document_id for hit in _ranking(pipeline, settings, one.found))
         for one in searched
@@ -224,7 +224,7 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
 
 
 def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
-    """The fused ranking as it would be with these settings."""
+    """Return the fused ranking under these settings."""
     cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
     return replace(pipeline, settings=settings).fuse(replace(found, used=cut))[0]
 
@@ -237,7 +237,7 @@ async def _train_ranker(
     note: Note,
     out: Path,
 ) -> dict[str, Any]:
-    """A ranker over the pools of these settings; written to `out` when it helps."""
+    """Train a ranker on the pools of these settings; write it to `out` if it helps."""
     try:
         ltr.import_lightgbm()
     except BadSetting as error:
@@ -264,7 +264,7 @@ async def _train_ranker(
     total = sum(weight.values()) or 1.0
     return {
         "before": {"tuned_on": fused, "verified_on": _mean(old)},
-        # On the questions it has learned from only what was held out in turn says anything.
+        # On the training questions only the cross-validated gain is meaningful.
         "after": {"tuned_on": fused + _mean(apart), "verified_on": _mean(new)},
         "difference": gained,
         "pooled": pooled,
@@ -284,7 +284,7 @@ def _save(model: ltr.TrainedRanker, path: Path) -> None:
 
 
 async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:
-    """The pool of every question with its features."""
+    """Return the candidate pool of every question with its features."""
     examples = []
     last = time.monotonic()
     for one in searched:

@@ -1,4 +1,4 @@
-"""What a text states, as far as its wording shows: words, numbers, names and negations, in English and Chinese."""
+"""Extract the facts of a text by its wording: words, numbers, names and negations, in English and Chinese."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from retrievers.text.visible import prompt_text
 
 _HARD_WRAP = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\s\-*•#>|\d])")
 _MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\[\]]*\]\()|(?<=\])\([^()\s]*\)|\]\(")
-# A letter, digit or underscore of a script that is written with blanks.
+# A letter, digit or underscore of a script that separates words by blanks.
 _L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NAME = re.compile(
     rf"(?<!{_L})(?<!\.)(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
@@ -40,19 +40,19 @@ _FRAME = re.compile(
     r"|^\W*(?:文档|文件|资料|段落|文章|文)(?:中|里)?(?:还|也)?(?:提到|指出|说明|说|写道)[，,：:]?",
     re.IGNORECASE,
 )
-"""Words that say where something stands, before what stands there."""
+"""Leading words that name the source, such as "According to the passage,"."""
 _POSSESSIVE = re.compile(r"['’]s?$")
 _ROOT = 4
-"""Least characters that two forms of a name share."""
+"""Minimum number of initial characters that two forms of a name share."""
 _ENDINGS = frozenset(
     ["", *"a e i y n s an ian n ish ese ic ain ay egian ia en istan istani land lander landic c ca".split()]
 )
-"""Behind them: of countries, and of what comes from there."""
+"""Endings of countries and of their adjectives and peoples, after the shared characters."""
 _COUNTRIES = {
     "french": "franc", "spanish": "spain", "danish": "denmark", "dutch": "netherland", "greek": "greec",
     "swiss": "switzerland", "welsh": "wale", "irish": "ireland", "polish": "poland", "finnish": "finland",
 }  # fmt: skip
-"""The stems of those that do not share so many."""
+"""Stems of adjectives that share fewer characters with their country's."""
 _NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
 _CHINESE_NEGATIONS = frozenset(
     "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
@@ -60,13 +60,13 @@ _CHINESE_NEGATIONS = frozenset(
 _NO_NEGATIONS = frozenset(
     "不同 不断 不仅 不过 不久 不少 不论 不管 不但 不如 不安 不良 不足 不满 不幸 不料 不惜 不禁 不只 不错 不妨".split()
 )
-"""Words that begin with 不 and deny nothing; the others of two characters do."""
+"""Words that begin with 不 but are not negations; every other word of two characters with 不 is one."""
 _SHORT = 40
-"""Characters up to which a language is not told from a text."""
+"""Maximum length in characters of a text whose language is not detected."""
 _REACH = 2
-"""Content words behind a negation or a number that it is about."""
+"""Number of content words after a negation or a number that it applies to."""
 _COUNTED_WITHIN = 60
-"""Characters behind a number in which they are looked for."""
+"""Number of characters after a number that are searched for counted words."""
 _TOKEN = re.compile(r"[^\W_]+(?:['’]t)?")
 
 
@@ -75,15 +75,15 @@ Count = tuple[Ways, str]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a text says, as far as its wording shows.
+    """Facts of a text, by its wording.
 
     Attributes:
-        words: stems; of Chinese, words and pairs of characters.
-        numbers: one entry per figure, with every way to write it.
-        worded: those of them that are written as words.
-        counts: numbers with the stem of a word behind them, which they may count.
-        names: stems of words that only names are written like.
-        negated: per negation the stems of the words behind it.
+        words: stems; for Chinese, words and pairs of characters.
+        numbers: one entry per number, with every way to write it.
+        worded: the entries of `numbers` that are written as words.
+        counts: (number, stem of a word after it that it may count).
+        names: stems of words that are written like names.
+        negated: for each negation the stems of the words after it.
     """
 
     words: frozenset[str]
@@ -108,8 +108,8 @@ NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 
 
 def read(text: str) -> Facts:
-    """What a sentence or a place of a passage says."""
-    # A passage has been cleaned for the prompt, what quotes it may not be.
+    """Return the facts of a sentence, or of part of a passage."""
+    # Passages were cleaned for the prompt, but quotations of them may not be.
     return _read(_FRAME.sub("", _MARKUP.sub("", without_citations(prompt_text(text)))))
 
 
@@ -133,7 +133,7 @@ def _read(text: str) -> Facts:
 
 
 def _counts(text: str, language: str) -> frozenset[Count]:
-    """Every number with the things that it may count: the content words behind it."""
+    """Return every number with each of the first content words after it, which it may count."""
     stops = STOP_WORDS.get(language, frozenset())
     found = set()
     for ways, end in (*number_words(text), *plain_numbers(text)):
@@ -157,7 +157,7 @@ def _names(text: str, language: str) -> frozenset[str]:
 
 
 def is_derived(name: str, other: str) -> bool:
-    """Whether two names, as stems, are forms of one: "America" and "American", "Britain" and "British"."""
+    """Return whether two stems are forms of one name, such as "America" and "American", "Britain" and "British"."""
     if name[:_ROOT] != other[:_ROOT]:
         return other in (_COUNTRIES.get(name), name) or _COUNTRIES.get(other) == name
     shared = next((n for n, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), None)
@@ -166,7 +166,7 @@ def is_derived(name: str, other: str) -> bool:
 
 
 def _negated(text: str, language: str) -> frozenset[tuple[str, ...]]:
-    """The content words that stand directly behind each negation."""
+    """Return the first content words after each negation."""
     groups: list[list[str]] = []
     reach = 0
     stops = STOP_WORDS.get(language, frozenset())
@@ -194,11 +194,11 @@ def _tokens(text: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class PassageFacts:
-    """One passage.
+    """The facts of one passage.
 
     Attributes:
-        head: what its title and metadata say, which run on into the first sentence; they hold for all of it.
-        sentences: what each sentence says, that one included.
+        head: facts of the first sentence, which includes title and metadata; they apply to the whole passage.
+        sentences: facts of each sentence, the first included.
     """
 
     head: Facts
@@ -207,7 +207,7 @@ class PassageFacts:
 
 
 def evidence(passage: str) -> PassageFacts:
-    """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
+    """Return the facts of a passage as the prompt shows it, with title and metadata in its first lines."""
     text = _HARD_WRAP.sub(" ", passage)
     texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
     facts = []

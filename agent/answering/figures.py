@@ -1,4 +1,4 @@
-"""The numbers and dates of a text, each with every way to write it, for comparing what two texts state."""
+"""Extract the numbers and dates of a text, each with every way to write it, to compare two texts."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from agent.intent.numerals import parse_amount, parse_count
 
 Ways = frozenset[str]
-"""One number, in every form in which another text may write it."""
+"""One number in every form in which a text may write it, such as {"7", "07"}."""
 
 _AMOUNT = re.compile(
     r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
@@ -32,7 +32,7 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _YEARS = re.compile(r"(?<!\d)(?P<century>\d\d)(?P<first>\d\d)\s?(?:-{1,2}|–|—)\s?(?P<last>\d\d)(?!\d|-\d)")
-"""The last year of a range in two digits: "2007-11"."""
+"""A range whose last year has two digits: "2007-11"."""
 _ORDINALS = """
     second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
     sixteenth seventeenth eighteenth nineteenth twentieth
@@ -41,7 +41,7 @@ _ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b", re.IGNORECASE)
 
 
 def numbers_in(text: str) -> frozenset[Ways]:
-    """The numbers of a text that are written in digits, its months beside numbers, and its dates."""
+    """Return the text's numbers in digits, months beside numbers, and dates."""
     found: set[Ways] = set()
     years = {
         one.start("last"): one["century"] + one["last"] for one in _YEARS.finditer(text) if one["last"] > one["first"]
@@ -59,31 +59,34 @@ def numbers_in(text: str) -> frozenset[Ways]:
         month_of = f"{part['year']}-{_month(part['name']) if 'name' in part else int(part['month'])}"
         last = years.get(date.start("month"))
         found.add(frozenset({month_of, last} if last else {month_of}))
-        if "day" in part:  # whoever states the day states the month too, not the other way round
+        if "day" in part:  # a text that states the day also states the month, but not vice versa
             found.add(frozenset({f"{month_of}-{int(part['day'])}"}))
     return frozenset(found)
 
 
 def number_words(text: str) -> Iterator[tuple[Ways, int]]:
-    """The English numbers from 2 that are written as words, each with where the text goes on behind it."""
+    """Yield each English number word from two on, with the offset of its end."""
     for word in _NUMBER_WORD.finditer(text):
         yield frozenset({str(parse_count(word[0]))}), word.end()
 
 
 def without_number_words(text: str) -> str:
-    """The text without the English numbers from 2 that are written as words."""
+    """Return the text without English number words from two on."""
     return _NUMBER_WORD.sub(" ", text)
 
 
 def plain_numbers(text: str) -> Iterator[tuple[Ways, int]]:
-    """The numbers written in digits, each with where the text goes on behind it."""
+    """Yield each number in digits, with the offset of its end."""
     for amount in _AMOUNT.finditer(text):
         digits = re.sub("[,，]", "", amount["number"])
         yield frozenset({digits.lstrip("0") or "0", digits}), amount.end()
 
 
 def spelled_numbers(text: str) -> frozenset[Ways]:
-    """English ordinals, and numbers in Chinese characters: too common elsewhere to be asked for."""
+    """Return English ordinals and numbers in Chinese characters.
+
+    They confirm a number but are not required, because they are too common in other uses.
+    """
     values = [parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text)]
     values += [_ORDINALS.index(found[0].lower()) + 2 for found in _ORDINAL.finditer(text)]
     return frozenset(frozenset({str(value)}) for value in values if value is not None)

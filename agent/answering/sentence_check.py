@@ -1,8 +1,8 @@
-"""Whether the passages that a sentence cites bear it out, without a model: words, numbers, names and negation.
+"""Check without a model whether the cited passages support a sentence: by words, numbers, names and negations.
 
-What is read of a sentence is looked for where the passages come nearest to it. A number, a name or a negation that is
-not there speaks against it; missing words do not, for an answer rewords, unless next to none is there. The check knows
-wordings, not meanings.
+The facts of a sentence are compared with the places of the passages that share most words with it. A number, name or
+negation that is missing there counts against the sentence. Missing words do not, because answers reword passages,
+unless nearly all are missing. The check compares wordings, not meanings.
 """
 
 import asyncio
@@ -25,24 +25,27 @@ from retrievers.text.glosses import is_chinese
 from retrievers.text.languages import detect
 
 SUPPORTED_FROM = 0.6
-"""Share of a sentence's words from which on its passages bear it out by their wording."""
+"""Minimum share of a sentence's words that its passages must hold to support it by wording."""
 _PARAPHRASED_FROM = 0.3
-"""From this share on, missing words alone do not speak against a sentence, which may be a paraphrase."""
+"""Minimum share at which missing words leave a sentence open, as a possible paraphrase, instead of unsupported."""
 _ALIKE_FROM = 0.6
-"""Least cosine that does. Of claims beside abstracts on other subjects, none reached it."""
+"""Minimum cosine at which the embedder supports a sentence.
+
+No claim paired with an abstract on another subject reached it.
+"""
 _WIDTH = 2
-"""Sentences of a passage that are read together."""
+"""Number of consecutive sentences of a passage that are read together, as a place."""
 _PLACES = 2
-"""Such places per cited passage that a sentence may draw on."""
+"""Maximum number of places per cited passage that a sentence may draw on."""
 _UNCONFIRMED = 0.5
-"""What is left of the score when a number, a name or a negation is not borne out."""
+"""Factor on the score when a number, name or negation is not confirmed."""
 
 _BOLD_LINE = re.compile(r"\*\*[^*]{1,100}[^*.!?。！？]\*\*")
 _FEWEST_WORDS = 2
 _MOST_COMPARED = 100
-"""Sentences of an answer for which the embedder is asked: some hundred milliseconds."""
+"""Maximum number of an answer's sentences that are embedded; they take some hundred milliseconds."""
 _LONGEST = 4000
-"""Characters of a sentence that is judged; what is longer is none."""
+"""Maximum number of characters of a sentence that is judged."""
 _COURTESY = re.compile(
     r"(?:i|i['’]m|let me|please|sorry|hello|hi|thanks?|thank you|sure|certainly|of course|you['’]re welcome|feel free)"
     r"(?![\w-])"
@@ -66,12 +69,12 @@ _NOT_IN_THE_DOCUMENTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SentenceSupport:
-    """How far passages bear a sentence out.
+    """How far passages support a sentence.
 
     Attributes:
-        covered: share of its words that they hold, near each other.
-        missing: the numbers they do not hold there, the names they hold nowhere, and the negations they do not share.
-        place: the text of the place that is nearest.
+        covered: share of its words that the chosen places hold, 0 to 1.
+        missing: numbers missing from these places, names missing from all passages, and negations that differ.
+        place: the text of the nearest place.
     """
 
     covered: float
@@ -80,7 +83,7 @@ class SentenceSupport:
 
     @property
     def score(self) -> float:
-        """From 0 to 1."""
+        """The score from 0 to 1."""
         return round(self.covered * (_UNCONFIRMED if self.missing else 1), 4)
 
     @property
@@ -90,17 +93,17 @@ class SentenceSupport:
 
     @property
     def is_reworded(self) -> bool:
-        """Whether they may say the same in other words: nothing speaks against it, and they share a word."""
+        """Whether the passages may say the same in other words: they share a word, and no fact is missing."""
         return not self.missing and 0 < self.covered < SUPPORTED_FROM
 
     @property
     def is_open(self) -> bool:
-        """Whether words alone leave open that they do: enough is shared."""
+        """Whether wording alone leaves the support open: enough words are shared for a paraphrase."""
         return self.is_reworded and self.covered >= _PARAPHRASED_FROM
 
 
 def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
-    """A sentence beside the passages it cites."""
+    """Compare the facts of a sentence with the passages that it cites."""
     around = NOTHING
     windows: list[tuple[Facts, str]] = []
     for passage in passages:
@@ -118,7 +121,7 @@ def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
     held = said.words & chosen.words
     covered = len(held) / len(said.words) if said.words else 0.0
     ways = frozenset().union(*chosen.numbers) if chosen.numbers else frozenset()
-    # A summary names in one sentence whom the passage speaks of all over.
+    # A summary names a person in one sentence; the passage may name that person anywhere.
     everything = {word for passage in passages for one in passage.sentences for word in one.words | one.names}
     counted = {thing for _, thing in chosen.counts}
     idle = said.worded - {ways for ways, thing in said.counts if thing in counted}
@@ -132,13 +135,13 @@ def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
 
 
 def _only_here(one: Facts, other: Facts) -> list[tuple[str, ...]]:
-    """What one text denies, and the other speaks of in the same words and does not."""
+    """Return the negated groups of words in `one` that `other` holds without negation."""
     denied = {word for group in other.negated for word in group}
     return [group for group in one.negated if other.words.issuperset(group) and denied.isdisjoint(group)]
 
 
 def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
-    """The sentences of an answer with the passages they cite, not yet judged; numbers beyond `passages` cite none."""
+    """Return the sentences of an answer with their citations, not judged; numbers beyond `passages` are dropped."""
     found = []
     for span in spans(answer):
         text = answer[span.start : span.end]
@@ -148,7 +151,7 @@ def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
 
 
 def claims(text: str) -> bool:
-    """Whether a sentence states something that a passage could bear out: no heading, question or courtesy."""
+    """Return whether a sentence states a checkable fact, so is no heading, question or courtesy."""
     text = without_citations(text).strip()
     if _BOLD_LINE.fullmatch(text):
         return False
@@ -160,22 +163,22 @@ def claims(text: str) -> bool:
 
 
 def says_nothing_found(text: str) -> bool:
-    """Whether a text says that the documents do not hold the answer."""
+    """Return whether a text says that the documents don't hold the answer."""
     return _NOT_IN_THE_DOCUMENTS.search(text) is not None
 
 
 def faithfulness(sentences: Iterable[AnswerSentence]) -> float | None:
-    """Share of the judged sentences that are supported; None where none was judged."""
+    """Return the share of judged sentences that are supported, 0 to 1; None if none was judged."""
     judged = [one.supported for one in sentences if one.supported is not None]
     return round(sum(judged) / len(judged), 4) if judged else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """A place that a sentence may be a paraphrase of: the embedder decides.
+    """A place that a sentence may paraphrase, for the embedder to decide.
 
     Attributes:
-        citations: of the sentence, if it is one.
+        citations: citations of the sentence if it does.
     """
 
     text: str
@@ -190,19 +193,19 @@ async def check(
     deadline: float = math.inf,
     patience_s: float = 3.0,
 ) -> tuple[AnswerSentence, ...]:
-    """The sentences, each judged by the passages it cites.
+    """Judge each sentence by the passages it cites.
 
-    One that cites none is held against all of them: it gets the citation of a passage that bears it out, and is
-    unsupported where none does. A sentence that shares words with its passages and contradicts none is unsupported only
-    where it shares next to nothing: whether it says the same in other words stays open, unless the embedder knows.
+    A sentence without a citation is compared with every passage. It gets the citation of a passage that supports it; if
+    none does, it is unsupported. A sentence that shares words with its cited passages and contradicts none is
+    unsupported only if it shares very few. Otherwise it stays open, unless the embedder supports it.
 
     Args:
-        passages: what stands under each number of the prompt, from 1.
-        embedder: asked where words alone do not decide, for languages it knows.
-        deadline: moment of `time.monotonic()`; what is not read by then stays unjudged.
-        patience_s: how long the embedder is waited for; without its answer the words alone decide.
+        passages: the text under each number of the prompt, from 1.
+        embedder: asked if wording does not decide, for languages it knows.
+        deadline: moment of `time.monotonic()`; sentences not read by then stay unjudged.
+        patience_s: maximum wait for the embedder in seconds; without its answer the wording decides.
     """
-    # Some milliseconds a sentence, during which others are to be answered.
+    # In a thread: a sentence takes some milliseconds, which would block the event loop.
     judged = await asyncio.to_thread(_by_wording, sentences, passages, embedder, deadline)
     checked = [one for one, _ in judged]
     unsure = dict(islice(((n, (one, close)) for n, (one, close) in enumerate(judged) if close), _MOST_COMPARED))
@@ -216,7 +219,7 @@ async def check(
 def _by_wording(
     sentences: Sequence[AnswerSentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
 ) -> list[tuple[AnswerSentence, _Close | None]]:
-    """The sentences, judged; with the place to compare with where words alone do not decide and the embedder can."""
+    """Judge the sentences by wording; add the place to embed where wording does not decide and the embedder can."""
     known: dict[int, PassageFacts] = {}
     judged: list[tuple[AnswerSentence, _Close | None]] = []
     for sentence in sentences:
@@ -233,7 +236,7 @@ def _by_wording(
 
 
 def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
-    """The sentence as the passages it cites bear it out, all together."""
+    """Judge a sentence by all the passages it cites together."""
     held = list(cites.values())
     if not _comparable(sentence.text, held):
         return _by_figures(sentence, held), None
@@ -245,7 +248,10 @@ def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple
 
 
 def _uncited(sentence: AnswerSentence, passages: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
-    """The sentence with the citation of the passage that bears it out; unsupported where none alone does."""
+    """Add the citation of the one passage that supports the sentence; mark it unsupported if none does.
+
+    Passages in another script are compared by numbers alone.
+    """
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
     if passages and not comparable:
@@ -260,14 +266,14 @@ def _uncited(sentence: AnswerSentence, passages: Mapping[int, PassageFacts]) -> 
 
 
 def _by_figures(sentence: AnswerSentence, held: Sequence[PassageFacts]) -> AnswerSentence:
-    """The sentence beside passages of another language: unsupported where they lack a number, else left open."""
+    """Judge a sentence by passages in another language: unsupported if a number is missing, otherwise left open."""
     figures = {way for one in held for facts in one.sentences for ways in facts.numbers for way in ways}
     is_wrong = any(figures.isdisjoint(ways) for ways in read(sentence.text).numbers)
     return sentence.model_copy(update={"supported": False, "score": 0.0}) if is_wrong else sentence
 
 
 def _comparable(text: str, cites: Sequence[PassageFacts]) -> bool:
-    """Whether text and passages share a script: wordings of two languages cannot be compared, only their figures."""
+    """Return whether the text and the passages share a script; across scripts only numbers can be compared."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
@@ -278,7 +284,7 @@ def _knows(embedder: Embedder | None, text: str) -> bool:
 async def _by_likeness(
     unsure: Sequence[tuple[AnswerSentence, _Close]], embedder: Embedder, patience_s: float
 ) -> Sequence[AnswerSentence]:
-    """The sentences, supported where the embedder says in time that a place is alike; the others as they are."""
+    """Mark sentences as supported if the embedder finds their place similar in time; leave the others unchanged."""
     texts = [text for one, close in unsure for text in (without_citations(one.text), close.text)]
     try:
         vectors = await within(embedder.embed(texts), patience_s)

@@ -1,4 +1,4 @@
-"""The doctor on standbys: which are read, how far each is behind, and what to do about the others."""
+"""Check the standbys for `doctor`: which are read, their lag, and the remedy for each fault."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ _MEND: dict[Fault, str] = {
 
 
 async def standbys(settings: Settings) -> list[Check]:
-    """A check of each standby in READ_URLS."""
+    """Return a check of each standby in READ_URLS; one failed check if the database can't be opened."""
     from retrievers.postgres.database import Database
 
     if not settings.read_urls:

@@ -1,4 +1,4 @@
-"""One run, or two of them, as an HTML page that needs nothing but itself: no request, no script."""
+"""Render one run, or a comparison of two, as a self-contained HTML page without requests and scripts."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -8,15 +8,15 @@ from evals.report import comparison, failures, sections
 from evals.report.markup import Markup, element, joined
 from evals.runs import RunFile
 
-# Even if a text of a run became an element by mistake, the browser would load nothing and run nothing for it.
+# Defence in depth: even if a run's text became an element by mistake, the browser would load and run nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(run: RunFile, found: Mapping[str, Any] | None = None) -> str:
-    """The page of a run.
+    """Return the HTML page of a run.
 
     Args:
-        found: what `evals.compare.compare` finds of it against an earlier run.
+        found: the comparison with an earlier run from `evals.compare.compare`; None for none.
     """
     title = f"{run.dataset}: {len(run.questions)} questions"
     parts: list[tuple[str, str, object]] = [

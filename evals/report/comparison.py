@@ -1,4 +1,4 @@
-"""What two runs differ in, as a part of the page."""
+"""Render the differences between two runs as a section of the page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _LONGEST_VALUE = 120
 
 
 def section(found: Json) -> Markup:
-    """Verdict, differences with their intervals, groups that differ, what was changed, and what moved."""
+    """Return the section: verdict, differences with intervals, groups, changed settings, and moved questions."""
     return joined(
         _verdict(found),
         element("p", _coverage(found), class_="why"),

@@ -1,4 +1,4 @@
-"""What went wrong, the worst kind first: each question once, under the first kind that it is of."""
+"""Render the failures of a run, the worst kind first; each question is listed once, under its worst kind."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from evals.report.markup import Markup, element, joined
 from evals.runs import Json, QuestionRow, in_words
 
 MOST_SHOWN = 25
-"""Questions of one kind on the page."""
+"""Maximum number of questions of one kind on the page."""
 _OPEN = 3
 _LOW = 0.999
 _LONGEST_CELL = 200
@@ -18,8 +18,8 @@ class FailureKind(NamedTuple):
     """One kind of failure.
 
     Attributes:
-        why: what it does to an answer.
-        is_meant: whether a question is of it.
+        why: its effect on an answer.
+        is_meant: whether a question has this failure.
     """
 
     title: str
@@ -67,7 +67,7 @@ RANKED_LOW = FailureKind(
 
 
 def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[QuestionRow]]]:
-    """The failures by kind, the worst questions of each first; kinds without any are left out."""
+    """Return the failures by kind, the worst questions of each first; kinds without questions are left out."""
     found: dict[str, list[QuestionRow]] = {kind.title: [] for kind in KINDS}
     for row in rows:
         kind = next((kind for kind in KINDS if kind.is_meant(row)), None)
@@ -77,7 +77,7 @@ def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[Ques
 
 
 def ranked_low(rows: Sequence[QuestionRow]) -> list[QuestionRow]:
-    """The questions without another failure whose documents are not where they should be, the worst first."""
+    """Return the questions whose only failure is a low ranking of right documents, the worst first."""
     return sorted(
         (row for row in rows if RANKED_LOW.is_meant(row) and not any(kind.is_meant(row) for kind in KINDS)),
         key=_goodness,
@@ -90,7 +90,7 @@ def _goodness(row: QuestionRow) -> tuple[float, float, str]:
 
 
 def section(rows: Sequence[QuestionRow]) -> Markup:
-    """The failures but those of ranking alone, as lists of questions to open."""
+    """Return the section of failures other than ranking, as lists of questions to open."""
     kinds = sorted_out(rows)
     if not kinds:
         return element("p", "No filter, value or source was read wrong.", class_="good-news")
@@ -99,13 +99,13 @@ def section(rows: Sequence[QuestionRow]) -> Markup:
 
 
 def worst(rows: Sequence[QuestionRow]) -> Markup | None:
-    """The questions that were ranked low though nothing else went wrong; None where there are none."""
+    """Return the list of questions whose only failure is a low ranking; None if there are none."""
     some = ranked_low(rows)
     return _listed(RANKED_LOW, some, titled=False) if some else None
 
 
 def _listed(kind: FailureKind, some: Sequence[QuestionRow], *, opened: int = 0, titled: bool = True) -> Markup:
-    """Questions of one kind, the first few of them open."""
+    """Return the questions of one kind, the first few of them opened."""
     title = element("h3", kind.title, " ", element("span", len(some), class_="count")) if titled else None
     cards = (card(row, is_open=number < opened) for number, row in enumerate(some[:MOST_SHOWN]))
     left = len(some) - MOST_SHOWN
@@ -114,7 +114,7 @@ def _listed(kind: FailureKind, some: Sequence[QuestionRow], *, opened: int = 0, 
 
 
 def card(row: QuestionRow, *, is_open: bool = False) -> Markup:
-    """One question with what was read, what was found and what should have been."""
+    """Return one question with its reading, its hits and its labels."""
     ranked = row.metrics.get("nDCG@10")
     badges = [
         element("span", one, class_="badge")
@@ -156,7 +156,7 @@ _VERDICTS = {
 
 
 def _conditions(wanted: Json | None) -> list[str]:
-    """A filter as its conditions in words."""
+    """Return the conditions of a filter in words."""
     if wanted is None:
         return []
     parts = wanted.get("filters") if wanted.get("type") == "and" else None
@@ -164,7 +164,7 @@ def _conditions(wanted: Json | None) -> list[str]:
 
 
 def _compared(conditions: Sequence[str], others: Sequence[str], tone: str) -> Markup:
-    """Conditions as chips; those the other side lacks stand out."""
+    """Return conditions as chips; those missing on the other side stand out."""
     if not conditions:
         return element("span", "no filter", class_="chip none")
     return joined([element("span", one, class_="chip" if one in others else f"chip {tone}"), " "] for one in conditions)
@@ -197,7 +197,7 @@ def _sources(row: QuestionRow) -> list[tuple[str, object]]:
 
 
 def _expected(row: QuestionRow) -> Markup | None:
-    """The right documents with the rank of each."""
+    """Return the right documents with their ranks; None if there are none."""
     if not row.relevant:
         return None
     ranks = {document: rank for rank, document in enumerate(row.documents, 1)}

@@ -1,4 +1,4 @@
-"""HTML made of elements: text is escaped, and only what an element returns is taken for HTML."""
+"""Build HTML from elements; text is escaped, and only `Markup` is taken as HTML."""
 
 import html
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ class Markup(str):
 
 
 def escaped(text: str) -> Markup:
-    """A text for HTML, also inside an attribute; without control characters and halves of characters."""
+    """Escape a text for HTML, also for attributes; drop control characters and replace lone surrogates."""
     return Markup(html.escape(plain(text).encode("utf-8", "replace").decode(), quote=True))
 
 
 def joined(*content: object) -> Markup:
-    """Content one after the other: elements as they are, texts escaped, lists piece by piece, nothing for None."""
+    """Join content: elements as they are, texts escaped, lists piece by piece, None as nothing."""
     pieces = []
     for one in content:
         if isinstance(one, Markup):
@@ -33,10 +33,10 @@ def joined(*content: object) -> Markup:
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """One element.
+    """Return one element.
 
     Args:
-        attributes: `class_` stands for `class` and `stroke_width` for `stroke-width`; one that is None is left out.
+        attributes: `class_` stands for `class` and `stroke_width` for `stroke-width`; None leaves an attribute out.
     """
     given = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
@@ -47,7 +47,7 @@ def element(tag: str, *content: object, **attributes: object) -> Markup:
 
 
 def table(columns: Iterable[object], rows: Iterable[Iterable[object]], *, class_: str = "") -> Markup:
-    """A table that scrolls by itself where the page is too narrow; the first cell of a row is its heading."""
+    """Return a table that scrolls by itself on a narrow page; the first cell of a row is its heading."""
     head = element("tr", (element("th", one, scope="col") for one in columns))
     body = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Plots as inline SVG. Colours are classes that the page's style sheet defines for light and for dark."""
+"""Draw plots as inline SVG; colours are classes that the page's style sheet defines for light and dark mode."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 
 class Interval(NamedTuple):
-    """One row of a forest plot: a difference with its 95 % interval; `tone` is "good", "bad" or ""."""
+    """A row of a forest plot: a difference with its 95 % interval; `tone` is "good", "bad" or ""."""
 
     label: str
     mean: float
@@ -49,7 +49,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 
 
 def _shares_axis(name: str) -> Markup:
-    """Lines and numbers of an axis of shares, from 0 at the bottom to 1."""
+    """Return the lines and numbers of an axis from 0 at the bottom to 1."""
     ticks = [0, 0.25, 0.5, 0.75, 1]
     lines = [_line(_x(0), _y(one), _x(1), _y(one), "rule") for one in ticks]
     return joined(lines, (_text(_LEFT - 6, _y(one) + 4, f"{one:g}", anchor="end") for one in ticks), _name(name))
@@ -60,10 +60,10 @@ def _name(name: str) -> Markup:
 
 
 def curves(title: str, name: str, lines: Mapping[str, Sequence[Point]]) -> Markup:
-    """Lines over a logarithmic axis from 1 with values in [0, 1], and a legend below; the last line is drawn on top.
+    """Draw lines with values in [0, 1] over a logarithmic axis from 1, with a legend; the last line is on top.
 
     Args:
-        lines: by their label, points in rising order.
+        lines: points by label, in rising order.
     """
     most = max(point[0] for points in lines.values() for point in points)
     scale = math.log(most) if most > 1 else 1.0
@@ -80,11 +80,11 @@ def curves(title: str, name: str, lines: Mapping[str, Sequence[Point]]) -> Marku
 
 
 def histogram(title: str, values: Sequence[float], marks: Mapping[str, float]) -> Markup:
-    """How often values occur, in bins from 0 to the 99th percentile; what is above counts in the last bin.
+    """Draw a histogram from 0 to about the 99th percentile; larger values count in the last bin.
 
     Args:
         values: >= 0, at least one.
-        marks: values to be marked, by their label.
+        marks: values to mark, by label.
     """
     top = max(percentile(values, 0.99), *marks.values(), 1e-9) * 1.02
     counts = [0] * _BINS
@@ -112,7 +112,7 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float]) -
 
 
 def calibration(title: str, stated: Sequence[tuple[float, bool]]) -> Markup:
-    """Share of conditions that were right by the probability they were read with; a dot's area is their number."""
+    """Draw the share of right conditions by their probability; a dot's area grows with their number."""
     bins: dict[int, list[tuple[float, bool]]] = {}
     for probability, right in stated:
         bins.setdefault(min(int(probability * _CALIBRATION_BINS), _CALIBRATION_BINS - 1), []).append(
@@ -136,7 +136,7 @@ def calibration(title: str, stated: Sequence[tuple[float, bool]]) -> Markup:
 
 
 def forest(title: str, rows: Sequence[Interval]) -> Markup:
-    """Differences with their intervals, one below the other, around a line at zero."""
+    """Draw differences with their intervals, one below the other, around a line at zero."""
     reach = max(0.01, *(max(abs(row.low), abs(row.high), abs(row.mean)) for row in rows)) * 1.1
     left, right = 14, WIDTH - 14
 
@@ -158,13 +158,13 @@ def forest(title: str, rows: Sequence[Interval]) -> Markup:
 
 
 def bar(share: float, tone: str = "") -> Markup:
-    """A bar of [0, 1] inside a line of text."""
+    """Return an inline bar for a share in [0, 1]."""
     width = f"width:{100 * min(max(share, 0.0), 1.0):.1f}%"
     return element("span", element("span", style=width, class_=tone or None), class_="meter")
 
 
 def stacked(title: str, parts: Sequence[tuple[str, int, str]]) -> Markup:
-    """Counts as parts of one bar with a legend: label, count and tone of each."""
+    """Return counts as parts of one bar with a legend; a part is (label, count, tone)."""
     whole = sum(count for _, count, _ in parts) or 1
     bars = (
         element("span", style=f"width:{100 * count / whole:.2f}%", class_=tone, title=f"{label}: {count}")

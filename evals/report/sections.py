@@ -1,4 +1,4 @@
-"""The parts of a report, in the order of the page."""
+"""Render the sections of a report, in the order of the page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _GOOD, _FAIR = 0.9, 0.7
 
 
 def cards(run: RunFile, found: Json | None) -> Markup:
-    """The headline measures and the latency, each as a figure with its difference where two runs are compared."""
+    """Return the headline measures and the latency as cards, with differences if two runs are compared."""
     parts = []
     for name in _CARDS:
         if name not in run.measures:
@@ -86,12 +86,12 @@ def _delta(found: Json | None, name: str) -> Markup | None:
 
 
 def tone(one: Json) -> str:
-    """Whether a difference is certain, and to which side."""
+    """Return "good" or "bad" if a difference is significant, otherwise ""."""
     return ("good" if one["difference"] > 0 else "bad") if is_certain(one) else ""
 
 
 def verdicts(run: RunFile) -> Markup | None:
-    """How filters and values were read, as bars."""
+    """Return bars of the verdicts on filters and values; None if neither is judged."""
     parts = []
     if run.verdicts:
         held = [(_VERDICTS[name], count, _TONES[name]) for name, count in run.verdicts.items() if count]
@@ -110,7 +110,7 @@ def verdicts(run: RunFile) -> Markup | None:
 
 
 def groups(run: RunFile) -> Markup:
-    """Quality by class and by language."""
+    """Return a table of the measures by class and by language."""
     names = [name for name in _COLUMNS if name in run.measures]
     rows: list[list[object]] = [["all questions", len(run.questions), *_cells(run.questions, names)]]
     for kind, some in groups_of(run.questions).items():
@@ -132,7 +132,7 @@ def _cell(value: float | None) -> Markup:
 
 
 def ranking(run: RunFile) -> Markup | None:
-    """Recall by depth and what each stage adds; None where no question has documents to be found."""
+    """Return recall by depth and the gain of each stage; None if no question has relevant documents."""
     rows = [row for row in run.questions if row.relevant]
     if not rows:
         return None
@@ -156,21 +156,21 @@ def ranking(run: RunFile) -> Markup | None:
 
 
 def _stages_of(rows: Sequence[QuestionRow]) -> dict[str, list[QuestionRow]]:
-    """The questions that each stage had a part in, sources first."""
+    """Return the questions that each stage took part in, sources first."""
     names = dict.fromkeys(name for row in rows for name in row.stages)
     ordered = [name for name in sorted(names) if name not in _STAGES] + [name for name in _STAGES if name in names]
     return {name: [row for row in rows if name in row.stages] for name in ordered}
 
 
 def _is_untouched(rows: Sequence[QuestionRow]) -> bool:
-    """Whether no right document stands elsewhere in the answers than in the fused ranking."""
+    """Return whether every relevant document has the same rank in the answers as in the fused ranking."""
     return all(
         row.stages[stages.FUSED].ranks == row.stages[stages.FINAL].ranks for row in rows if stages.FUSED in row.stages
     )
 
 
 def _recall(rows: Sequence[QuestionRow], stage: str | None) -> list[tuple[float, float]]:
-    """Mean recall at each depth: of a stage, or of the answers where the run holds no stages."""
+    """Return mean recall at each depth, of a stage, or of the answers if `stage` is None."""
 
     def share(row: QuestionRow, depth: int) -> float:
         if stage is not None:
@@ -183,7 +183,7 @@ def _recall(rows: Sequence[QuestionRow], stage: str | None) -> list[tuple[float,
 
 
 def _added(held: Mapping[str, Sequence[QuestionRow]]) -> Markup:
-    """nDCG@10 of each stage beside that of the stage after it, on the same questions."""
+    """Return nDCG@10 of each stage and the gain of the next stage, on the same questions."""
     rows = []
     names = list(held)
     for name in names:
@@ -207,7 +207,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def latency(run: RunFile) -> Markup:
-    """How long answers took, and which stage took how much of it."""
+    """Return a histogram of the latencies, and a table of the time by stage."""
     values = [max(row.latency_ms, 0.0) for row in run.questions]
     marks = {f"{name} {run.latency_ms[name]:.0f} ms": run.latency_ms[name] for name in ("p50", "p95")}
     parts = [
@@ -230,7 +230,7 @@ def latency(run: RunFile) -> Markup:
 
 
 def trust(run: RunFile) -> Markup | None:
-    """Whether conditions that were read are right as often as the reading said; None where that is not judged."""
+    """Return how often conditions are right by their probability; None if that is not judged."""
     stated = [(one.probability, one.right) for row in run.questions for one in row.stated if one.right is not None]
     if not stated:
         return None
@@ -245,7 +245,7 @@ def trust(run: RunFile) -> Markup | None:
 
 
 def settings(run: RunFile) -> Markup:
-    """What the run was made with."""
+    """Return tables of the run's settings, versions and prompt digests."""
     held = [
         ("Settings", run.settings),
         ("Versions", run.versions),
@@ -267,7 +267,7 @@ def _value(value: Any) -> str:
 
 
 def shown_moment(moment: str) -> str:
-    """A moment of ISO 8601 as a person reads it."""
+    """Return an ISO 8601 time for display; other text unchanged."""
     with suppress(ValueError):
         return f"{datetime.fromisoformat(moment):%d %B %Y, %H:%M %Z}"
     return moment

@@ -1,4 +1,4 @@
-"""A log filter for faults that repeat while they last."""
+"""A log filter that thins out repeated messages of a lasting fault."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ _SPARING_S = 10.0
 
 
 class Sparing(logging.Filter):
-    """Passes each kind of message, whatever its values, once in `_SPARING_S`: some faults repeat while they last."""
+    """Passes each message template once every 10 s, whatever its values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where in its file a text stands: the page, the slide, or the sheet and row of each part of it."""
+"""Map text offsets to places in a file: pages, slides, or rows of a sheet."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ Unit = Literal["page", "slide", "row"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The numbers of the pages, slides or rows that a text comes from.
+    """The pages, slides or rows that a text comes from.
 
     Attributes:
-        marks: where in the text each begins, in characters, and its number from 1; both in rising order. What stands
-            before the first mark belongs to it.
-        sheet: name of the sheet that the rows are of.
+        marks: (offset in characters, number from 1) of the start of each page, slide or row, both rising. Text before
+            the first mark belongs to it.
+        sheet: name of the rows' sheet.
     """
 
     unit: Unit
@@ -23,20 +23,20 @@ class Places:
     sheet: str = ""
 
     def within(self, start: int, end: int) -> "Places":
-        """The places of the text's characters [start, end); at least one, that of `start`."""
-        # A sheet has tens of thousands of rows.
+        """Return the places of the characters [start, end); at least one, that of `start`."""
+        # Binary search, because a sheet has tens of thousands of rows.
         first = max(bisect_right(self.marks, start, key=_beginning) - 1, 0)
         last = bisect_left(self.marks, end, lo=first + 1, key=_beginning)
         return Places(self.unit, self.marks[first:last], self.sheet)
 
     def moved(self, characters: int) -> "Places":
-        """The places after so many characters were put before the text, or taken from its start when negative."""
-        # Of several marks at one character, all but the last are of parts without text.
+        """Return the places after characters were inserted before the text, or removed from its start if negative."""
+        # Of several marks at one offset, all but the last belong to parts without text.
         moved = {max(at + characters, 0): number for at, number in self.marks}
         return Places(self.unit, tuple(moved.items()), self.sheet)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored; `from_json` reads it back."""
+        """Return the stored JSON form, which `from_json` reads back."""
         sheet = {"sheet": self.sheet} if self.sheet else {}
         return {"unit": self.unit, "marks": [list(mark) for mark in self.marks], **sheet}
 
@@ -46,15 +46,14 @@ def _beginning(mark: tuple[int, int]) -> int:
 
 
 def from_json(stored: Mapping[str, Any] | None) -> Places | None:
-    """The places that `Places.to_json` wrote; None for none."""
+    """Return the places that `Places.to_json` wrote; None for None."""
     if stored is None:
         return None
     return Places(stored["unit"], tuple((at, number) for at, number in stored["marks"]), stored.get("sheet", ""))
 
 
 def describe(places: Sequence[Places | None]) -> str:
-    """The place of a text made of parts that follow each other, in words: "page 3", "slides 2-4",
-    "sheet Prices, rows 7-12"; "" where it is not known."""
+    """Describe the place of consecutive parts: "page 3", "slides 2-4", "sheet Prices, rows 7-12"; "" if unknown."""
     known = [one for one in places if one is not None]
     numbers = [number for one in known for _, number in one.marks]
     if not numbers:
@@ -65,5 +64,5 @@ def describe(places: Sequence[Places | None]) -> str:
 
 
 def first_page(places: Iterable[Places | None]) -> int | None:
-    """The number of the page that a text begins on; None where its file has no pages."""
+    """Return the number of the page on which a text begins; None if its file has no pages."""
     return next((one.marks[0][1] for one in places if one is not None and one.unit == "page"), None)

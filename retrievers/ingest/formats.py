@@ -1,7 +1,7 @@
-"""File forms: one reader per form, which turns an open file into documents.
+"""Read files of each format: one reader per ending turns an open file into documents.
 
-What they are given comes from strangers, and parsers can be kept busy or made to fill the memory by it. So
-`retrievers.ingest.read` calls them in a process with limits (`retrievers.sandbox`); only plain text is read without.
+Files come from strangers and may keep a parser busy or exhaust memory. So `retrievers.ingest.read` runs the readers in
+a process with limits (`retrievers.sandbox`); only plain text is read outside it.
 """
 
 import re
@@ -32,7 +32,7 @@ from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
 
 MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
-"""Of plain text, a character of which takes at most so many."""
+"""Maximum size of a plain text file in bytes; a character takes at most four."""
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(```|~~~)")
@@ -40,7 +40,7 @@ _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
 
 
 def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
-    """The documents of a file, each with the bytes consumed since the last one where a file is read in pieces.
+    """Yield the documents of a file, each with the bytes consumed since the previous one if the file is read in pieces.
 
     An error that concerns the whole file is the last item.
     """
@@ -56,7 +56,7 @@ def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
 
 
 def guarded(where: str, items: Iterator[Item]) -> Iterator[Item]:
-    """Items up to the first error that concerns the whole file, and then that error."""
+    """Yield the items; an error that concerns the whole file is yielded as the last item."""
     try:
         yield from items
     except BadDocument as error:
@@ -73,9 +73,9 @@ def guarded(where: str, items: Iterator[Item]) -> Iterator[Item]:
 def read_to_messages(
     file: BinaryIO, *, where: str, id: str, title: str, ending: str, size_bytes: int
 ) -> Iterator[dict[str, Any]]:
-    """`read_source` as a task of `retrievers.sandbox`."""
+    """Run `read_source` as a task of `retrievers.sandbox`; yield its items as JSON messages."""
     for consumed, item in read_source(SourceFile(file, where, id, title, ending, size_bytes)):
-        # The metadata are JSON values already; `asdict` would copy them all.
+        # Metadata are JSON values already; `asdict` would copy them all.
         message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
         if isinstance(item, Document) and item.expires_at is not None:
             message["expires_at"] = item.expires_at.isoformat()
@@ -85,7 +85,7 @@ def read_to_messages(
 
 
 def item_of(message: Mapping[str, Any]) -> Item:
-    """The item that `read_to_messages` made a message of."""
+    """Return the item of a message from `read_to_messages`."""
     if "rejected" in message:
         return RejectedItem(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
     given = dict(message["document"])
@@ -101,7 +101,7 @@ def item_of(message: Mapping[str, Any]) -> Item:
 
 
 def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """The text of a whole file, and notes about its encoding."""
+    """Return the text of a whole file, and notes about its encoding."""
     text, notes = decode(data, declared=declared)
     if not text.strip():
         raise BadDocument("the file is empty")
@@ -120,7 +120,7 @@ def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _text_of(bytes_of(source))
     cleaner = Cleaner()
     front, body = _front_matter(cleaner.text(text))
-    # Tags are key terms chosen by the author; they stay metadata as well, to filter by.
+    # Tags are key terms chosen by the author; they also stay in the metadata for filters.
     tags = front.get("tags")
     if isinstance(tags, list):
         tags = [tag for tag in tags if isinstance(tag, str)]
@@ -131,10 +131,10 @@ def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
-    """The YAML at the start of a Markdown text, and the rest of the text.
+    """Return the YAML front matter of a Markdown text ({} if none), and the rest of the text.
 
     Raises:
-        BadDocument: no valid YAML, or no mapping.
+        BadDocument: the YAML is invalid or not a mapping.
     """
     found = _FRONT_MATTER.match(text)
     if not found:
@@ -143,8 +143,8 @@ def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
         front = yaml.safe_load(found[1])
     except RecursionError as error:
         raise BadDocument("the front matter is nested too deeply") from error
-    # Besides YAMLError, PyYAML lets through what converting a value raises (ValueError for the date
-    # 2024-02-31, KeyError for "!!bool maybe", and others).
+    # PyYAML also passes on errors of converting a value (ValueError for the date 2024-02-31, KeyError for "!!bool
+    # maybe", and others).
     except Exception as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 2}" if mark else ""
@@ -158,7 +158,7 @@ def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
 
 
 def _first_heading(text: str) -> str:
-    """The first "# ..." line outside code."""
+    """Return the text of the first "# ..." line outside code; "" if none."""
     fence = ""
     for line in text.split("\n"):
         if opened := _FENCE.match(line):
@@ -185,7 +185,7 @@ def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def _read_json(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """One object, or a list of objects."""
+    """Yield the documents of one object or a list of objects."""
     text, notes = _text_of(bytes_of(source))
     try:
         content = parse_json(text)
@@ -208,7 +208,7 @@ def _read_json_lines(source: SourceFile, count: Progress) -> Iterator[Item]:
 
 
 def read_json_lines(stream: BinaryIO, where: str, count: Progress) -> Iterator[Item]:
-    """One document per line, of a stream that may have no end."""
+    """Yield one document per line of a stream, which may be endless."""
     empty = True
     for number, (size, line) in enumerate(_lines(stream), 1):
         count(size)
@@ -230,10 +230,10 @@ def _json_line(line: bytes, where: str, number: int) -> Item:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The size in bytes and the content of each line, which is cut when it is over the limit."""
+    """Yield the size in bytes and the content of each line; a line over the limit is cut."""
     line = stream.readline(MAX_LINE_BYTES + 1)
     if is_utf_16(line):
-        # Only old Windows shells write this, so it need not be read piece by piece.
+        # Only old Windows shells write UTF-16, so it is read at once.
         data = line + stream.read(MAX_WHOLE_FILE_BYTES)
         if len(data) > MAX_WHOLE_FILE_BYTES:
             raise BadDocument(f"UTF-16 and larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; save it as UTF-8")
@@ -269,6 +269,6 @@ READERS: Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]] = {
     ".xlsx": read_workbook,
     ".eml": _read_mail,
 }
-"""A reader per ending: yields items, raises BadDocument or OSError for what concerns the whole file."""
+"""Reader by ending: yields items; raises BadDocument or OSError for errors that concern the whole file."""
 PLAIN = frozenset({".txt", ".text", ".log", ".rst"})
-"""Endings of files that no parser reads."""
+"""Endings of files that are read without a parser."""

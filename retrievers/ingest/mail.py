@@ -1,4 +1,4 @@
-"""An e-mail: its subject, text and attachments."""
+"""Read an e-mail: its subject, text and attachments."""
 
 import email.policy
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from retrievers.ingest.html import read_page
 
 MOST_ATTACHMENTS = 100
 _LONGEST_HEADER = 20_000
-"""In characters. The time that a longer one takes to read grows with the square of its length."""
+"""Maximum characters of a header that is parsed; parse time grows with the square of the length."""
 _LONGEST_NAME = 120
 _MOST_PEOPLE = 50
 _MOST_PARTS = 1000
@@ -22,7 +22,7 @@ _MOST_PARTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that came with a mail; without `data` where it cannot be unpacked."""
+    """A file attached to an e-mail; `data` is None if it can't be unpacked."""
 
     name: str
     data: bytes | None
@@ -30,11 +30,11 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What a mail says.
+    """The content of an e-mail.
 
     Attributes:
-        metadata: author, sender (an address), to, cc, date, and the names of its attachments.
-        notes: what was left out.
+        metadata: author, sender (an address), to, cc, date, and the attachments' names; empty ones are missing.
+        notes: attachments that were left out.
     """
 
     subject: str
@@ -45,14 +45,14 @@ class Mail:
 
 
 def read_mail(data: bytes) -> Mail:
-    """The mail in a file as mail programs save it (.eml).
+    """Read an e-mail in the form that mail programs save (.eml).
 
-    The text is that of the plain part, and of the HTML part where there is no plain one.
+    The text is the plain part's, or the HTML part's if there is no plain part.
 
     Raises:
-        BadDocument: no mail, or one of too many parts.
+        BadDocument: not an e-mail, or one with too many parts.
     """
-    # Headers are parsed when they are asked for, and those that are too long are not.
+    # This policy parses a header on access, and overlong headers are never accessed.
     message = BytesParser(policy=email.policy.default).parsebytes(data)
     if not any(_raw(message, name) for name in ("from", "to", "date", "subject", "message-id", "received")):
         raise BadDocument("damaged, or not an e-mail: none of its usual headers is there")
@@ -79,7 +79,7 @@ def read_mail(data: bytes) -> Mail:
 
 
 def _leaves(message: EmailMessage) -> Iterator[EmailMessage]:
-    """The parts that hold no others; a mail inside the mail is one."""
+    """Yield the parts that contain no other parts; an e-mail inside the e-mail counts as one part."""
     waiting, count = [message], 0
     while waiting:
         part = waiting.pop()
@@ -95,7 +95,7 @@ def _leaves(message: EmailMessage) -> Iterator[EmailMessage]:
 def _body(message: EmailMessage) -> EmailMessage | None:
     try:
         return cast("EmailMessage | None", message.get_body(("plain", "html")))
-    except Exception:  # of a structure that contradicts itself
+    except Exception:  # the structure contradicts itself
         return None
 
 
@@ -122,12 +122,12 @@ def _attached(part: EmailMessage, number: int) -> Attachment:
             )
         content = part.get_payload(decode=True)
         return Attachment(name, content if isinstance(content, bytes) else None)
-    except Exception:  # of the standard library, over a part that contradicts itself
+    except Exception:  # the standard library fails on parts that contradict themselves
         return Attachment(name or f"message {number}.eml", None)
 
 
 def _name(part: EmailMessage) -> str:
-    """The file's name without folders; its end, which tells the form, stays when it is too long."""
+    """Return the file's name without folders; an overlong name keeps its end, with the ending that tells the format."""
     if len(_raw(part, "content-disposition")) + len(_raw(part, "content-type")) > _LONGEST_HEADER:
         return ""
     try:
@@ -145,7 +145,7 @@ def _raw(message: EmailMessage, name: str) -> str:
 
 
 def _header(message: EmailMessage, name: str) -> Any:
-    """A header as the standard library reads it; None where it is missing, too long, or too odd to be read."""
+    """Return a parsed header; None if it is missing, too long or unparsable."""
     raw = _raw(message, name)
     if not raw or len(raw) > _LONGEST_HEADER:
         return None
@@ -161,7 +161,7 @@ def _header_text(message: EmailMessage, name: str) -> str:
 
 
 def _people(message: EmailMessage, name: str, *, names: bool = True) -> list[str]:
-    """The names in a header, or the addresses of those without one."""
+    """Return the names in a header, with the address where there is no name; only addresses without `names`."""
     addresses = getattr(_header(message, name), "addresses", ())[:_MOST_PEOPLE]
     said = (one_line((names and one.display_name) or one.addr_spec, 200) for one in addresses)
     return [one for one in said if one and one != "<>"]

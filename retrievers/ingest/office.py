@@ -1,4 +1,4 @@
-"""Forms that libraries read: PDF, Office files and e-mail, each as documents that know their place in the file."""
+"""Read PDF, Office files and e-mail: each becomes documents that know their places in the file."""
 
 import functools
 import io
@@ -24,21 +24,21 @@ from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import Item, Progress, typed_cell
 
 MAX_WHOLE_FILE_BYTES = 256 << 20
-"""Of forms that are read in one piece; JSONL and CSV may be of any size."""
+"""Maximum size in bytes of a file that is read in one piece; JSONL and CSV may have any size."""
 
 _ARCHIVE, _OLD_OFFICE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _SIGNATURES = {".pdf": b"%PDF-", ".docx": _ARCHIVE, ".pptx": _ARCHIVE, ".xlsx": _ARCHIVE}
 _SIGNATURE_WITHIN_BYTES = 1024
 _MOST_NAMED = 10
 _DEEPEST_MAIL = 3
-"""Mails attached to mails."""
+"""Maximum nesting of e-mails attached to e-mails."""
 _MOST_ATTACHED_BYTES = 64 << 20
 
 Readers = Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]]
 
 
 def bytes_of(source: SourceFile) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
     Raises:
         BadDocument: it is too large to be read in one piece.
@@ -50,7 +50,7 @@ def bytes_of(source: SourceFile) -> bytes:
 
 
 def read_paged(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """A PDF."""
+    """Yield the document of a PDF; a Rejected if it holds pictures and no text."""
     with _conversion(source):
         found = pdf_text(source)
     if not found.text.strip():
@@ -67,7 +67,7 @@ _RECOGNISE = "run text recognition (OCR) first"
 
 
 def pdf_text(source: SourceFile) -> PdfText:
-    """The text of a PDF with its pages."""
+    """Return the text of a PDF with its pages."""
     return read_pdf(source.file)
 
 
@@ -84,7 +84,7 @@ def _pages(count: int) -> str:
 
 
 def read_word(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """A DOCX."""
+    """Yield the document of a DOCX."""
     with _conversion(source):
         text = converter()(source)
     if not isinstance(text, str) or not text.strip():
@@ -93,7 +93,7 @@ def read_word(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def read_slideshow(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """A PPTX."""
+    """Yield the document of a PPTX."""
     with _conversion(source):
         found = read_slides(source.file)
     text, marks = "", []
@@ -109,7 +109,7 @@ def read_slideshow(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def read_workbook(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """An XLSX: a document per sheet, or per row of a sheet that has a column for the text."""
+    """Yield the documents of an XLSX: one per sheet, or one per row of a sheet that has a text column."""
     count = 0
     with _conversion(source), closing(Workbook(source.file)) as book:
         said = book.properties
@@ -131,11 +131,11 @@ def read_workbook(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterator[Item]:
-    """An e-mail, and its attachments of known forms: each is a document of its own.
+    """Yield the document of an e-mail, then the documents of its attachments of known formats.
 
     Args:
-        readers: of all forms.
-        depth: mails around this one.
+        readers: the reader of each ending.
+        depth: number of e-mails around this one.
     """
     data = bytes_of(source)
     if not data:
@@ -160,7 +160,7 @@ def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterat
 
 
 def _attached(items: Iterator[Item], where: str) -> Iterator[Item]:
-    """The documents of an attachment; what is wrong with one leaves the mail and the others as they are."""
+    """Yield the documents of an attachment; its errors affect neither the e-mail nor the other attachments."""
     try:
         for item in items:
             yield replace(item, cut=False) if isinstance(item, RejectedItem) else item
@@ -172,7 +172,7 @@ def _placed(
     source: SourceFile, given: Mapping[str, Any], text: str, unit: Unit, marks: tuple[tuple[int, int], ...], *,
     sheet: str = "", notes: tuple[str, ...] = (),
 ) -> Item:  # fmt: skip
-    """A document whose text is cleaned piece by piece, so that the marks stay where they belong."""
+    """Build a document from text that is cleaned mark by mark, and move the marks along."""
     cleaner = Cleaner()
     edges = [0, *(at for at, _ in marks), len(text)]
     pieces = [cleaner.text(text[start:end]) for start, end in pairwise(edges)]
@@ -187,7 +187,7 @@ def _placed(
 
 
 def _record(part: SheetRow, source: SourceFile, notes: tuple[str, ...]) -> Item:
-    """A row as the same row of a CSV file would be read."""
+    """Read a row like the same row of a CSV file."""
     where = f"{source.where}#{part.sheet}:{part.row}"
     try:
         record = {name: typed_cell(name, json_value(cell)) for name, cell in part.cells.items()}
@@ -200,12 +200,9 @@ def _hidden_note(count: int, unit: str) -> tuple[str, ...]:
     return (f"{count:,} hidden {unit}{'' if count == 1 else 's'} left out",) if count else ()
 
 
-# What all of them share.
-
-
 @contextmanager
 def _conversion(source: SourceFile) -> Iterator[None]:
-    """Checks the file first, and says of whatever a library raises over it what it means."""
+    """Check the file before a conversion, and turn any error of the libraries into a BadDocument with the cause."""
     if not source.size_bytes:
         raise BadDocument("the file is empty")
     head = source.file.read(_SIGNATURE_WITHIN_BYTES)
@@ -223,7 +220,7 @@ def _conversion(source: SourceFile) -> Iterator[None]:
         raise
     except ImportError as error:
         raise BadDocument(f"reading {source.ending} needs: {install_command('docs')}") from error
-    # Damaged and protected files make the parsers behind it raise almost anything.
+    # Damaged and protected files make the parsers raise almost anything.
     except Exception as error:
         causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", ())] or [error]
         for cause in causes:
@@ -233,18 +230,24 @@ def _conversion(source: SourceFile) -> Iterator[None]:
 
 
 def _limit_behind(error: BaseException | None) -> BaseException | None:
-    """The limit that an error comes of: what a parser says when it then cleans up is another ("closed file")."""
+    """Return the memory or recursion error that caused an error, None if there is none.
+
+    A parser's clean-up after such an error raises another one ("closed file").
+    """
     while error is not None and not isinstance(error, MemoryError | RecursionError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _check_unpacked(source: SourceFile) -> None:
-    """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
+    """Refuse an archive that unpacks to too much: a few kilobytes can fill the memory.
+
+    The sizes in the archive are enough, because a part never unpacks to more than its stated size.
+    """
     try:
         with zipfile.ZipFile(source.file) as archive:
             size = sum(part.file_size for part in archive.infolist())
-    # Damaged archives make it raise almost anything; the converter will say so.
+    # Damaged archives raise almost anything here; the converter reports them.
     except Exception:
         return
     if size > MAX_WHOLE_FILE_BYTES:
@@ -253,11 +256,11 @@ def _check_unpacked(source: SourceFile) -> None:
 
 @functools.cache
 def converter() -> Callable[[SourceFile], Any]:
-    """What makes Markdown of a DOCX."""
+    """Return the function that converts a DOCX to Markdown."""
     from markitdown import MarkItDown, StreamInfo
     from markitdown.converters import DocxConverter
 
-    # Without its other converters, which would take a damaged file for plain text.
+    # The other converters would read a damaged file as plain text.
     converting = MarkItDown(enable_builtins=False)
     converting.register_converter(DocxConverter())
 

@@ -1,4 +1,4 @@
-"""The text of a PDF as markitdown has it, with the place where each page begins, which it forgets."""
+"""Extract the text of a PDF as markitdown does, and also the offset of each page, which markitdown drops."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,7 +7,10 @@ from io import BytesIO, StringIO
 from typing import Any, BinaryIO
 
 _BREAK = "\x1f"
-"""Begins a page inside the text: white space to whoever trims lines, and replaced in the text of the pages."""
+"""Marks the start of a page in the text.
+
+It counts as white space when lines are trimmed, and is replaced in the pages' own text.
+"""
 _PARTIAL_NUMBER = re.compile(r"\.\d+")
 
 
@@ -17,7 +20,7 @@ class PdfText:
 
     Attributes:
         marks: see `retrievers.core.places.Places`; pages without text have none.
-        pages: how many there are.
+        pages: number of pages.
         pictures: numbers of the pages, from 1, that hold a picture and no text.
     """
 
@@ -28,11 +31,11 @@ class PdfText:
 
 
 def read_pdf(file: BinaryIO) -> PdfText:
-    """The text of all pages: tables and forms as Markdown, prose as lines.
+    """Return the text of all pages: tables and forms as Markdown, prose as lines.
 
     Raises:
-        ImportError: markitdown with its reader of PDFs is not installed.
-        Exception: almost anything, of a damaged or protected file.
+        ImportError: markitdown with its PDF reader is not installed.
+        Exception: a damaged or protected file may raise almost anything.
     """
     from markitdown.converters._pdf_converter import _extract_form_content_from_words as form_of
 
@@ -40,7 +43,7 @@ def read_pdf(file: BinaryIO) -> PdfText:
     pictures: set[int] | None = None
     try:
         text, pictures = _forms(data, form_of)
-    except Exception:  # of one parser; the other may do without what it stumbles over
+    except Exception:  # pdfplumber failed; pdfminer alone may read the file
         text = ""
     if not text.strip():
         text = _prose(data)
@@ -54,13 +57,13 @@ def read_pdf(file: BinaryIO) -> PdfText:
         else:
             blank.add(number)
         start += len(part)
-    # Where nobody could look for pictures, a page without text is taken for one.
+    # If the search for pictures failed, every page without text counts as a picture.
     scanned = blank if pictures is None else blank & pictures
     return PdfText(first + "".join(parts), tuple(marks), len(parts), tuple(sorted(scanned)))
 
 
 def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
-    """The text of a PDF with forms or tables, "" of another; and the pages with pictures."""
+    """Return the text of a PDF with forms or tables ("" for any other), and the pages with a picture but no text."""
     import pdfplumber
 
     parts: list[str] = []
@@ -93,7 +96,7 @@ def _prose(data: BytesIO) -> str:
 
 
 def _pages(data: BytesIO) -> Iterator[str]:
-    """The text of each page, as `pdfminer.high_level.extract_text` joins it, with a form feed behind it."""
+    """Yield the text of each page as `pdfminer.high_level.extract_text` joins it, with a form feed at its end."""
     from pdfminer.converter import TextConverter
     from pdfminer.layout import LAParams
     from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
@@ -110,7 +113,7 @@ def _pages(data: BytesIO) -> Iterator[str]:
 
 
 def _numbers_joined(text: str) -> str:
-    """The text with a line like ".1" put before the next line that says something, as markitdown does it."""
+    """Join a line like ".1" with the next non-empty line, as markitdown does."""
     lines, joined = text.split("\n"), []
     at = 0
     while at < len(lines):

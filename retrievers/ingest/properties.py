@@ -1,19 +1,19 @@
-"""What an Office file says about itself."""
+"""Read the properties of an Office file, such as its title and author."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _LEFT_BY_PROGRAMS = frozenset({"openpyxl", "python-pptx", "PowerPoint Presentation", "generated using python-pptx"})
-"""What programs put where nobody has written a title or an author."""
+"""Placeholders that programs write if nobody entered a title or an author."""
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """Title, author, day of the last change, keywords and description, as far as they are stated.
+    """Title, author, date of the last change, keywords and description, as far as they are stated.
 
     Attributes:
-        metadata: under the names that those of an HTML page have.
+        metadata: with the names that HTML pages use.
     """
 
     title: str
@@ -21,10 +21,10 @@ class Properties:
 
 
 def properties_of(stated: Any) -> Properties:
-    """The core properties as python-pptx and openpyxl give them.
+    """Return the core properties of a file.
 
     Args:
-        stated: python-pptx's object; openpyxl's differs in the names of the author and of the description.
+        stated: the object of python-pptx or openpyxl; they differ in the names of the author and the description.
     """
     moment = getattr(stated, "modified", None) or getattr(stated, "created", None)
     given = {

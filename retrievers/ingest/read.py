@@ -1,4 +1,4 @@
-"""Paths and uploads to documents: each item is a Document, or a Rejected with the reason."""
+"""Read paths and uploads: yields a Document, or a Rejected with the reason, for each item."""
 
 import os
 import stat
@@ -25,26 +25,26 @@ from retrievers.sandbox import MOST_REQUESTS, Sandbox, Stopped, never
 __all__ = ["check_upload", "entries_of", "input_bytes", "read", "read_each", "read_record", "read_upload"]
 
 SCANS = Scans()
-"""Recognises the text of scans, where that is switched on (setting OCR)."""
+"""Recognises the text of scans if the setting OCR is on."""
 SANDBOX = Sandbox(places=3)
-"""Reads files. The worker gives a tenant at most two places, so that hostile files do not keep others waiting."""
+"""Reads files. The worker gives a tenant at most two places, so hostile files don't block other tenants."""
 MOST_FAILURES = 10_000
-"""Bad documents of one file; what comes after so many is not read."""
+"""Maximum number of bad documents in one file; the rest of the file is not read."""
 _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
 class Unreachable(RejectedItem):
-    """A path that could not be looked at: nobody knows what is there."""
+    """A path that could not be examined, so its content is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file that was found.
+    """A file to read.
 
     Attributes:
         where: its path as given, for messages.
-        id: what its document is called when it does not say so itself.
-        title: the same for its title.
+        id: document id if the content gives none.
+        title: document title if the content gives none.
     """
 
     path: Path
@@ -61,19 +61,19 @@ def read(
     progress: Progress | None = None,
     stopped: Stopped = never,
 ) -> Iterator[Item]:
-    """Documents of files and folders, one at a time, in the order of the paths.
+    """Yield the documents of files and folders one at a time, in the order of the paths.
 
-    Folders are searched recursively, in the order of their paths; hidden entries, files of other forms and
-    the folder's own schema file are passed over, links to folders are not followed. Bad input never raises:
-    it comes out as a Rejected, and the items after it follow.
+    Folders are searched recursively in path order. Hidden entries, files of unknown formats and the folder's own schema
+    file are skipped; links to folders are not followed. Bad input never raises: it is yielded as a Rejected, and the
+    items after it follow.
 
     Args:
         paths: files, folders, or "-" for JSON Lines on standard input.
-        stdin: read for "-"; the process's standard input by default.
-        progress: called with the bytes consumed since its last call, `input_bytes` in total for files.
-        stopped: whether nobody waits for the rest.
+        stdin: stream for "-"; the process's standard input by default.
+        progress: called with the bytes consumed since its last call; they add up to `input_bytes` for files.
+        stopped: returns whether the caller has gone.
     Raises:
-        Unavailable: `stopped` said so.
+        Unavailable: `stopped` returned True.
     """
     report = progress or (lambda _size: None)
     for path in paths:
@@ -87,15 +87,15 @@ def read(
 
 
 def read_upload(name: str, data: bytes, *, stopped: Stopped = never) -> Iterator[Item]:
-    """Documents of a file that came by its name and content; bad input comes out as a Rejected.
+    """Yield the documents of an uploaded file; bad input is yielded as a Rejected.
 
-    The name is data: it gives the ending, the id and the title, and nothing on this machine is called by it.
+    The name is untrusted: it gives only the ending, the id and the title, never a path on this machine.
 
     Args:
-        stopped: whether nobody waits for the rest.
+        stopped: returns whether the caller has gone.
     Raises:
-        BadRequest: no file that is read here can have this name.
-        Unavailable: `stopped` said so.
+        BadRequest: the name is malformed or its ending unknown.
+        Unavailable: `stopped` returned True.
     """
     ending = check_upload(name)
     with tempfile.TemporaryFile(prefix="signalbox-") as file:
@@ -106,10 +106,10 @@ def read_upload(name: str, data: bytes, *, stopped: Stopped = never) -> Iterator
 
 
 def check_upload(name: str) -> str:
-    """The ending of a file's name.
+    """Return the ending of a file's name, in lower case.
 
     Raises:
-        BadRequest: no file that is read here can have this name.
+        BadRequest: the name is malformed or its ending unknown.
     """
     if not name or len(name) > MAX_ID_CHARACTERS or not name.isprintable():
         raise BadRequest(f"a file's name has 1 to {MAX_ID_CHARACTERS} printable characters", where="name")
@@ -124,7 +124,7 @@ def check_upload(name: str) -> str:
 
 
 def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
-    """Size in bytes of all files that `read` would open; standard input counts as 0."""
+    """Return the total size in bytes of the files that `read` would open; standard input counts as 0."""
     entries = (entry for path in paths if isinstance(path, Path) for entry in entries_of(path))
     return sum(entry.size_bytes for entry in entries if isinstance(entry, Entry))
 
@@ -133,7 +133,7 @@ def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
 
 
 def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
-    """The files behind a path named explicitly: the file itself, or all in the folder."""
+    """Yield the files of a path: the file itself, or every file in the folder."""
     where = path.as_posix()
     try:
         if path.is_dir():
@@ -148,7 +148,7 @@ def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
 
 
 def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
-    """The files in a folder, sorted by path; entries that cannot be followed are rejected one by one."""
+    """Yield the files in a folder, sorted by path; entries that can't be followed are rejected one by one."""
     waiting = [(root, True)]
     schema = schema_of(root)
     empty = True
@@ -158,7 +158,7 @@ def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
             if is_folder:
                 with os.scandir(path) as entries:
                     seen = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-                # A folder sorts as if its name ended in the slash that follows it in every path.
+                # Sort a folder as if its name ended in the slash that follows it in paths.
                 seen.sort(key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
                 waiting += [(path / name, is_inner) for name, is_inner in seen if not name.startswith(".")]
                 continue
@@ -193,7 +193,7 @@ def _unseen(path: Path, error: OSError | ValueError) -> RejectedItem:
 
 
 def cannot_open(path: Path, error: OSError | ValueError) -> str:
-    """Why a file cannot be opened, in one line."""
+    """Return in one line why a file can't be opened."""
     if isinstance(error, FileNotFoundError):
         return "a broken link: what it points to does not exist" if path.is_symlink() else "does not exist"
     if isinstance(error, PermissionError):
@@ -215,7 +215,7 @@ def _opened(entry: Entry | RejectedItem, files: ExitStack) -> SourceFile | Rejec
 
 
 def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress, stopped: Stopped) -> Iterator[Item]:
-    """The documents of files."""
+    """Yield the documents of files, in order."""
     answers = read_each([one for one in sources if isinstance(one, SourceFile)], stopped)
     for one in sources:
         if isinstance(one, RejectedItem):
@@ -227,13 +227,13 @@ def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress
 def read_each(
     sources: Sequence[SourceFile], stopped: Stopped = never
 ) -> Iterator[tuple[SourceFile, Iterator[tuple[int, Item]]]]:
-    """Each file, with its documents and the bytes consumed before each; all but plain text are read in the sandbox.
+    """Yield each file with its documents and the bytes consumed before each; all but plain text is read in the sandbox.
 
     Args:
-        sources: at most `MOST_REQUESTS`. The documents of one must be taken to their end before those of the next.
+        sources: at most `MOST_REQUESTS`. Exhaust one file's documents before the next file's.
     """
     if SCANS.languages:
-        # One by one: while text is recognised, no other file's process is held.
+        # One at a time, so that no process of another file is held during recognition.
         for one in sources:
             yield one, read_source(one) if one.ending in PLAIN else _with_recognition(one, stopped)
         return
@@ -249,7 +249,7 @@ def _alone(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
 
 
 def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
-    """The documents of a file; of a PDF with scanned pages, with the text that is recognised on them."""
+    """Yield the documents of a file; run OCR on a PDF with scanned pages and read it again."""
     scanned: tuple[int, Item] | None = None
     for consumed, item in _alone(source, stopped):
         if source.ending == ".pdf" and item.scanned:
@@ -279,7 +279,7 @@ def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[in
 
 
 def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:
-    """The items; in the end, all of the file is reported as consumed."""
+    """Yield the items and report the bytes consumed; at the end the whole file is reported."""
     left = source.size_bytes
     for size, item in items:
         report(size)
@@ -290,7 +290,7 @@ def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Prog
 
 
 def _items(source: SourceFile, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
-    """The items of messages, each with the bytes consumed before it, up to a number of bad ones."""
+    """Yield the items of messages with the bytes consumed before each; stop after `MOST_FAILURES` bad ones."""
     failures = 0
     try:
         for message in messages:

@@ -1,4 +1,4 @@
-"""Text on scanned pages, which the program ocrmypdf recognises where it is installed."""
+"""Recognise text on scanned pages with the program ocrmypdf, if it is installed."""
 
 import shutil
 import tempfile
@@ -14,26 +14,26 @@ from retrievers.sandbox.program import run_program
 
 PROGRAM = "ocrmypdf"
 _LIMITS = replace(ProcessLimits(), cpu_s=60, wait_s=120.0)
-"""A page takes some seconds. The memory is limited for each of the processes that the program starts."""
+"""A page takes some seconds. The memory limit applies to each process that the program starts."""
 
 
 @dataclass(slots=True)
 class Scans:
-    """Recognises text.
+    """Runs text recognition (OCR).
 
     Attributes:
-        languages: of the texts, as tesseract calls them: "eng+chi_sim". Nothing is recognised while there are none.
+        languages: languages of the texts as tesseract names them, such as "eng+chi_sim"; None switches recognition off.
     """
 
     languages: str | None = None
 
     @contextmanager
     def recognised(self, file: BinaryIO, stopped: Stopped) -> Iterator[BinaryIO]:
-        """The PDF with the text of its scanned pages; pages that have text are left as they are.
+        """Open a copy of the PDF with text on its scanned pages; pages that have text are unchanged.
 
         Raises:
-            BadDocument: the program is not installed, fails, or takes more than the limits.
-            Unavailable: `stopped` said so.
+            BadDocument: the program is not installed, fails, or exceeds the limits.
+            Unavailable: `stopped` returned True.
         """
         program = shutil.which(PROGRAM)
         if program is None:

@@ -1,4 +1,4 @@
-"""The rows of an Excel file, sheet by sheet, read one after the other."""
+"""Read the rows of an Excel file as a stream, sheet by sheet."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from retrievers.ingest.record import TEXT_KEYS
 from retrievers.ingest.slides import row_text
 
 MOST_ROWS = 1_048_576
-"""Of a sheet, as Excel has it; a file can claim any number of empty ones."""
+"""Maximum number of rows of a sheet, Excel's own limit; a file can claim any number of empty rows."""
 _PART_CHARACTERS = 1_000_000
-"""A sheet with more text becomes several parts."""
+"""A sheet with more characters is split into several parts."""
 _HEADER_WITHIN_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """A row of a sheet that has a column for the text: its cells by the names of the columns."""
+    """A row of a sheet with a text column: its cells by column name."""
 
     sheet: str
     row: int
@@ -29,11 +29,11 @@ class SheetRow:
 
 @dataclass(slots=True)
 class SheetText:
-    """Rows of a sheet as text, a line each.
+    """Rows of a sheet as text, one per line.
 
     Attributes:
-        first_row: of the part; 0 for the first part of a sheet.
-        marks: where in the text each row begins, and its number from 1.
+        first_row: the part's first row number; 0 for the first part of a sheet.
+        marks: (offset in the text, row number from 1) of each row.
     """
 
     sheet: str
@@ -52,12 +52,12 @@ class Workbook:
     """An open .xlsx file.
 
     Attributes:
-        names: of the sheets that are shown.
-        hidden: how many are not.
+        names: names of the visible sheets.
+        hidden: number of hidden sheets.
 
     Raises:
         ImportError: openpyxl is not installed.
-        Exception: almost anything, of a damaged file.
+        Exception: a damaged file may raise almost anything.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -76,19 +76,19 @@ class Workbook:
         self._book.close()
 
     def read(self) -> Iterator[SheetRow | SheetText]:
-        """The rows of all sheets that are shown: each with the names of its columns, which the header gives.
+        """Yield the rows of all visible sheets, with column names from the sheet's header.
 
-        The header is the first row with several cells, all of them text, among the first ten that are not empty. A
-        sheet that begins with a header which names a text, as in CSV, gives a record per row; another one a text with a
-        line per row.
+        The header is the first row with several distinct cells, all text, among the first ten non-empty rows. A sheet
+        that starts with a header that names a text column, as in CSV, gives a record per row. Any other sheet gives a
+        text with one line per row.
         """
         for name, sheet in zip(self.names, self._sheets, strict=True):
-            sheet.reset_dimensions()  # what a file claims about its own size
+            sheet.reset_dimensions()  # drop the size that the file claims
             yield from _read(name, _rows(sheet))
 
 
 def _rows(sheet: Any) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Number and cells of each row that is not empty."""
+    """Yield (row number from 1, cells) of each non-empty row."""
     for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
         if number > MOST_ROWS:
             raise BadDocument(f"a sheet has more than {MOST_ROWS:,} rows")
@@ -132,7 +132,7 @@ def _is_header(row: Sequence[Any]) -> bool:
 
 
 def _shown(cell: Any) -> str:
-    """A cell as text: numbers without needless zeros, days without a time, errors as Excel writes them."""
+    """Return a cell as text: whole numbers without a decimal point, dates without a midnight time; "" if empty."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -147,5 +147,5 @@ def _shown(cell: Any) -> str:
 
 
 def json_value(cell: Any) -> Any:
-    """A cell as the value of a metadata field."""
+    """Return a cell as the value of a metadata field."""
     return cell if isinstance(cell, bool | int | float | str) else _shown(cell)

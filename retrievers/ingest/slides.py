@@ -1,4 +1,4 @@
-"""The text of a PowerPoint file, slide by slide."""
+"""Extract the text of a PowerPoint file, slide by slide."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from retrievers.core.errors import BadDocument
 from retrievers.ingest.properties import Properties, properties_of
 
 _MOST_DEPTH = 20
-"""Groups of shapes inside each other."""
+"""Maximum nesting of groups of shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class Slides:
     """A presentation.
 
     Attributes:
-        texts: of the slides that are shown, each with its number from 1.
-        hidden: how many are not shown.
+        texts: (number from 1, text) of each visible slide.
+        hidden: number of hidden slides.
     """
 
     properties: Properties
@@ -26,12 +26,12 @@ class Slides:
 
 
 def read_slides(file: BinaryIO) -> Slides:
-    """The slides of a .pptx file: titles as headings, tables with the header in each row, and the speaker's notes.
+    """Return the slides of a .pptx file: titles as headings, tables with the header in each row, and speaker's notes.
 
     Raises:
         ImportError: python-pptx is not installed.
         BadDocument: it is another Office file, or groups are nested too deeply.
-        Exception: almost anything, of a damaged file.
+        Exception: a damaged file may raise almost anything.
     """
     from pptx import Presentation
 
@@ -70,7 +70,7 @@ def _text(shape: Any) -> str:
 
 
 def _shapes(shapes: Any, depth: int) -> Iterator[Any]:
-    """The shapes with those of their groups, in the order they are read in."""
+    """Yield the shapes, with those inside groups, in reading order."""
     if depth > _MOST_DEPTH:
         raise BadDocument(f"its shapes are grouped deeper than {_MOST_DEPTH} levels")
     for shape in shapes:
@@ -87,13 +87,13 @@ def _paragraphs(frame: Any) -> str:
 
 
 def _table(table: Any) -> str:
-    """Each row on a line, with the names of the columns before its cells."""
+    """Return each row on a line, with the column name before each cell."""
     rows = [[" ".join(cell.text.split()) for cell in row.cells] for row in table.rows]
     names = rows[0] if rows and table.first_row else []
     return "\n".join(filter(None, (row_text(names, row) for row in rows[1 if names else 0 :])))
 
 
 def row_text(names: list[str], cells: list[str]) -> str:
-    """A row of a table in a line that says by itself what its cells are: "Name: Bolt; Price: 2"."""
+    """Return a table row as a line with the column name before each cell: "Name: Bolt; Price: 2"."""
     named = [names[n] if n < len(names) else "" for n in range(len(cells))]
     return "; ".join(f"{name}: {cell}" if name else cell for name, cell in zip(named, cells, strict=True) if cell)

@@ -11,8 +11,8 @@ class SourceFile:
     Attributes:
         file: open, at its start.
         where: its path as given, for messages.
-        id: what its document is called when it does not say so itself.
-        title: the same for its title.
+        id: document id if the content gives none.
+        title: document title if the content gives none.
         ending: of its name, in lower case, with the dot.
     """
 

@@ -1,4 +1,4 @@
-"""Writing documents: every function here runs inside a transaction that carries the tenant."""
+"""Write documents; every function here runs in a transaction that carries the tenant."""
 
 import asyncio
 import hashlib
@@ -30,15 +30,15 @@ Connection = AsyncConnection[Row]
 
 
 class Replaced(Exception):
-    """The collection was made anew meanwhile: under its name there is another number now."""
+    """The collection was rebuilt meanwhile: its name now belongs to another number."""
 
 
 _ROWS_AT_ONCE, _TERMS_AT_ONCE = 64, 4000
-"""So much as the driver turns into parameters in some 10 ms: meanwhile the event loop waits."""
+"""Batch sizes that the driver turns into parameters in about 10 ms, which block the event loop."""
 
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
-    """(number, embedder number, mean length, analysis version) of a collection, created when missing."""
+    """Return (number, embedder number, mean length, analysis version) of a collection; create it if missing."""
     select = """
         SELECT number, embedder, mean_length, analysis FROM signalbox.collection
         WHERE tenant = %s AND name = %s AND part_of IS NULL
@@ -56,7 +56,7 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
 
 
 async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
-    """The field catalogue of a collection; {} when there is none."""
+    """Return the field catalogue of a collection; {} if there is no such collection."""
     cursor = await connection.execute(
         "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s AND part_of IS NULL", (tenant, name)
     )
@@ -65,22 +65,21 @@ async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str,
 
 
 async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[str, Any]:
-    """The field catalogue, which nobody else changes before the end of the transaction.
+    """Return the field catalogue and lock it until the end of the transaction.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: it was made anew.
+        Replaced: it was rebuilt meanwhile.
     """
     return dict((await lock(connection, tenant, number))[0])
 
 
 async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
-    """Whether a collection holds public documents, None while it holds none; nobody changes that before the end of the
-    transaction.
+    """Return whether a collection holds public documents, locked until the end of the transaction; None if it is empty.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: it was made anew.
+        Replaced: it was rebuilt meanwhile.
     """
     await lock(connection, tenant, number)
     cursor = await connection.execute(
@@ -92,20 +91,19 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
 
 
 async def lock(connection: Connection, tenant: str, number: int) -> Row:
-    """(fields, mean length) of a collection that has no other writer until the end of the transaction.
+    """Lock a collection against other writers until the end of the transaction; return (fields, mean length).
 
-    Everything that changes documents starts here, so counts stay exact and writers cannot wait for each
-    other in a circle.
+    Every change of documents starts here, so counts stay exact and writers can't deadlock.
 
     Raises:
         UnknownCollection: it was deleted meanwhile.
-        Replaced: it was made anew.
+        Replaced: it was rebuilt meanwhile.
     """
     return await _live(connection, tenant, number, _LOCK)
 
 
 async def confirm(connection: Connection, tenant: str, number: int) -> None:
-    """As `lock`, of a transaction that only reads: others may write."""
+    """Check as `lock` does that the collection exists, without a lock, for a transaction that only reads."""
     await _live(connection, tenant, number, _LIVE)
 
 
@@ -127,7 +125,7 @@ async def _live(connection: Connection, tenant: str, number: int, statement: Lit
 
 
 async def lock_all(connection: Connection, tenant: str, number: int) -> None:
-    """Lock a collection and what is built to replace it, in the order of those who build; raises as `lock`."""
+    """Lock a collection and the collections built to replace it, in the builders' order; raises as `lock`."""
     await lock(connection, tenant, number)
     await show_shadows(connection)
     await connection.execute(
@@ -137,7 +135,7 @@ async def lock_all(connection: Connection, tenant: str, number: int) -> None:
 
 
 async def show_shadows(connection: Connection) -> None:
-    """Have collections under construction and replaced ones seen until the end of the transaction."""
+    """Make collections under construction and replaced ones visible until the end of the transaction."""
     await connection.execute("SELECT set_config('signalbox.shadows', 'on', true)")
 
 
@@ -150,7 +148,7 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
 
 
 async def set_records(connection: Connection, tenant: str, number: int, records: Sequence[str]) -> None:
-    """Write what a document of the collection is called."""
+    """Write the nouns for a document of the collection, such as "upload"."""
     await connection.execute(
         "UPDATE signalbox.collection SET records = %(records)s, version = version + 1"
         " WHERE tenant = %(tenant)s AND number = %(number)s AND records <> %(records)s",
@@ -159,7 +157,7 @@ async def set_records(connection: Connection, tenant: str, number: int, records:
 
 
 async def set_description(connection: Connection, tenant: str, number: int, description: str) -> None:
-    """Write what the collection holds."""
+    """Write the description of the collection."""
     await connection.execute(
         "UPDATE signalbox.collection SET description = %(description)s, version = version + 1"
         " WHERE tenant = %(tenant)s AND number = %(number)s AND description <> %(description)s",
@@ -168,7 +166,7 @@ async def set_description(connection: Connection, tenant: str, number: int, desc
 
 
 async def next_delivery(connection: Connection) -> int:
-    """The number of a delivery that is accepted now; it is higher than all before."""
+    """Return the number of a delivery that is accepted now, higher than all before."""
     row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()
     return int((row or (0,))[0])
 
@@ -176,14 +174,14 @@ async def next_delivery(connection: Connection) -> int:
 async def stored(
     connection: Connection, tenant: str, number: int, documents: Mapping[str, bytes], delivery: int, *, name: str
 ) -> dict[str, tuple[bytes, int]]:
-    """Digest and delivery per document id, of those that are stored.
+    """Return (digest, delivery number) by id of the given documents that are stored.
 
-    What came again unchanged is as of this delivery from now on, where an earlier one of the collection `name` is
-    still to be carried out: that one must not put back what this one found right. The run of a sync is none of these:
-    it stores what its source has when it gets there.
+    If an earlier delivery to the collection `name` is still queued or running, unchanged documents get this delivery's
+    number: the earlier one must not overwrite what this one confirmed. Syncs don't count as earlier deliveries, because
+    they store what their source holds when they run.
 
     Args:
-        documents: the digest of each document as it has come now, by id.
+        documents: the digest of each delivered document by id.
     Raises:
         UnknownCollection, Replaced: as of `lock`.
     """
@@ -217,10 +215,10 @@ _EARLIER_TO_COME = """
 async def known_vectors(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], embedder: int | None = None
 ) -> dict[bytes, Vectors]:
-    """Vectors of the stored passages of some documents, by the digest of what was embedded.
+    """Return the stored vectors of the documents' passages by the digest of the embedded text.
 
     Args:
-        embedder: number of the one they must be of.
+        embedder: only vectors of the embedder with this number; None for any.
     """
     cursor = await connection.execute(
         "SELECT digest, embedding FROM signalbox.chunk"
@@ -243,15 +241,15 @@ async def replace_documents(
     mean_length: float,
     delivery: int,
 ) -> frozenset[str]:
-    """Write documents whole: what was stored under their ids is gone, all in the caller's transaction.
+    """Replace documents by id, with everything derived from them, in the caller's transaction.
 
     Args:
         vectors: by digest of the embedded text; one for every passage.
         embedder: number of the embedder the vectors come from.
-        mean_length: the mean passage length for BM25, unless the collection has one already.
-        delivery: number of the delivery the documents came with.
+        mean_length: mean passage length for BM25, used if the collection has none yet.
+        delivery: number of the documents' delivery.
     Returns:
-        Ids of the documents that were left as they are, because a later delivery brought them.
+        Ids of the documents that were left alone because a later delivery brought them.
     """
     mean_length = (await lock(connection, tenant, number))[1] or mean_length
     cursor = await connection.execute(
@@ -306,7 +304,7 @@ async def replace_documents(
 
 
 _ByPart = defaultdict[int, values.Changes]
-"""Differences by the number of the collection, or of the part of it, that they belong to."""
+"""Changes by the number of the collection, or of the part of it, that counts them."""
 
 
 async def _apply(connection: Connection, tenant: str, changes: _ByPart) -> None:
@@ -317,7 +315,7 @@ async def _apply(connection: Connection, tenant: str, changes: _ByPart) -> None:
 async def open_parts(
     connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int | None]:
-    """The parts of a locked collection for documents with these readers, made when missing; None without readers."""
+    """Return the number of a locked collection's part by set of readers, created if missing; None without readers."""
     parts: dict[tuple[str, ...], int | None] = {}
     for readers in sorted(wanted):
         parts[readers] = None
@@ -349,7 +347,7 @@ async def _note_readers(
     documents: Sequence[Prepared],
     parts: Mapping[tuple[str, ...], int | None],
 ) -> None:
-    """Count a change of readers, before the documents as they were are gone."""
+    """Count changes of readers; runs before the old documents are deleted."""
     values = {
         "tenant": tenant,
         "number": number,
@@ -461,7 +459,7 @@ def _stored_places(places: Places | None) -> Jsonb | None:
 
 
 def to_tsvector(number: int, lexemes: weights.Positions) -> str:
-    """The text form of a tsvector whose lexemes carry the collection's number."""
+    """Return the text form of a tsvector whose lexemes carry the collection's number."""
     words = []
     for term, places in lexemes.items():
         quoted = term.replace("\\", "\\\\").replace("'", "''")
@@ -471,7 +469,7 @@ def to_tsvector(number: int, lexemes: weights.Positions) -> str:
 
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
-    """Delete documents with everything derived from them; returns how many there were."""
+    """Delete documents with everything derived from them; return how many existed."""
     changes: _ByPart = defaultdict(values.Changes)
     count = await _remove(connection, tenant, number, ids, changes)
     await _apply(connection, tenant, changes)
@@ -482,7 +480,7 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 
 
 async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: _ByPart) -> int:
-    """Delete documents; what their fields held is added to the changes, which the caller applies."""
+    """Delete documents and add their field values to the changes, which the caller applies; return how many existed."""
     await lock(connection, tenant, number)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     await connection.execute(_UNCOUNT_TERMS, which)
@@ -500,9 +498,9 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
 
 
 async def _withdraw_expired(connection: Connection, tenant: str, number: int) -> None:
-    """Take documents that have expired out of everything that is searched and counted; a locked collection's.
+    """Remove expired documents of a locked collection from everything that is searched and counted.
 
-    They are kept as if they had come disabled, so that they are known when they come again.
+    They are kept like disabled documents, so that they are recognised when they are delivered again.
     """
     while True:
         which = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
@@ -549,10 +547,10 @@ _UNCOUNT_TERMS = """
 
 
 async def _uncount(connection: Connection, tenant: str, rows: Sequence[Row], changes: _ByPart) -> None:
-    """Take documents out of the counts, and add what their fields held to the changes.
+    """Subtract documents from the counts, and add their field values to the changes.
 
     Args:
-        rows: id, title, fields, language, chunks, words, whether it is public, number of what counts it.
+        rows: (id, title, fields, language, chunks, words, public, number of the collection or part that counts it).
     """
     by_part: dict[int, list[Row]] = {}
     for row in rows:
@@ -624,19 +622,19 @@ async def _add_to_counts(
 
 
 async def settle(connection: Connection, tenant: str, number: int) -> int:
-    """Bring a collection to the one state that its documents define, after all of them are written.
+    """Bring a collection to the state that its documents alone define, after they are written.
 
-    Documents that have expired are withdrawn, terms that no passage holds any more go, names are folded as this
-    version folds them, and when the mean length has left its grid point every stored BM25 vector is made again.
+    Withdraw expired documents, delete terms without passages, and fold names as this version does. If the mean length
+    has moved to another grid point, recompute every stored BM25 vector.
 
     Returns:
-        How many passages were weighed again.
+        Number of passages whose vectors were recomputed.
     """
     held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
     )
     if not held.rowcount:
-        return 0  # it is gone, or was made anew, which is settled by who made it
+        return 0  # deleted, or rebuilt; then the rebuild settles it
     await _withdraw_expired(connection, tenant, number)
     row = await (
         await connection.execute(
@@ -656,7 +654,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     )
     for counted in row[3]:
         await values.refold(connection, tenant, counted)
-    # An empty collection is as it was made: the next documents bring their own mean.
+    # Reset an empty collection's mean: the next documents bring their own.
     mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
     if abs(mean - row[2]) < 1e-6:
         return 0
@@ -693,7 +691,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
 
 
 async def restore_moments(connection: Connection, tenant: str, number: int, documents: Sequence["Stored"]) -> None:
-    """Give documents that were written again the moments and deliveries that they had."""
+    """Restore the delivery numbers and the creation and update times of rewritten documents."""
     columns = [(one.document.id, one.delivery, one.created_at, one.updated_at) for one in documents]
     ids, deliveries, created, updated = zip(*columns, strict=True) if columns else ((), (), (), ())
     await connection.execute(
@@ -709,7 +707,7 @@ async def restore_moments(connection: Connection, tenant: str, number: int, docu
 
 
 async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
-    """Delete a locked collection with everything in it; returns how many documents it had."""
+    """Delete a locked collection with its content; return how many documents it had."""
     await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
     cursor = await connection.execute(
         "SELECT sum(documents)::bigint FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",

@@ -1,8 +1,7 @@
-"""The service's connections: who it connects as, and how a tenant is set.
+"""Open the service's database connections: check the login, set the signed tenant, run statements.
 
-Everything the service does runs as `signalbox_app`, which row security binds, inside a transaction
-that carries the signed tenant; the two searches take the same signature as an argument instead,
-which saves them the transaction.
+The service runs every statement as the role `signalbox_app`, which row security binds, in a transaction that
+carries the signed tenant. The two searches take the signature as an argument instead, which saves the transaction.
 """
 
 import asyncio
@@ -36,16 +35,16 @@ from retrievers.postgres.standbys import Watch
 
 
 class Database:
-    """One database: its primary, and the standbys that questions may be read from, open between `async with`.
+    """A database: its primary and its optional read standbys, open between `async with`.
 
     Args:
         owner: connection string of the role that migrates the schema and may read the signing secret.
-        service: connection string of the role that serves, a member of `signalbox_app` that is neither the
-            owner nor a superuser; when None, the login that `migrate` made, at the owner's address.
-        size: most connections, to each server.
-        standbys: connection strings of standbys that answer what questions read; what one does not say is as of the
-            service's login.
-        max_lag_s: how old the state of a standby may be, in seconds.
+        service: connection string of the service's login, a member of `signalbox_app` that is neither the owner nor a
+            superuser; None for the login that `migrate` made, at the owner's address.
+        size: maximum number of connections to each server.
+        standbys: connection strings of standbys for the reads of questions; missing parts come from the service's
+            login.
+        max_lag_s: maximum replication lag of a standby that is read, in seconds.
     """
 
     def __init__(
@@ -86,13 +85,13 @@ class Database:
 
     @property
     def primary(self) -> Connections:
-        """The connections to the server that writes."""
+        """The connections to the primary."""
         assert self._primary is not None
         return self._primary
 
     @property
     def reads(self) -> Reads:
-        """Where what a question reads is read: on a standby, where there is one that is fresh enough."""
+        """The reads of questions: on a standby that is fresh enough, otherwise on the primary."""
         assert self._reads is not None
         return self._reads
 
@@ -102,35 +101,35 @@ class Database:
         return self._owner
 
     def usage(self) -> PoolUsage:
-        """What the pool of the server that writes does now."""
+        """Return the state of the primary's connection pool."""
         return self.primary.usage()
 
     def scope(self, who: str | Viewer) -> str:
-        """The tenant and its principals with a signature, as the database verifies it.
+        """Return the tenant and its principals with the signature that the database verifies.
 
         Args:
-            who: a tenant by its name alone sees what has no readers.
+            who: a viewer, or a tenant's name; a name alone sees only documents without readers.
         Raises:
-            BadRequest: no tenant, or none that could be; so of principals.
+            BadRequest: the tenant or a principal is missing or malformed.
         """
         tenant, principals = Viewer.of(who)
         check_tenant(tenant)
         return self._signed("\n".join((tenant, *check_principals(principals, everything=True))))
 
     def worker_pass(self) -> str:
-        """What functions for workers ask for in place of a tenant's scope; no tenant's scope can be mistaken for it."""
+        """Return the signed scope that the worker functions require; it can't equal a tenant's scope."""
         return self._signed("\nworker")
 
     def _signed(self, name: str) -> str:
         return hashlib.sha256(self._secret + name.encode() + self._secret).hexdigest() + ":" + name
 
     def seal(self, text: str) -> str:
-        """64 hexadecimal digits that nobody makes of the text who lacks this database's secret."""
+        """Return an HMAC-SHA256 of the text under this database's secret, as 64 hexadecimal digits."""
         return hmac.digest(self._secret, text.encode(), "sha256").hex()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection without a tenant: as the service's own role it can call the searches and read nothing else."""
+        """A connection without a tenant: as the service's role it can call the searches and read nothing else."""
         async with self.primary.connection() as connection:
             yield connection
 
@@ -140,10 +139,10 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self, who: str | Viewer, *, frozen: bool = False) -> AsyncIterator[AsyncConnection[Row]]:
-        """A transaction that sees what the viewer may, and writes for the tenant.
+        """A transaction that reads within the viewer's scope and writes for the tenant.
 
         Args:
-            frozen: all of its statements see the state of its begin, and it writes nothing.
+            frozen: read-only, and every statement sees the snapshot of the transaction's start.
         """
         scope = self.scope(who)
         async with self.connection() as connection, connection.transaction():
@@ -160,17 +159,17 @@ class Database:
         *,
         parameters: Mapping[str, str] | None = None,
     ) -> list[Row]:
-        """Rows of one statement within the viewer's scope, sent with all that it needs at once.
+        """Return the rows of one statement in the viewer's scope, sent in one round trip with its settings.
 
         Args:
-            statement: one that gives rows, if only by RETURNING.
-            parameters: of PostgreSQL, for this transaction alone.
+            statement: a statement that returns rows, for a write with RETURNING.
+            parameters: PostgreSQL settings for this transaction only.
         """
         with faults_explained():
             return await self.primary.run(fetching(self.scope(who), statement, values, parameters))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
-        """Rows of one statement without a transaction of ours, whose scope is among the values."""
+        """Return the rows of one statement without an explicit transaction; the scope is among the values."""
         with faults_explained():
             return await self.primary.run(searching(statement, values))
 
@@ -179,7 +178,7 @@ _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s,
 
 
 def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
-    """Migrate when needed; the secret that signs tenants, and the address of the login that serves."""
+    """Migrate if needed; return the secret that signs tenants and the address of the service's login."""
     check_address(owner)
     try:
         with faults_explained("check DATABASE_URL and that the server runs"):
@@ -208,7 +207,7 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security would not bind or a statement could lead out of it, and tables without it."""
+    """Refuse a login that row security does not bind or without the service's role, and tables without row security."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(LOGIN, (SERVICE_ROLE,)).fetchone()
@@ -229,7 +228,7 @@ def _check_login(service: str, mend: str) -> None:
         raise Unavailable("the database", f"every tenant would see all of {table}, as its row security is off: {mend}")
 
 
-# From the server's own catalogue: a table that somebody adds is among them.
+# Read from the server's catalogue, so that tables added by others are checked too.
 _UNGUARDED = """
     SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace = 'signalbox'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'tenant'

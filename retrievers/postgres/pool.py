@@ -1,4 +1,4 @@
-"""The connections to one server: taken, given back, cancelled to their end, and replaced when it was away."""
+"""A pool of connections to one server: lends them, cancels statements, and replaces connections after an outage."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -20,14 +20,14 @@ from retrievers.postgres.migrate import SERVICE_ROLE
 Row = tuple[Any, ...]
 Returned = TypeVar("Returned")
 Work = Callable[[AsyncConnection[Row]], Awaitable[Returned]]
-# A server that does not end a statement within these is taken for lost, with the connection.
+# If the server doesn't end a statement within these attempts, the statement and its connection are given up.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 _MOST_CARRIED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
+    """State of a pool: connections in use and idle, the maximum, and callers that wait for one."""
 
     in_use: int
     idle: int
@@ -36,14 +36,14 @@ class PoolUsage:
 
 
 class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
-    """A pool that hands out the connection that was used last, and closes the one that was unused longest.
+    """A pool that lends the connection that was used last and closes the one that was unused longest.
 
-    Its server process has what it needs at hand. In turn, as the pool would hand them out, those of a process that asks
-    one question after the other cost a twentieth more of the processor, and wait for it a quarter longer.
+    The last connection's server process has its caches warm. With the default order (the longest unused first)
+    sequential questions cost a twentieth more processor time and wait a quarter longer.
     """
 
     async def _get_ready_connection(self, timeout: float | None) -> AsyncConnection[Row] | None:  # noqa: ASYNC109
-        self._pool.rotate(1)  # it is taken from the front, and given back at the end
+        self._pool.rotate(1)  # connections are taken from the front and returned at the end
         return await super()._get_ready_connection(timeout)
 
 
@@ -52,9 +52,9 @@ class Connections:
 
     Args:
         address: connection string of the service's login.
-        size: most connections.
-        least: connections that are kept open while nobody uses them.
-        wait_s: how long a caller waits for a free one.
+        size: maximum number of connections.
+        least: number of idle connections that are kept open.
+        wait_s: how long a caller waits for a free connection, in seconds.
     """
 
     def __init__(self, address: str, size: int, *, least: int = 1, wait_s: float = 10.0) -> None:
@@ -69,9 +69,9 @@ class Connections:
         """Open the pool.
 
         Args:
-            wait: until there is a connection.
+            wait: wait until there is a connection.
         Raises:
-            Unavailable: there is none within 30 s.
+            Unavailable: no connection within 30 s.
         """
         self._pool = self._new()
         try:
@@ -98,7 +98,7 @@ class Connections:
             await self._pool.close()
 
     def usage(self) -> PoolUsage:
-        """What the pool does now."""
+        """Return the state of the pool."""
         assert self._pool is not None
         stats = self._pool.get_stats()
         idle = stats["pool_available"]
@@ -106,19 +106,22 @@ class Connections:
 
     @property
     def lost(self) -> str | None:
-        """Why nobody is given a connection now; None while the server works."""
+        """The reason why callers are refused a connection now; None while the server works."""
         return self._lost
 
     def lose(self, reason: str) -> None:
-        """The server does not answer: refuse who asks for a connection, and let go who waits for one or for rows."""
+        """Mark the server as lost: refuse new callers, and release those that wait for a connection or rows."""
         self._lost = reason
         for one in self._waiting:
             if not one.done():
                 one.set_result(None)
 
     async def recover(self) -> None:
-        """The server answers again. Those of the old connections that are broken would each fail once, and a pool that
-        has failed for a while waits long before it tries again: they are replaced."""
+        """Mark the server as working, with a new pool.
+
+        Each broken connection of the old pool would fail once, and a pool that has failed for a while backs off for
+        long.
+        """
         before, self._pool = self._pool, self._new()
         await self._pool.open(wait=False)
         self._lost = None
@@ -127,7 +130,7 @@ class Connections:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection for the block."""
+        """Lend a connection for the block."""
         with faults_explained():
             pool, connection = await self._take()
             try:
@@ -136,7 +139,7 @@ class Connections:
                 await self._detached(self._give_back(pool, connection))
 
     async def _take(self) -> tuple[_Pool, AsyncConnection[Row]]:
-        """A connection from the pool; one that comes after its task was cancelled goes back."""
+        """Return a connection from the pool; one that arrives after its task was cancelled goes back."""
         pool = self._pool
         assert pool is not None
 
@@ -144,8 +147,8 @@ class Connections:
             if not taking.cancelled() and taking.exception() is None:
                 self._detached(self._give_back(pool, taking.result()))
 
-        # Waiting in the pool itself, a cancellation at the wrong moment loses the connection, or is itself lost
-        # (`wait_for` of Python 3.11) and the statement runs to its end with nobody left to stop it.
+        # A cancellation inside the pool's own wait may lose the connection. Or the cancellation itself is lost
+        # (`wait_for` of Python 3.11), and the statement runs to its end with nobody to stop it.
         self._refuse_when_lost()
         taking = asyncio.ensure_future(pool.getconn())
         try:
@@ -161,7 +164,7 @@ class Connections:
             raise Unavailable(SOURCE, self._lost, retry_after_s=RETRY_AFTER_S)
 
     async def _unless_lost(self, task: "asyncio.Task[Returned]") -> Returned:
-        """What the task returns; it goes on when its awaiter is cancelled.
+        """Return the task's result; the task goes on if its awaiter is cancelled.
 
         Raises:
             Unavailable: the server is lost meanwhile.
@@ -174,14 +177,14 @@ class Connections:
             self._waiting.discard(lost)
         if not task.done():
             self._refuse_when_lost()
-            return await asyncio.shield(task)  # it is back already
+            return await asyncio.shield(task)  # the server has recovered already
         return task.result()
 
     async def _give_back(self, pool: _Pool, connection: AsyncConnection[Row]) -> None:
-        """The connection to the pool; closed before when something is under way on it.
+        """Return a connection to the pool; close it first if a statement or transaction is open on it.
 
-        A cancelled pipeline may end with its connection still in pipeline mode: whoever got it next would wait
-        for nothing, or read the answer to another's question.
+        A cancelled pipeline may leave its connection in pipeline mode: the next user would wait forever, or read the
+        answer to another statement.
         """
         state = connection.pgconn
         if state.pipeline_status != PipelineStatus.OFF or state.transaction_status != TransactionStatus.IDLE:
@@ -193,12 +196,12 @@ class Connections:
         await pool.putconn(connection)
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
-        """Close a connection after its use if much went through it: its buffers would stay as large as that."""
+        """Close a connection after its use if more than 1 MiB went through it: its buffers would stay that large."""
         if carried_bytes > _MOST_CARRIED_BYTES:
             self._retired.add(connection)
 
     def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
-        """The work, which goes on when its awaiter is cancelled."""
+        """Run the coroutine so that it goes on when its awaiter is cancelled."""
         return asyncio.shield(self._task(work))
 
     def _task(self, work: Coroutine[Any, Any, Returned]) -> "asyncio.Task[Returned]":
@@ -210,17 +213,17 @@ class Connections:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # has been seen: whoever wanted it may be gone
+            task.exception()  # marks it as retrieved: its awaiter may be gone
 
     async def run(self, work: Work[Returned], *, until_lost: bool = False) -> Returned:
-        """What the work returns; when its awaiter is cancelled, the server is told to end it until it has.
+        """Return the result of the work; if the awaiter is cancelled, cancel the statement on the server until it ends.
 
-        The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
+        The driver cancels once, which a busy server may miss, and leaves a pipeline half read.
 
         Args:
-            until_lost: give it up when the server is lost; a write may have happened then, or not.
+            until_lost: give the work up when the server is lost; a write may or may not have happened then.
         Raises:
-            psycopg.Error: of the work as it is.
+            psycopg.Error: raised by the work.
             Unavailable: the server is lost.
         """
         under_way = _UnderWay[Returned]()
@@ -261,12 +264,12 @@ class _UnderWay(Generic[Returned]):
         finally:
             self._connection = None
             if self._telling is not None:
-                # What the server is being told by now must not end what the connection does next.
+                # A cancellation that is being sent must not end the connection's next statement.
                 async with self._telling:
                     pass
 
     async def end(self, task: "asyncio.Task[Returned]") -> None:
-        """Returns when the work is over, or has not begun: then it never will."""
+        """Cancel the work; return when it has ended, or at once if it has not begun, which it then never does."""
         self._unwanted = True
         telling = self._telling = self._telling or asyncio.Lock()
         try:
@@ -283,7 +286,7 @@ class _UnderWay(Generic[Returned]):
 
 
 def searching(statement: LiteralString, values: Mapping[str, Any]) -> Work[list[Row]]:
-    """Rows of one search, whose scope is among the values."""
+    """Return the work of one search, whose scope is among the values."""
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
         cursor = await connection.execute(statement, values, binary=True)
@@ -298,11 +301,11 @@ def fetching(
     values: Mapping[str, Any] | Sequence[Any],
     parameters: Mapping[str, str] | None = None,
 ) -> Work[list[Row]]:
-    """Rows of one statement within a scope, sent with all that it needs at once.
+    """Return the work of one statement in a scope, sent in one round trip with its settings.
 
     Args:
-        scope: a tenant and its principals, signed.
-        parameters: of PostgreSQL, for this transaction alone.
+        scope: the signed tenant and principals.
+        parameters: PostgreSQL settings for this transaction only.
     """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
@@ -322,4 +325,4 @@ LOGIN = """
            pg_has_role(rolname, %s, 'SET')
     FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
 """
-"""The name of a login, whether row security fails to bind it, and whether it may act as the role given."""
+"""(name of the login, whether row security fails to bind it, whether it may act as the given role)."""

@@ -1,4 +1,4 @@
-"""Where a statement of a question is read: the one place that chooses between a primary and its standbys."""
+"""Choose the server for each read of a question: a standby or the primary."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, LiteralString
@@ -13,12 +13,12 @@ from retrievers.postgres.standbys import Standby, Standing, Watch
 
 
 class Reads:
-    """Reads on a standby that is fresh enough and holds what this process wrote for the tenant, else on the primary.
+    """Reads on a standby that is fresh enough and holds this process's writes for the tenant, else on the primary.
 
-    A server that is lost meanwhile is left at once, and the statement runs on the next; nothing is written here.
+    If a server is lost during a statement, the statement runs on the next server. Nothing is written here.
 
     Args:
-        watch: knows the standbys; None where there are none.
+        watch: the state of the standbys; None without standbys.
         sign: `Database.scope`.
     """
 
@@ -35,21 +35,23 @@ class Reads:
         return self._sign(who)
 
     def wrote(self, tenant: str) -> None:
-        """From now on the tenant's questions see all that is committed by now, whatever standbys still lack."""
+        """Make the tenant's later questions see all that is committed by now, even if some standbys lack it."""
         if self._watch is not None:
             self._watch.wrote(tenant)
 
     def settled(self, version: Hashable) -> bool:
-        """Whether what is read of a version of something is of that version, and not of one before that some standby
-        still has: true once the version has been known for as long as a standby may be behind."""
+        """Return whether every standby has this version: true once it has been known for longer than the maximum lag.
+
+        Until then a read may return the state of an earlier version.
+        """
         return self._watch is None or self._watch.settled(version)
 
     def standbys(self) -> list[Standing]:
-        """Every standby, and why it is not read where it is not."""
+        """Return every standby, with the reason why it is not read, if any."""
         return self._watch.report() if self._watch is not None else []
 
     async def close(self) -> None:
-        """Let go of the standbys."""
+        """Close the standbys' connections."""
         if self._watch is not None:
             await self._watch.close()
 
@@ -61,10 +63,10 @@ class Reads:
         *,
         current: bool = False,
     ) -> list[Row]:
-        """Rows of one statement within the viewer's scope.
+        """Return the rows of one statement in the viewer's scope.
 
         Args:
-            current: as of now, not of a moment ago: from the primary, while it answers.
+            current: read the present state: from the primary, while it answers.
         """
         with faults_explained():
             return await self.run(who, fetching(self._sign(who), statement, values), current=current)
@@ -72,22 +74,22 @@ class Reads:
     async def search(
         self, who: str | Viewer | None, statement: LiteralString, values: Mapping[str, Any], *, current: bool = False
     ) -> list[Row]:
-        """Rows of one statement without a transaction, which takes the viewer's scope as the value `scope`.
+        """Return the rows of one statement without a transaction; it gets the viewer's scope as the value `scope`.
 
         Args:
-            who: None where the statement asks for no scope.
-            current: as of `fetch`.
+            who: None if the statement needs no scope.
+            current: see `fetch`.
         """
         scope = {"scope": self._sign(who)} if who is not None else {}
         with faults_explained():
             return await self.run(who, searching(statement, {**scope, **values}), current=current)
 
     async def run(self, who: str | Viewer | None, work: Work[Returned], *, current: bool = False) -> Returned:
-        """What the work, which only reads, returns on the first server that can tell.
+        """Return the result of read-only work from the first server that answers.
 
         Raises:
-            psycopg.Error: of the work as it is.
-            Unavailable: no server can be asked.
+            psycopg.Error: raised by the work.
+            Unavailable: no server answers.
         """
         if self._watch is None:
             return await self._primary.run(work)
@@ -100,12 +102,12 @@ class Reads:
                     return result
                 return await self._primary.run(work, until_lost=True)
             except _Promoted:
-                assert isinstance(server, Standby)  # nothing else is asked whether it is one
+                assert isinstance(server, Standby)  # only standbys are checked for promotion
                 self._watch.lose(server, "promoted", "it is no standby any more: it was promoted")
             except psycopg.Error as error:
                 if not is_of_server(error):
                     raise
-                # What the primary says is what a caller can do something about.
+                # Prefer the primary's error: it is the one that a caller can act on.
                 problem = error if problem is None or server is self._primary else problem
             except Unavailable as error:
                 problem = error if problem is None or server is self._primary else problem
@@ -113,7 +115,7 @@ class Reads:
         raise problem
 
     def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> list[Standby | Connections]:
-        """The servers to ask, the best first."""
+        """Return the servers to try, the best first."""
         tenants = (Viewer.of(who).tenant, PLATFORM) if who is not None else ()
         holding, behind = watch.fit(tenants)
         if self._primary.lost is not None:
@@ -122,11 +124,11 @@ class Reads:
 
 
 class _Promoted(Exception):
-    """The server that was read is no standby any more: others may have written to it what the primary never had."""
+    """The server is no longer a standby: it may have writes that the primary never had."""
 
 
 def _on_standby(work: Work[Returned]) -> Work[Returned]:
-    """The work, whose result counts if the server is a standby after it: so it was one all the time."""
+    """Return the work with a check that the server is still a standby afterwards, and so was one during the work."""
 
     async def checked(connection: psycopg.AsyncConnection[Row]) -> Returned:
         result = await work(connection)

@@ -1,8 +1,7 @@
-"""The standbys of a primary: which of them may be read now, found out beside the questions.
+"""Watch the standbys of a primary in the background and tell which may be read now.
 
-How far a standby is behind is told by positions in the log, not by clocks: the primary is asked every half second
-where its log ends, and a standby that has replayed that position holds all that was committed when the asking began.
-So a primary that nobody writes to makes no lag.
+Lag is measured by log positions, not by clocks. The primary is asked every half second where its log ends; a standby
+that has replayed that position holds everything committed when the request was sent. So an idle primary causes no lag.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from retrievers.postgres.migrate import SERVICE_ROLE, check_address
 from retrievers.postgres.pool import LOGIN, Connections, Row
 
 _EVERY_S, _TIMEOUT_S = 0.5, 1.0
-"""How often a server is asked for its state, and how long it may take to tell before it is taken for lost."""
+"""Interval between state requests to a server, and the timeout after which the server counts as lost, in seconds."""
 _SOON_S = 0.1
-"""How soon it is asked after a write, of which the tenant's questions wait for a standby that has it."""
+"""Delay of the extra request after a write, so that the tenant's questions can soon use a standby again, in seconds."""
 _WAIT_S = 1.0
-"""How long a read waits for a free connection of one standby before it goes to the next server."""
+"""How long a read waits for a free connection of one standby before it goes to the next server, in seconds."""
 _REMEMBERED_S = 60.0
 _MOST_TENANTS = 4096
 _PAGE_BYTES, _PAGE_HEADER, _SEGMENT_HEADER = 8192, 24, 40
@@ -41,11 +40,12 @@ _log = logging.getLogger(__name__)
 
 
 class _State(NamedTuple):
-    """What a server says of itself.
+    """A server's own report.
 
     Attributes:
-        position: of a primary the end of its log, of a standby what is replayed; bytes from the log's beginning.
-        segment: bytes of a file of the log.
+        position: the end of a primary's log, or the position that a standby has replayed, in bytes from the log's
+            start.
+        segment: size of a log file in bytes.
     """
 
     in_recovery: bool
@@ -56,7 +56,8 @@ class _State(NamedTuple):
     segment: int
 
 
-# A standby that follows another primary than ours is on a timeline that ours is not on; no place tells it at once.
+# A standby of another primary is on a timeline that our primary does not have. Each of the three places that tell a
+# standby's timeline may be late, so take the greatest.
 _STATE = """
     SELECT r.in_recovery, (SELECT system_identifier FROM pg_control_system()),
            (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
@@ -73,17 +74,17 @@ _STATE = """
 
 
 class _Probe:
-    """Asks one server for its state, over a connection that nothing else uses."""
+    """Asks one server for its state, over a connection of its own."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._connection: AsyncConnection[Row] | None = None
 
     async def ask(self) -> _State:
-        """The state.
+        """Return the server's state.
 
         Raises:
-            Unavailable: the server does not tell, with `reason`.
+            Unavailable: the server did not answer; `reason` says why.
         """
         try:
             return await within(self._ask(), _TIMEOUT_S)
@@ -116,11 +117,11 @@ class _Probe:
 
 
 class _Late(Unavailable):
-    """No answer in time, which may be the fault of this process."""
+    """No answer in time; this process may be the cause."""
 
 
 class _UnboundLogin(Unavailable):
-    """Row security would not hold for the login."""
+    """Row security does not bind the login."""
 
 
 async def _check_login(connection: AsyncConnection[Row]) -> None:
@@ -131,7 +132,7 @@ async def _check_login(connection: AsyncConnection[Row]) -> None:
 
 
 def _settled(position: int, segment: int) -> int:
-    """Where the last record of a log ends, of where the next begins: at a new page a header lies between."""
+    """Return the end of the last log record, given the start of the next one: page headers lie between the two."""
     if position % segment == _SEGMENT_HEADER:
         return position - _SEGMENT_HEADER
     if position % _PAGE_BYTES == _PAGE_HEADER:
@@ -143,11 +144,11 @@ class Standing(NamedTuple):
     """A standby as operators see it.
 
     Attributes:
-        name: "standby_1" for the first that is set.
-        host: with the port.
-        fault: why it is not read; None when it is. `reason` says it in words.
-        lag_s: how old its state is at most, None where that is not known.
-        reads: statements that it has answered.
+        name: "standby_1" for the first in the setting.
+        host: "host:port".
+        fault: why it is not read; None if it is read. `reason` says it in words.
+        lag_s: upper bound of its lag in seconds; None if unknown.
+        reads: number of statements that it has answered.
     """
 
     name: str
@@ -159,7 +160,7 @@ class Standing(NamedTuple):
 
 
 class Standby:
-    """One standby: its connections, and what is known of it."""
+    """One standby: its connections and its last known state."""
 
     def __init__(self, name: str, address: str, size: int) -> None:
         self.name, self.host = name, _host(address)
@@ -171,7 +172,7 @@ class Standby:
         self.position = -1
 
     async def hold(self, state: _State) -> None:
-        """It is a standby of our primary, with this state."""
+        """Record the state of a healthy standby; make it readable again if it had a fault."""
         self.position = state.position
         if self.fault is not None:
             _log.info("the standby %s can be read", self.host)
@@ -180,16 +181,16 @@ class Standby:
 
 
 class Watch:
-    """Looks after the standbys and their primary, between `start` and `close`.
+    """Watches the standbys and their primary, between `start` and `close`.
 
     Args:
-        primary: told when its server is lost and when it is back.
-        address: of the service's login there.
-        standbys: their connection strings.
-        size: most connections to each.
-        max_lag_s: how old the state of one that is read may be.
+        primary: marked lost or recovered as its server's state changes.
+        address: connection string of the service's login at the primary.
+        standbys: connection strings of the standbys.
+        size: maximum number of connections to each.
+        max_lag_s: maximum lag of a standby that is read, in seconds.
     Raises:
-        Unavailable: an address that cannot be meant.
+        Unavailable: a malformed connection string.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Watch:
         self._max_lag_s = max_lag_s
         self._state: _State | None = None
         self._ends: deque[tuple[float, int]] = deque()
-        """When the primary's log ended where: the last moment of every end, oldest first."""
+        """(latest time at which the primary's log ended there, position), oldest first."""
         self._written: OrderedDict[str, float] = OrderedDict()
         self._all_written = float("-inf")
         self._versions: OrderedDict[Hashable, float] = OrderedDict()
@@ -211,7 +212,7 @@ class Watch:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Open what is needed, and look once at all of them."""
+        """Open the connections and ask every server once."""
         for one in self.standbys:
             await one.connections.open(wait=False)
         await self._look_at_primary(0)
@@ -220,8 +221,8 @@ class Watch:
         self._tasks += [asyncio.create_task(self._follow(one)) for one in self.standbys]
 
     async def close(self) -> None:
-        """End the looking, and close the connections."""
-        # Cut in the middle, a question to a server would be cancelled there first.
+        """Stop watching and close the connections."""
+        # A task that is cancelled during a request would first send a cancellation to the server.
         self._closing = True
         self._soon.set()
         if self._tasks:
@@ -235,7 +236,7 @@ class Watch:
             await one.connections.close()
 
     def wrote(self, tenant: str) -> None:
-        """What the tenant's questions see from now on is at least as new as this moment."""
+        """Require a standby's state to be at least as new as this moment for the tenant's questions."""
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
         while len(self._written) > _MOST_TENANTS:
@@ -251,9 +252,9 @@ class Watch:
         return now - known_at > self._max_lag_s
 
     def lose(self, one: Standby, fault: Fault, reason: str) -> None:
-        """Read nothing more there until it says that it is fit; what is being read is read elsewhere.
+        """Stop reading a standby until it reports a healthy state; its running reads move to the next server.
 
-        The other standbys are read once they hold what this one may have shown.
+        The other standbys are read once they hold everything that this one may have shown.
         """
         if one.fault is None:
             _log.warning("the standby %s is read no more: %s", one.host, reason)
@@ -263,9 +264,9 @@ class Watch:
         one.connections.lose(reason)
 
     def fit(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
-        """The standbys that may be read: those that hold what this process wrote for the tenants, and the others.
+        """Return the healthy standbys: those that hold this process's writes for the tenants, and the rest.
 
-        A tenant's questions stay with one standby while it is fit: no answer is older than the one before.
+        A tenant's questions stay with one standby while it is healthy, so that no answer is older than the one before.
         """
         since = max([self._all_written, *(self._written[one] for one in tenants if one in self._written)])
         now = time.monotonic()
@@ -274,7 +275,7 @@ class Watch:
         return ([one for one in fit if self._as_of(one) >= since], [one for one in fit if self._as_of(one) < since])
 
     def report(self) -> list[Standing]:
-        """Every standby, in the order of the settings."""
+        """Return every standby, in the order of the setting."""
         return [self._standing(one) for one in self.standbys]
 
     def _standing(self, one: Standby) -> Standing:
@@ -286,11 +287,11 @@ class Watch:
         return Standing(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
 
     def _as_of(self, one: Standby) -> float:
-        """The moment up to which the standby holds all that was committed."""
+        """Return the time up to which the standby holds every commit; -inf if unknown."""
         return next((at for at, end in reversed(self._ends) if end <= one.position), float("-inf"))
 
     def _lag_s(self, one: Standby, now: float) -> float:
-        """How old the standby's state is; 0 where it holds all that the primary was last known to have."""
+        """Return the standby's lag in seconds; 0 if it holds everything up to the primary's last known position."""
         as_of = self._as_of(one)
         return 0.0 if self._ends and as_of == self._ends[-1][0] else now - as_of
 
@@ -300,12 +301,12 @@ class Watch:
             failures = await self._look_at_primary(failures)
 
     async def _look_at_primary(self, failures: int) -> int:
-        """Ask the primary for its state; returns how often it has failed in a row."""
+        """Ask the primary for its state; return the number of consecutive failures."""
         at = time.monotonic()
         try:
             state = await self._probe.ask()
         except Unavailable as error:
-            # A server that is full serves who is connected.
+            # A server without free connections still serves the open ones.
             full = (getattr(error.__cause__, "sqlstate", None) or "").startswith("53")
             if not full and (failures or not isinstance(error, _Late)):
                 if self.primary.lost is None:
@@ -345,10 +346,10 @@ class Watch:
             await one.hold(state)
 
     def _fault(self, state: _State, before: int, at: float) -> tuple[Fault, str] | None:
-        """Why a server with this state is not read.
+        """Return why a server with this state is not read; None if it is healthy.
 
         Args:
-            before: what it had replayed by the time `at`.
+            before: the position that it had replayed by the time `at`.
         """
         ours = self._state
         if ours is None:
@@ -365,7 +366,7 @@ class Watch:
         return None
 
     async def _pause(self) -> bool:
-        """Wait until it is time to look again; whether to look at all."""
+        """Wait until the next request is due; return False once the watch is closing."""
         await asyncio.sleep(_SOON_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._soon.wait(), _EVERY_S - _SOON_S)
@@ -375,7 +376,7 @@ class Watch:
 
 
 def _address_of(given: str, service: str) -> str:
-    """A standby's address; what it does not say is as of the service's login, but for the place."""
+    """Return a standby's address; parts it lacks come from the service's login, except those that name a server."""
     try:
         check_address(given)
     except Unavailable:

@@ -1,6 +1,6 @@
-"""Other programs that work on files of strangers, within the limits that readers have.
+"""Run other programs on untrusted files, within the readers' limits.
 
-Run as `python -m retrievers.sandbox.program LIMITS PROGRAM ARGUMENT...`, this module becomes the program.
+`python -m retrievers.sandbox.program LIMITS PROGRAM ARGUMENT...` sets the limits and replaces itself with the program.
 """
 
 import json
@@ -24,16 +24,16 @@ _MOST_SAID_BYTES = 4000
 
 
 def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, stopped: Stopped) -> None:
-    """Run a program to its end; it and all that it started end with this call.
+    """Run a program to its end; kill it with every process that it started before returning.
 
     Args:
-        command: the program's path, and its arguments.
-        folder: where it runs, with its temporary files.
-        limits: memory and processor time are those of each of its processes.
-        stopped: whether nobody waits for it any more.
+        command: the program's path and its arguments.
+        folder: its working folder, home and folder for temporary files.
+        limits: memory and processor time apply to each of its processes.
+        stopped: returns whether the caller has gone.
     Raises:
-        BadDocument: it fails, or takes more than the limits.
-        Unavailable: `stopped` said so.
+        BadDocument: the program fails or exceeds the limits.
+        Unavailable: `stopped` returned True.
     """
     said = folder / "said.txt"
     environment = {
@@ -69,7 +69,7 @@ def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, sto
 
 
 def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: Stopped) -> int:
-    """The exit code of a process."""
+    """Return the exit code of a process; raises as `run_program`."""
     deadline = time.monotonic() + limits.wait_s
     while True:
         try:
@@ -82,7 +82,7 @@ def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: 
 
 
 def main() -> None:
-    """Become the program, limited."""
+    """Set the limits and replace this process with the program."""
     limits = ProcessLimits(**json.loads(sys.argv[1]))
     limit_resources(limits)
     limit_cpu(limits.cpu_s)
