@@ -12,8 +12,8 @@ create := $(PYTHON) -m venv $(VENV)
 install := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-# A file's tests stay together: what they share is made once.
-parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
+# A file's tests stay together: what they share is made once. They wait more than they compute, so three run on two cores.
+parallel := --numprocesses 3 --dist loadfile
 
 # Where statements to the database are: what an older PostgreSQL could answer otherwise.
 stored := tests/retrievers tests/agent/records/test_trace.py
