@@ -444,7 +444,8 @@ def pgbouncer_version() -> tuple[int, ...]:
 
 
 @pytest.mark.skipif(
-    pgbouncer_version() < (1, 21), reason="PgBouncer before 1.21 may exit when a statement is cancelled (pgbouncer #822)"
+    pgbouncer_version() < (1, 21),
+    reason="PgBouncer before 1.21 may exit when a statement is cancelled (pgbouncer #822)",
 )
 async def test_a_statement_that_is_cancelled_behind_a_pooler_ends_and_hits_nobody_else(
     world: str, pgbouncer: Callable[[str], str]
