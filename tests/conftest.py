@@ -64,6 +64,11 @@ def server() -> Iterator[EmbeddedServer]:
     with tempfile.TemporaryDirectory(prefix="signalbox-tests-", ignore_cleanup_errors=True) as home:
         server = EmbeddedServer(Path(home), POSTGRES_VERSION)
         server.start()
+        with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+            # Tests kill processes, never the machine: what the server wrote survives without being flushed.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("ALTER SYSTEM SET full_page_writes = off")
+            connection.execute("SELECT pg_reload_conf()")
         yield server
         server.stop()
 
