@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SAMPLES = 10_000
-_AT_ONCE = 500
-"""Samples that are drawn together: of thousands of questions all would not fit into memory."""
 _SEED = 20261120
 _MOST_DRAWN = 2_000_000
 """Figures in memory at once."""

@@ -88,7 +88,7 @@ async def open_service(
     elif changes:
         raise TypeError(f"give all settings or single ones, not both: {', '.join(changes)}")
     templates = _templates(settings)
-    SCANS.languages = settings.ocr
+    before, SCANS.languages = SCANS.languages, settings.ocr
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = _embedders(settings, cores)
     reranker = open_reranker(settings, model, cores=cores)
@@ -137,6 +137,7 @@ async def open_service(
                         metering, memory, records, Observers(),
                     )  # fmt: skip
     finally:
+        SCANS.languages = before
         await embedder.aclose()
         if reranker is not None:
             await reranker.aclose()

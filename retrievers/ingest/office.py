@@ -3,6 +3,7 @@
 import functools
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -143,8 +144,12 @@ def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterat
     mail = read_mail(data)
     given = {**mail.metadata, "title": mail.subject}
     yield build_document(given, source.where, text=mail.text, id=source.id, title=source.title, notes=mail.notes)
+    names: Counter[str] = Counter()
     for attachment in mail.attachments:
         name = PurePosixPath(attachment.name)
+        names[str(name)] += 1
+        if (nth := names[str(name)]) > 1:
+            name = name.with_name(f"{name.stem} ({nth}){name.suffix}")
         ending = name.suffix.lower()
         if ending not in readers:
             continue

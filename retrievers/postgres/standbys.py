@@ -298,7 +298,10 @@ class Watch:
     async def _follow_primary(self) -> None:
         failures = 0
         while await self._pause():
-            failures = await self._look_at_primary(failures)
+            try:
+                failures = await self._look_at_primary(failures)
+            except Exception:  # the watch goes on whatever one look meets
+                _log.exception("the primary could not be looked at")
 
     async def _look_at_primary(self, failures: int) -> int:
         """Ask the primary for its state; return the number of consecutive failures."""
@@ -329,7 +332,10 @@ class Watch:
 
     async def _follow(self, one: Standby) -> None:
         while await self._pause():
-            await self._look_at(one)
+            try:
+                await self._look_at(one)
+            except Exception:  # as for the primary
+                _log.exception("%s could not be looked at", one.name)
 
     async def _look_at(self, one: Standby) -> None:
         at, before = time.monotonic(), one.position

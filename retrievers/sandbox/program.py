@@ -86,6 +86,7 @@ def main() -> None:
     limits = ProcessLimits(**json.loads(sys.argv[1]))
     limit_resources(limits)
     limit_cpu(limits.cpu_s)
+    os.environ.pop("PYTHONPATH", None)  # it is for this process; the program may be of another Python
     os.execv(sys.argv[2], sys.argv[2:])
 
 

@@ -93,6 +93,17 @@ def test_attachments_of_known_forms_are_documents_and_a_bad_one_costs_no_other()
     assert not table.cut
 
 
+def test_attachments_of_one_name_are_documents_of_their_own():
+    message = mail()
+    for text in ("Offer for boats.", "Offer for ropes."):
+        message.add_attachment(f"{text}\n", filename="offer.txt")
+    _, *offers = read_mail(bytes(message))
+    assert [(one.id, one.text) for one in offers if isinstance(one, Document)] == [
+        ("mail.eml#offer.txt", "Offer for boats."),
+        ("mail.eml#offer (2).txt", "Offer for ropes."),
+    ]
+
+
 def test_mails_in_mails_are_read_three_deep():
     message = mail("0", "text 0\n")
     for depth in range(1, 7):
