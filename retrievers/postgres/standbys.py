@@ -291,9 +291,14 @@ class Watch:
         return next((at for at, end in reversed(self._ends) if end <= one.position), float("-inf"))
 
     def _lag_s(self, one: Standby, now: float) -> float:
-        """Return the standby's lag in seconds; 0 if it holds everything up to the primary's last known position."""
-        as_of = self._as_of(one)
-        return 0.0 if self._ends and as_of == self._ends[-1][0] else now - as_of
+        """Return the standby's lag in seconds; 0 if it holds everything up to the primary's last known position.
+
+        A primary that lives but cannot be asked, for want of connections, may have written more: then the age of that
+        position is the lag.
+        """
+        as_of, age_s = self._as_of(one), now - self._as_of(one)
+        is_last = bool(self._ends) and as_of == self._ends[-1][0]
+        return 0.0 if is_last and (self.primary.lost is not None or age_s <= self._max_lag_s) else age_s
 
     async def _follow_primary(self) -> None:
         failures = 0
