@@ -575,7 +575,7 @@ async def test_writers_of_many_documents_that_never_pause_do_not_hold_up_the_swi
         while (await service.job(job.id)).status != "done":
             await turn(service)
     stop.set()
-    assert min(await asyncio.gather(*writers)) > 1
+    assert min(await asyncio.gather(*writers)) > 0
     assert longest_s < 30  # an ingestion with all that it waits for, on a machine that does much else
     await removed(service, owner_url)
     assert await embedder_of(service) == (NEW, 48)
