@@ -35,7 +35,8 @@ PATIENT_DEFAULTS = {"timeout_s": 60.0, "source_timeout_s": 30.0}
 
 # What is the same for every test is loaded once per process: the trusted certificates, 0.05 s for each HTTP client, and
 # the embedding models, 0.2 s for each service. Together they took half of the processor time of all tests.
-httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+_load_certificates = functools.cache(lambda file, folder, load=httpcore2.default_ssl_context: load())
+httpcore2.default_ssl_context = lambda **_: _load_certificates(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 onnx._Model = functools.cache(onnx._Model)
 
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
