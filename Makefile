@@ -1,5 +1,6 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, with uv when it is on the PATH, else with venv and pip.
 PYTHON ?= python3
+BASE ?= HEAD
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
@@ -12,13 +13,13 @@ create := $(PYTHON) -m venv $(VENV)
 install := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-# A file's tests stay together: what they share is made once. They wait more than they compute, so three run on two cores.
-parallel := --numprocesses 3 --dist loadfile
+# A file's tests stay together: what they share is made once. They wait more than they compute, so four run on two cores.
+parallel := --numprocesses 4 --dist loadfile
 
 # Where statements to the database are: what an older PostgreSQL could answer otherwise.
 stored := tests/retrievers tests/agent/records/test_trace.py
 
-.PHONY: demo test test-fast test-adapters lint docs schema clean
+.PHONY: demo test check dev test-fast test-adapters lint docs schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m evals.demo
@@ -26,6 +27,14 @@ demo: $(VENV)/.installed
 test: $(VENV)/.tools lint
 	$(BIN)/python -m pytest $(parallel)
 	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest $(parallel) -m database $(stored)
+
+# What a change touches: `make check`, or `make check BASE=main` for all commits of a branch.
+check: $(VENV)/.tools lint
+	touched=$$(.ci/touched $(BASE)); [ -z "$$touched" ] || $(BIN)/python -m pytest -q -x $(parallel) -m "not slow" $$touched
+
+# Once per checkout: before each commit git looks at the style of what is committed.
+dev: $(VENV)/.tools
+	git config core.hooksPath .ci/hooks
 
 test-fast: $(VENV)/.tools
 	$(BIN)/python -m pytest -x -q -m "not database"

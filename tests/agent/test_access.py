@@ -250,6 +250,7 @@ def viewers(tenant: str) -> list[Viewer]:
     return [Viewer(tenant, principals) for principals in sets]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "editions"), [("directly", 3), ("through PgBouncer", 1)], indirect=["world"], ids=["directly", "pooled"]
 )

@@ -202,6 +202,7 @@ def test_bad_input_is_refused_before_anything_is_printed(ask: Ask, arguments: li
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.slow
 def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, tmp_path: Path):
     with ScriptedServer(["word " * 200], faults=[Fault(pause_s=0.2)]) as model:
         settings = {"DATABASE_URL": url, "INTENT": "rules", "LLM": "openai/small", "LLM_BASE_URL": model.base_url}

@@ -123,6 +123,7 @@ async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
             yield service
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _DRIFT)
 async def test_drift_is_found_by_its_kind_and_mended_to_what_a_fresh_build_has(
     service: Service, owner_url: str, kind: str

@@ -498,6 +498,7 @@ def program(home: Path, *arguments: str, **options: Any) -> subprocess.Completed
     return subprocess.run(command, env=environment, check=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.database
 def test_the_program_ingests_and_answers_in_separate_processes(home: Path):
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in SAMPLE)

@@ -476,6 +476,7 @@ def serve(owner_url: str, service_url: str) -> Iterator[Callable[[], tuple[subpr
         process.communicate()
 
 
+@pytest.mark.slow
 async def test_what_was_accepted_outlives_the_server_and_is_stored_by_the_next(
     serve: Callable[[], tuple[subprocess.Popen[str], str]], owner_url: str
 ):
@@ -497,6 +498,7 @@ async def test_what_was_accepted_outlives_the_server_and_is_stored_by_the_next(
     assert (job["status"], job["inserted"], job["failed"]) == ("done", 200, [])
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_told_to_stop_gives_its_job_back(
     serve: Callable[[], tuple[subprocess.Popen[str], str]], owner_url: str
 ):
@@ -523,6 +525,7 @@ def command(owner_url: str, service_url: str, *arguments: str) -> subprocess.Com
     return subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 async def test_the_command_line_shows_jobs_and_tries_them_again(service: Service, owner_url: str, service_url: str):
     job = await service.submit("zoo", [{"id": "a", "text": "a"}, {"id": "b\x1b[2J", "text": "b"}, {"id": "c"}])
 
@@ -540,6 +543,7 @@ async def test_the_command_line_shows_jobs_and_tries_them_again(service: Service
     assert [one["index"] for one in json.loads(again.stdout)["failures"]] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["show"], ["delete", "x"], ["show", "0" * 32]])
 def test_a_wrong_jobs_command_says_what_is_right(owner_url: str, service_url: str, arguments: list[str]):
     done = command(owner_url, service_url, *arguments)

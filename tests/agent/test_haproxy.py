@@ -92,6 +92,7 @@ def until_ready(address: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(HAPROXY is None, reason="there is no haproxy (Debian's package of that name)")
 def test_of_two_that_serve_one_is_killed_and_no_other_question_is_lost(
     owner_url: str, service_url: str, tmp_path: Path

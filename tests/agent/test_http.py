@@ -696,6 +696,7 @@ def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politely(
     owner_url: str, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from retrievers.ingest.documents import Document
 BEYOND_THE_SCHEMA = "positive_data_acceptance"
 
 
+@pytest.mark.slow
 async def test_no_request_that_the_document_allows_or_forbids_is_answered_otherwise_than_it_says(
     owner_url: str, service_url: str, tmp_path: Path
 ):

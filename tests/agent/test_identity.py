@@ -416,6 +416,7 @@ def test_a_database_that_is_not_there_is_exit_code_3(signalbox: Signalbox, monke
         assert signalbox("keys", *arguments).code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--host", "0.0.0.0")])
 def test_a_server_whose_callers_could_not_have_a_key_does_not_start(
     signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]

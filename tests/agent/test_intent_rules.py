@@ -29,6 +29,7 @@ LEAST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", LEAST)
 def test_questions_of_a_domain_are_read_as_people_mean_them(file: str, ground: Make, questions: Make, routed: Any):
     """Filters stated and not invented, and the route, where words alone tell it.

@@ -82,6 +82,7 @@ async def test_the_sdks_client_starts_the_command_and_is_answered(environment: d
         assert [one.name for one in (await client.list_resources()).resources] == ["collections", "docs"]
 
 
+@pytest.mark.slow
 async def test_every_line_is_answered_and_the_process_ends_with_its_input(start: Start) -> None:
     process = await start()
     opened = await ask(process, initialize("2024-11-05"))
@@ -110,6 +111,7 @@ async def test_every_line_is_answered_and_the_process_ends_with_its_input(start:
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
+@pytest.mark.slow
 async def test_what_was_asked_is_answered_also_when_the_input_ends_at_once(start: Start) -> None:
     process = await start("--tenant", "acme")
     cancelled = {"method": "notifications/cancelled", "params": {"requestId": 99}}
@@ -123,6 +125,7 @@ async def test_what_was_asked_is_answered_also_when_the_input_ends_at_once(start
     assert "march" in answers[5]["content"][0]["text"]
 
 
+@pytest.mark.slow
 async def test_a_signal_ends_the_process_while_its_input_is_open(start: Start) -> None:
     process = await start()
     await ask(process, initialize("2025-11-25"))
@@ -130,6 +133,7 @@ async def test_a_signal_ends_the_process_while_its_input_is_open(start: Start) -
     assert await asyncio.wait_for(process.wait(), 120) == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 async def test_what_keeps_it_from_serving_is_said_on_standard_error_alone(start: Start) -> None:
     tenant = await start("--tenant", "")
     out, err = await tenant.communicate()

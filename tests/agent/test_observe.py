@@ -105,6 +105,7 @@ def about(lines: list[dict[str, Any]], part: str) -> list[str]:
 # Faults.
 
 
+@pytest.mark.slow
 async def test_a_database_that_is_down_shows_everywhere_and_so_does_its_return(
     owner_url: str, service_url: str, lines: Callable[[], list[dict[str, Any]]]
 ):

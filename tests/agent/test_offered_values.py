@@ -123,6 +123,7 @@ DOORS: dict[str, Callable[..., Awaitable[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 async def test_nothing_is_named_that_only_documents_outside_the_filter_hold(service: Service, door: str):
     for question in QUESTIONS:

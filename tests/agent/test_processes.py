@@ -123,6 +123,7 @@ def shares(running: Running, connections: list[http.client.HTTPConnection]) -> d
     return {process: count - before.get(process, 0) for process, count in running.counted().items()}
 
 
+@pytest.mark.slow
 def test_kept_connections_spread_evenly_and_one_scrape_counts_the_requests_of_both(running: Running):
     assert len(running.children()) == 2
     with running.kept(8) as connections:
@@ -199,6 +200,7 @@ def post(connection: http.client.HTTPConnection, collection: str, documents: lis
     connection.request("POST", "/v1/documents", body, {"Content-Type": "application/json"})
 
 
+@pytest.mark.slow
 def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_url: str, service_url: str):
     running = Running(owner_url, service_url, GRACE_S="60")
     try:
@@ -259,6 +261,7 @@ class Clients:
         return self.answers
 
 
+@pytest.mark.slow
 def test_neither_a_process_that_is_replaced_nor_the_end_resets_a_connection(owner_url: str, service_url: str):
     running = Running(owner_url, service_url)
     try:
@@ -275,6 +278,7 @@ def test_neither_a_process_that_is_replaced_nor_the_end_resets_a_connection(owne
     assert answers[200] > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_who_waits_for_a_start_that_is_stopped_is_told_so(processes: str, tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as free:
@@ -304,6 +308,7 @@ def is_open(connection: http.client.HTTPConnection) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_url: str, service_url: str):
     running = Running(owner_url, service_url)
     try:
@@ -313,6 +318,7 @@ def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_u
     until(lambda: not any(map(is_alive, children)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "code", "says"),
     [

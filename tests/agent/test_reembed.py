@@ -270,6 +270,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_nothing_is_lost(
     owner_url: str, service_url: str
 ):

@@ -167,6 +167,7 @@ async def test_over_http_a_check_ends_with_its_request_and_names_the_command(
         assert "run `signalbox check docs" in late.json()["detail"]
 
 
+@pytest.mark.slow
 def test_on_the_command_line(
     owner_url: str, model: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

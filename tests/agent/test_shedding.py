@@ -151,6 +151,7 @@ async def test_a_connection_goes_on_after_what_was_refused_on_it(app: FastAPI, m
         writer.close()
 
 
+@pytest.mark.slow
 async def test_who_reads_no_answers_is_sent_no_more_of_them(app: FastAPI, monkeypatch: pytest.MonkeyPatch):
     async with serving(app) as port, client_of(port), AsyncExitStack() as stack:
         seen = early(app, monkeypatch)

@@ -114,6 +114,7 @@ async def asking(owner_url: str, service_url: str) -> AsyncIterator[Asking]:
             yield Asking(service, model)
 
 
+@pytest.mark.slow
 async def test_no_prompt_of_any_stage_holds_what_nobody_sees(asking: Asking):
     service = asking.service
     for n in range(DOCUMENTS):

@@ -113,6 +113,7 @@ def settings(machines: Machines, **more: object) -> None:
     (machines.folder / "signalbox.toml").write_text("\n".join([*lines, table]))
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_three_workers_still_bring_the_collection_to_its_source(machines: Machines):
     settings(machines, sync_max_delete=1.0, pool_size=4)
     edits = sync_tests.Edits(machines.folder / "source", KILLS)
@@ -154,6 +155,7 @@ def test_killed_at_any_moment_three_workers_still_bring_the_collection_to_its_so
     assert differ == {}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes_on(machines: Machines):
     settings(machines, grace_s=0.5)
     source = machines.folder / "source"

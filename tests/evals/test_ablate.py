@@ -155,6 +155,7 @@ async def test_the_source_that_questions_need_earns_its_place_and_the_others_mak
     json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.slow
 async def test_a_setting_that_does_harm_costs(codes: Dataset, settings: Settings):
     vectors_alone = settings.model_copy(update={"lexical_weight": 0.0})
 

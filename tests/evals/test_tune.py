@@ -189,6 +189,7 @@ def run(folder: Path, owner_url: str, *more: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions: Path, owner_url: str, tmp_path: Path):
     out = tmp_path / "own.json"
 

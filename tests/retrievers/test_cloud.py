@@ -973,6 +973,7 @@ def settings(owner_url: str, service_url: str) -> Callable[..., Settings]:
 DOCUMENT = Document("a", "a", "a", "Penguins march.", metadata={"team": "red", "year": 2021})
 
 
+@pytest.mark.slow
 async def test_a_question_to_the_cloud_is_answered_from_there_and_cited(settings: Callable[..., Settings]):
     with ScriptedServer(other=lambda _: DIFY) as server:
         async with open_service(settings(server)) as service:

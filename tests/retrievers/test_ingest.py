@@ -253,6 +253,7 @@ async def test_a_deleted_collection_leaves_nothing(database: Database, owner_url
     assert not any(dump(owner_url).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 async def test_order_batches_updates_and_deletes_on_the_way_leave_no_trace(
     database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -577,6 +578,7 @@ async def second_delivery(database: Database, tenant: str) -> None:
         await remove(database, [one.id for one in before[start : start + 10]], tenant)
 
 
+@pytest.mark.slow
 def test_killing_an_ingestion_at_any_moment_loses_and_doubles_nothing(owner_url: str):
     async def undisturbed() -> float:
         async with Database(owner_url, size=4) as database:

@@ -285,6 +285,7 @@ SECOND = [
 ]
 
 
+@pytest.mark.slow
 async def test_killing_a_worker_anywhere_loses_nothing_doubles_nothing_and_counts_right(
     owner_url: str, service_url: str
 ):

@@ -1007,6 +1007,7 @@ def sandbox(monkeypatch) -> Iterator[Sandbox]:
     sandbox.close()
 
 
+@pytest.mark.slow
 def test_hostile_files_cost_no_others(tmp_path, sandbox):
     hostile = dict(DATA["hostile_files"](0.0005))
     for name, content in hostile.items():

@@ -536,6 +536,7 @@ class Died(Exception):
     """In place of a kill: nothing more of the run is carried out."""
 
 
+@pytest.mark.slow
 async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     database: Database, owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -285,6 +285,7 @@ async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[A
     assert len(kept[0].chunks) <= 16
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 async def test_lines_of_json_may_be_as_many_as_events():
     lines = [{"message": {"role": "assistant", "content": f"word{number} "}, "done": False} for number in range(20_000)]
