@@ -1,6 +1,7 @@
 """The files that the service is run with, the deployment guide, and the backup that it describes."""
 
 import configparser
+import json
 import re
 import shlex
 import subprocess
@@ -110,7 +111,10 @@ def test_the_unit_starts_a_command_that_exists():
     assert (ROOT / documented).is_file()
 
 
-@pytest.mark.parametrize("path", ["deploy/Dockerfile", "deploy/compose.yaml", "deploy/signalbox.service"])
+@pytest.mark.parametrize(
+    "path",
+    ["deploy/Dockerfile", "deploy/compose.yaml", "deploy/kubernetes.yaml", "deploy/signalbox.service"],
+)
 def test_every_setting_of_a_file_exists(path: str):
     named = settings_in((ROOT / path).read_text(encoding="utf-8"))
 
@@ -149,6 +153,45 @@ def test_every_metric_of_the_guide_is_measured():
     code = sources("agent")
     assert named
     assert {name for name in named if f'"{name}"' not in code} == set()
+
+
+def exported() -> set[str]:
+    """The names of all series that a process exports, by the names and kinds of its metrics."""
+    code = sources("agent/observe")
+    names = set(re.findall(r'"(signalbox_[a-z_]+)"', code))
+    counters = set(re.findall(r'(?:Counter|_counters?)\(\s*"(signalbox_[a-z_]+)"', code))
+    histograms = set(re.findall(r'Histogram\(\s*"(signalbox_[a-z_]+)"', code))
+    parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
+    return names - counters - histograms | {f"{name}_total" for name in counters} | parts
+
+
+def test_the_alerts_and_the_dashboard_read_only_series_that_are_exported():
+    rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    panels = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))["panels"]
+    read = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
+
+    assert len(rules) > 5
+    assert len(panels) > 10
+    assert {name for text in read for name in re.findall(r"\bsignalbox_[a-z_]+\b", text)} - exported() == set()
+    assert all(text.count("(") == text.count(")") for text in read)
+
+
+def test_the_manifests_fit_the_image_and_each_other():
+    resources = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+    deployments = {one["metadata"]["name"]: one["spec"]["template"] for one in resources if one["kind"] == "Deployment"}
+    (settings,) = [one["data"] for one in resources if one["kind"] == "ConfigMap"]
+    (service,) = [one["spec"] for one in resources if one["kind"] == "Service"]
+
+    assert deployments["signalbox"]["metadata"]["labels"] == service["selector"]
+    for template in deployments.values():
+        pod = template["spec"]
+        (container,) = pod["containers"]
+        parse(container.get("args") or json.loads(of("CMD")[-1]))
+        assert str(pod["securityContext"]["runAsUser"]) == of("USER")[0]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert pod["terminationGracePeriodSeconds"] > int(settings["SIGNALBOX_GRACE_S"]) + 5
+    (serve,) = deployments["signalbox"]["spec"]["containers"]
+    assert [str(port["containerPort"]) for port in serve["ports"]] == of("EXPOSE")
 
 
 # The backup, as the guide has it.
