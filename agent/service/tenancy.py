@@ -11,10 +11,11 @@ from agent.errors import readable
 from agent.intent.reader import Cascade
 from agent.llm.model import Model
 from agent.options.languages import check_language
+from agent.options.time_zones import check_time_zone
 from agent.pipeline import Pipeline
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.service.metering import Account, Metered
-from agent.settings import Settings, check_time_zone
+from agent.settings import Settings
 from agent.types import Shape
 from retrievers import registry
 from retrievers.core.errors import BadRequest, listing

@@ -1,67 +1,29 @@
-"""Settings: read from the environment (`SIGNALBOX_*`), else `signalbox.toml`, else the default. Read only here."""
+"""Every setting with its description, default and checks."""
 
-import json
-import os
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import from_json
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from agent.errors import BadSetting, readable
 from agent.options import guard_rules, prompt_fields, rank_features, rerankers, routes
 from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
 from agent.options.languages import check_language
-from agent.options.named_sources import FORM, Name, NamedSource, as_sent, clash
+from agent.options.named_sources import Name, NamedSource, as_sent, clash
+from agent.options.time_zones import check_time_zone
 from agent.options.transforms import Name as Transform
+from agent.settings.scheduled_sync import ScheduledSync
 from retrievers import registry
 from retrievers.core.errors import listing
 from retrievers.core.secrets import credentials_in, without_credentials
 from retrievers.embed.factory import parse_pairs
-from retrievers.ingest.clean import plain_line
 
-PREFIX = "SIGNALBOX_"
 FILE = "signalbox.toml"
-_LONGEST_NAME = 60
 
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-
-
-class ScheduledSync(BaseModel):
-    """A table `[sync.NAME]` of the settings file: a source that a collection follows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    source: str = Field(min_length=1, repr=False, description="as of `signalbox sync`")
-    collection: str = Field(min_length=1, max_length=128, description="what follows it")
-    every: str = Field(description="from one run to the next, such as 30s, 15m, 2h or 1d")
-    tenant: str | None = Field(None, min_length=1, max_length=128, description="whose collection; TENANT when unset")
-    table: str | None = Field(None, description="of a database: a table, maybe with its schema")
-    query: str | None = Field(None, description="of a database: a SELECT in place of a table")
-    updated_at: str | None = Field(
-        None, description="of a database: the column that changes with every change of a row"
-    )
-
-    @field_validator("every")
-    @classmethod
-    def _is_a_time(cls, value: str) -> str:
-        if not _EVERY.fullmatch(value):
-            raise ValueError(f'"{plain_line(value, 20)}" is no time; say 30s, 15m, 2h or 1d')
-        return value
-
-    @property
-    def every_s(self) -> float:
-        """Seconds from one run to the next."""
-        found = _EVERY.fullmatch(self.every)
-        assert found is not None
-        return float(int(found[1]) * _UNITS_S[found[2]])
+ApiKey = Annotated[str | None, AfterValidator(as_sent)]
+"""A key without the line break of a file it was read from; invalid if an HTTP header cannot hold it."""
 
 
 class Settings(BaseModel):
@@ -82,7 +44,7 @@ class Settings(BaseModel):
     )
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
-    embedder_api_key: str | None = Field(None, repr=False, description="key of the embedder")
+    embedder_api_key: ApiKey = Field(None, repr=False, description="key of the embedder")
     embedders: str = Field(
         "", max_length=4000, description="others that collections may have: NAME or NAME=URL, between commas"
     )
@@ -91,11 +53,11 @@ class Settings(BaseModel):
         None, description="openai/MODEL, any model at LLM_BASE_URL, a litellm string, replay:FILE or record:FILE=MODEL"
     )
     llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
-    llm_api_key: str | None = Field(None, repr=False, description="key of the model")
+    llm_api_key: ApiKey = Field(None, repr=False, description="key of the model")
     transforms: tuple[Transform, ...] = Field((), description="what a model makes of a question before it is searched")
     reranker: str = Field("none", max_length=2000, description=rerankers.FORMS)
     reranker_model: str | None = Field(None, description="model that a reranker at http:URL is asked for")
-    reranker_api_key: str | None = Field(None, repr=False, description="key of the reranker")
+    reranker_api_key: ApiKey = Field(None, repr=False, description="key of the reranker")
     rerank_min_score: float | None = Field(
         None, ge=0, le=1, description="hits that the reranker scores lower are left out; no such bound when unset"
     )
@@ -130,13 +92,13 @@ class Settings(BaseModel):
     web_provider: str | None = Field(
         None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
     )
-    web_api_key: str | None = Field(None, repr=False, description="key of the web provider")
+    web_api_key: ApiKey = Field(None, repr=False, description="key of the web provider")
     web_base_url: str | None = Field(None, description="address of the web provider's API; its own when unset")
     web_fetch: bool = Field(False, description="read the pages that a web search finds, through the guarded fetcher")
     cloud: str | None = Field(
         None, description="a knowledge base elsewhere: bailian:…, bedrock:…, azure:…, vertex:…, dify:… or openai:ID"
     )
-    cloud_api_key: str | None = Field(None, repr=False, description="key of the knowledge base")
+    cloud_api_key: ApiKey = Field(None, repr=False, description="key of the knowledge base")
     cloud_base_url: str | None = Field(None, description="address of the knowledge base's API; its own when unset")
     metered_searches: int = Field(
         1, ge=1, le=8, description="most searches of one question at a source that is paid by the search"
@@ -171,10 +133,12 @@ class Settings(BaseModel):
     loop_share: float = Field(
         0.5, ge=0, le=1, description="share of TIMEOUT_S that the rounds after the first may take"
     )
-    time_zone: str = Field("UTC", description="where the askers' days begin, such as Asia/Shanghai")
+    time_zone: Annotated[str, AfterValidator(check_time_zone)] = Field(
+        "UTC", description="time zone in which a user's day begins, such as Asia/Shanghai"
+    )
     week_start: int = Field(0, ge=0, le=6, description="first day of the week, 0 for Monday to 6 for Sunday")
     fiscal_year_start: int = Field(1, ge=1, le=12, description="first month of the fiscal year")
-    language: str | None = Field(
+    language: Annotated[str | None, AfterValidator(check_language)] = Field(
         None, description="language of answers, a code such as en or zh; that of the question when unset"
     )
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] = Field(
@@ -256,27 +220,11 @@ class Settings(BaseModel):
             raise ValueError("it holds a character that no address and no key has")
         return value
 
-    @field_validator("embedder_api_key", "llm_api_key", "reranker_api_key", "web_api_key", "cloud_api_key")
-    @classmethod
-    def _fits_a_header(cls, value: str | None) -> str | None:
-        """Return a key without the line break of a file it was read from; raise ValueError if no header can hold it."""
-        return as_sent(value)
-
     @field_validator("reranker")
     @classmethod
     def _is_a_reranker(cls, value: str) -> str:
         rerankers.kind_of(value)
         return value
-
-    @field_validator("time_zone")
-    @classmethod
-    def _exists(cls, value: str) -> str:
-        return check_time_zone(value)
-
-    @field_validator("language")
-    @classmethod
-    def _is_a_language(cls, value: str | None) -> str | None:
-        return check_language(value)
 
     @field_validator("rank_features")
     @classmethod
@@ -404,144 +352,3 @@ def _in_addresses(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         for one in text.split(","):
             yield from credentials_in(one)
-
-
-def check_time_zone(name: str) -> str:
-    """Return the name unchanged.
-
-    Raises:
-        ValueError: there is no such time zone.
-    """
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f'there is no time zone "{name}"; names look like Asia/Shanghai or Europe/Berlin') from None
-    return name
-
-
-def unknown_variables() -> tuple[str, ...]:
-    """Return a message for each environment variable that looks like a setting but is none.
-
-    It may be misspelt or belong to another version. Variables that hold the key of a source are not reported.
-    """
-    names = {PREFIX + name.upper() for name in Settings.model_fields}
-    ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
-    if not (found := sorted(key for key in ours if key not in names)):
-        return ()
-    said, keys = [], _names_of_keys(Path.cwd() / FILE)
-    for name in found:
-        if name not in keys:
-            near = get_close_matches(name.removeprefix(PREFIX).lower(), Settings.model_fields, 1)
-            meant = f": is {PREFIX}{near[0].upper()} meant?" if near else ""
-            said.append(f"the variable {plain_line(name, _LONGEST_NAME)} is no setting{meant}")
-    return tuple(said)
-
-
-def _names_of_keys(path: Path) -> set[str]:
-    """Return the variables that hold keys of sources; empty if the file cannot be read, which is reported elsewhere."""
-    try:
-        sources = _read_file(path).get("sources") if path.exists() else None
-    except BadSetting:
-        return set()
-    tables = sources.values() if isinstance(sources, Mapping) else ()
-    named = [one.api_key_env if isinstance(one, NamedSource) else dict(one).get("api_key_env")
-             for one in tables if isinstance(one, Mapping | NamedSource)]  # fmt: skip
-    return {str(name) for name in named if name}
-
-
-def spans_are_wanted() -> bool:
-    """Return whether OpenTelemetry's environment variables set an endpoint for spans and do not disable them."""
-    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
-    return any(os.environ.get(name) for name in addresses) and not off and exporter != "none"
-
-
-def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:
-    """Load the settings in force.
-
-    Args:
-        given: values that override the environment and the file.
-        folder: folder of `signalbox.toml`; None means the working folder.
-    Raises:
-        BadSetting: a key is unknown or a value is not valid; the error says where it came from.
-    """
-    path = (folder or Path.cwd()) / FILE
-    environment = {key[len(PREFIX) :].lower(): value for key, value in os.environ.items() if key.startswith(PREFIX)}
-    # Ignore unknown variables, which may belong to another version; an unknown key in the file is an error.
-    environment = {key: value for key, value in environment.items() if key in Settings.model_fields}
-    command = {key.lower(): value for key, value in (given or {}).items()}
-    # Check each origin by itself, so that values overridden by another are checked too.
-    values = _read_file(path) if path.exists() else {}
-    # Other settings may refer to the sources.
-    named = {"sources": values["sources"]} if "sources" in values else {}
-    values |= _checked(environment, "the environment", lambda: Settings.model_validate(named | environment))
-    values |= _checked(command, "the command line", lambda: Settings.model_validate(named | command))
-    if "sources" in values:
-        values["sources"] = {name: _with_key(name, one, path) for name, one in values["sources"].items()}
-    # Values that are valid by themselves may not fit together.
-    return _checked_settings(str(path), lambda: Settings.model_validate(values))
-
-
-def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
-    """Return the source with its key read from the environment variable that it names."""
-    if source.api_key_env is None:
-        return source
-    wrong = "is not set"
-    try:
-        key = as_sent(os.environ.get(source.api_key_env))
-    except ValueError:
-        key, wrong = None, "holds a character that no key has"
-    if key is None:
-        where = f"sources.{name}.api_key_env"
-        raise BadSetting(f"setting {where} ({path}): the variable {source.api_key_env} {wrong}", where=where)
-    return source.model_copy(update={"api_key": key, "api_key_env": None})
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8"))
-        given = {key.lower(): value for key, value in stated.items()}
-        # JSON in strict mode accepts a text for a path but not for a number. No setting is a date or a list of lists.
-        text = json.dumps(given, default=lambda date: [[]])
-        from_json(text)  # it limits the depth
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadSetting(f"{path} cannot be read: {error}") from error
-    if len(given) < len(stated):
-        twice = next(key for key in stated if sum(key.lower() == other.lower() for other in stated) > 1)
-        raise BadSetting(f'the setting "{twice.upper()}" is there twice ({path})', where=twice.lower())
-    return _checked(given, str(path), lambda: Settings.model_validate_json(text, strict=True))
-
-
-def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
-    """Validate the given settings and return their values; `source` is their origin, for errors."""
-    unknown = sorted(set(given) - set(Settings.model_fields))
-    if unknown:
-        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
-        name = plain_line(unknown[0].upper(), _LONGEST_NAME)
-        raise BadSetting(f'there is no setting "{name}" ({source}); there are: {known}', where=unknown[0])
-    settings = _checked_settings(source, validate)
-    return {key: getattr(settings, key) for key in given}
-
-
-def _checked_settings(source: str, validate: Callable[[], Settings]) -> Settings:
-    try:
-        return validate()
-    except ValidationError as error:
-        problem = readable(error)
-        key, _, rest = problem.where.partition(".")
-        reason = str(problem).removeprefix(f"{problem.where}: ")
-        if key == "sources" and rest:
-            where, reason = _place_of_source(rest, reason)
-            raise BadSetting(f"setting {where} ({source}): {reason}", where=where) from None
-        if key == "request":  # it concerns several settings together
-            raise BadSetting(f"settings ({source}): {reason}") from None
-        raise BadSetting(f"setting {key.upper()} ({source}): {reason}", where=key) from None
-
-
-def _place_of_source(rest: str, reason: str) -> tuple[str, str]:
-    """Return where in the tables of named sources the error is, and the message."""
-    name, _, key = plain_line(rest, _LONGEST_NAME).partition(".")
-    if key == "[key]":  # pydantic's name for an invalid key
-        return f"sources.{name}", reason if reason.startswith('"') else f"the name of a source is {FORM}"
-    return ".".join(filter(None, ("sources", name, key))), reason
