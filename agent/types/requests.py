@@ -172,7 +172,7 @@ class Request(Shape):
     complete: bool | None = None
     principals: Principals | None = None
     user: UserName | None = None
-    metadata: Metadata = Field({})
+    metadata: Metadata = Field(default={})
     conversation: Conversation | None = None
     advisors: Advisors = ()
 

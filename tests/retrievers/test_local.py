@@ -70,17 +70,17 @@ def service_on(database: Database, **changes: Any) -> Service:
     answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
     worker = worker_over(chosen, database, EMBEDDER, catalogue)
     return Service(
-        chosen,
-        database,
-        EMBEDDER,
-        catalogue,
-        pipeline,
-        answerer,
-        traces,
-        worker,
-        Keys(database),
-        Chat(answerer, ()),
-        Metering(database),
+        settings=chosen,
+        database=database,
+        embedder=EMBEDDER,
+        catalogue=catalogue,
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        worker=worker,
+        keys=Keys(database),
+        chats=Chat(answerer, ()),
+        metering=Metering(database),
     )
 
 

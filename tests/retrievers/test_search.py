@@ -52,17 +52,17 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
     worker = worker_over(chosen, database, embedder, catalogue)
     return Service(
-        chosen,
-        database,
-        embedder,
-        catalogue,
-        pipeline,
-        answerer,
-        traces,
-        worker,
-        Keys(database),
-        Chat(answerer, ()),
-        Metering(database),
+        settings=chosen,
+        database=database,
+        embedder=embedder,
+        catalogue=catalogue,
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        worker=worker,
+        keys=Keys(database),
+        chats=Chat(answerer, ()),
+        metering=Metering(database),
     )
 
 
