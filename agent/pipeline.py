@@ -23,7 +23,8 @@ from agent.intent.reader import local
 from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm.breaker import Breaker, Breakers
-from agent.llm.model import Calls, Model
+from agent.llm.calls import Calls
+from agent.llm.model import Model
 from agent.llm.tokens import estimate_tokens
 from agent.options import prompt_fields
 from agent.options.fusion import parse_weights

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import BadSetting, readable
-from agent.llm.model import ModelCall, Recorded
+from agent.llm.calls import ModelCall
+from agent.llm.recording import Recorded
 from agent.options.rerankers import shown
 from agent.records.trace import REPLAYABLE, Json, shown_settings
 from agent.retrieval.rerank.base import Reranker

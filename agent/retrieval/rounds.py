@@ -13,7 +13,8 @@ from typing import Any, Literal
 from agent.intent.asking import parts_perhaps
 from agent.intent.text import readable
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, Model, ModelFailed
+from agent.llm.calls import Calls
+from agent.llm.model import Model, ModelFailed
 from agent.retrieval import sufficiency
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult

@@ -26,7 +26,7 @@ from agent.chat.memory import Memory
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
-from agent.llm.model import open_model
+from agent.llm.opening import open_model
 from agent.pipeline import Pipeline
 from agent.records.observer import Observers
 from agent.records.trace import TraceStore

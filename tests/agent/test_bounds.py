@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from agent.llm.chat_model import ChatModel
 from agent.llm.model import ModelFailed, Reply
-from agent.llm.wire import ChatModel, LiteLLMWire, OpenAIWire
+from agent.llm.wire import LiteLLMWire, OpenAIWire
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.http import HttpReranker
 from agent.retrieval.rerank.litellm import LiteLLMReranker

@@ -14,7 +14,8 @@ import pytest
 from agent.intent.model.sqlwriter import statement_in, write
 from agent.intent.transform import Applied, apply, load
 from agent.intent.transform.base import Transformed, TransformInput
-from agent.llm.model import Model, ModelFailed, open_model
+from agent.llm.model import Model, ModelFailed
+from agent.llm.opening import open_model
 from agent.options.transforms import NAMES, Name
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message

@@ -19,7 +19,8 @@ from agent.answering.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, 
 from agent.answering.assemble import assemble
 from agent.errors import BadSetting
 from agent.llm.breaker import FAILURES
-from agent.llm.model import Calls, open_model
+from agent.llm.calls import Calls
+from agent.llm.opening import open_model
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer

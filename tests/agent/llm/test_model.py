@@ -19,9 +19,14 @@ import pytest
 from pydantic import BaseModel
 
 from agent.errors import BadSetting
+from agent.llm.calls import Calls, ModelCall
+from agent.llm.chat_model import ChatModel
+from agent.llm.forms import ReplyForm
 from agent.llm.json import BadReply, json_in, parse, strict_schema, without_thoughts
-from agent.llm.model import Calls, CallUsage, Model, ModelCall, ModelFailed, Recorded, Reply, open_model
-from agent.llm.wire import ChatModel, LiteLLMWire, ReplyForm
+from agent.llm.model import CallUsage, Model, ModelFailed, Reply
+from agent.llm.opening import open_model
+from agent.llm.recording import Recorded
+from agent.llm.wire import LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import RetrievalError, Unavailable
 
@@ -269,7 +274,7 @@ async def test_a_second_bad_reply_ends_it():
 
 async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(monotonic=time.monotonic)
-    monkeypatch.setattr("agent.llm.wire.time", clock)
+    monkeypatch.setattr("agent.llm.chat_model.time", clock)
 
     def reply(body: dict[str, Any]) -> str:
         clock.monotonic = lambda: time.monotonic() + 45
@@ -720,7 +725,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
 
 
 def test_importing_the_client_imports_no_sdk():
-    code = "import sys, agent.llm.model, agent.intent.transform, agent.settings, agent.intent.model.reply;"
+    code = "import sys, agent.llm.opening, agent.intent.transform, agent.settings, agent.intent.model.reply;"
     code += "print({'openai', 'litellm', 'tenacity', 'httpx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from agent.llm.calls import Calls
+from agent.llm.chat_model import ChatModel
 from agent.llm.json import Spoken, without_thoughts
-from agent.llm.model import Calls, CallUsage, Model, ModelFailed, Recorded, Reply, open_model
-from agent.llm.wire import ChatModel, LiteLLMWire
+from agent.llm.model import CallUsage, Model, ModelFailed, Reply
+from agent.llm.opening import open_model
+from agent.llm.recording import Recorded
+from agent.llm.wire import LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.embed import remote
 

@@ -17,7 +17,9 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, ModelCall, ModelFailed, Recorded
+from agent.llm.calls import Calls, ModelCall
+from agent.llm.model import ModelFailed
+from agent.llm.recording import Recorded
 from agent.options.rerankers import kind_of
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import open_reranker
@@ -448,7 +450,7 @@ class Ordering:
 
 @asynccontextmanager
 async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, ScriptedServer]]:
-    from agent.llm.model import open_model
+    from agent.llm.opening import open_model
 
     with ScriptedServer(replies) as server:
         model = open_model("openai/m", base_url=server.base_url)

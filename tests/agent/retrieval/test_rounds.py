@@ -16,7 +16,9 @@ from agent import Service, open_service
 from agent.answering.decision import Decision
 from agent.intent.asking import parts_perhaps
 from agent.llm.breaker import FAILURES, Breaker
-from agent.llm.model import Calls, ModelFailed, open_model
+from agent.llm.calls import Calls
+from agent.llm.model import ModelFailed
+from agent.llm.opening import open_model
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
