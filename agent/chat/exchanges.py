@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from agent.records.trace import encoded, storable
+from agent.records.encoding import encoded, storable
 from agent.types import Kind
 from retrievers.core.errors import Unavailable
 from retrievers.core.log_filter import Sparing

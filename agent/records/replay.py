@@ -12,7 +12,8 @@ from agent.errors import BadSetting, readable
 from agent.llm.calls import ModelCall
 from agent.llm.recording import Recorded
 from agent.options.rerankers import shown
-from agent.records.trace import REPLAYABLE, Json, shown_settings
+from agent.records.encoding import Json
+from agent.records.trace import REPLAYABLE, shown_settings
 from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.recorded import RecordedReranker

@@ -29,7 +29,7 @@ from agent.intent.scope import Chooser
 from agent.llm.opening import open_model
 from agent.pipeline import Pipeline
 from agent.records.observer import Observers
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.retrieval.rerank import open_reranker
 from agent.service.metering import Metering
 from agent.service.schedules import scheduled

@@ -39,7 +39,8 @@ from agent.llm.breaker import Breaker, Breakers
 from agent.pipeline import Pipeline, late, unfinished_scope
 from agent.records import replay as replaying
 from agent.records.observer import Observers
-from agent.records.trace import Trace, TraceStore
+from agent.records.trace import Trace
+from agent.records.trace_store import TraceStore
 from agent.service.metering import Metering
 from agent.service.schedules import scheduled
 from agent.service.tenancy import Desk, TenantChanges, desk_for, shown, sources_for
@@ -749,7 +750,7 @@ class Service:
 
     @_in_time
     async def recent_traces(self, limit: int = 50, *, tenant: str | Viewer | None = None) -> list[dict[str, Any]]:
-        """Return summaries of the latest traces, newest first, see `agent.records.trace.TraceStore.recent`."""
+        """Return summaries of the latest traces, newest first, see `agent.records.trace_store.TraceStore.recent`."""
         return await self.traces.recent(self.viewer(tenant), limit)
 
     def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:

@@ -275,6 +275,7 @@ async def test_a_second_bad_reply_ends_it():
 async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(monotonic=time.monotonic)
     monkeypatch.setattr("agent.llm.chat_model.time", clock)
+    monkeypatch.setattr("agent.llm.attempts.time", clock)
 
     def reply(body: dict[str, Any]) -> str:
         clock.monotonic = lambda: time.monotonic() + 45
