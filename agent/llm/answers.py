@@ -20,13 +20,13 @@ CUT = {
 def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
     """Return the text of an answer, or the arguments of the tool call if a tool was offered."""
     if not isinstance(data, dict):
-        raise ModelFailed("its answer is no JSON object")
+        raise ModelFailed("its answer is not a JSON object")
     run.usage += CallUsage.from_json(data.get("usage"))
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise ModelFailed("its answer holds an error" if data.get("error") else "its answer holds no message")
+        raise ModelFailed("its answer contains an error" if data.get("error") else "its answer contains no message")
     if message.get("refusal"):
         raise ModelFailed("it refused to answer")
     if choice.get("finish_reason") in CUT:
@@ -41,7 +41,7 @@ def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
 def read_delta(event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
     """Return the text an event adds and the finish reason once known; add its tool calls to `calls`."""
     if event.get("error"):
-        raise ModelFailed("its answer holds an error")
+        raise ModelFailed("its answer contains an error")
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):

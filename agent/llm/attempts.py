@@ -22,11 +22,11 @@ _LONGEST_ASKED_S = 60.0
 
 _REFUSALS = (400, 404, 405, 415, 422, 501)
 _MEANINGS = {
-    401: "its key is refused",
-    403: "its key may not use it",
-    404: "there is no such address or model",
-    413: "the prompt is too long for it",
-    429: "too many requests, or its quota is used up",
+    401: "the API key is rejected",
+    403: "the API key has no access to the model",
+    404: "the address or the model does not exist",
+    413: "the prompt is too long for the model",
+    429: "too many requests, or the quota is used up",
 }
 
 
@@ -124,7 +124,7 @@ async def _sort_errors(answer: Awaitable[T]) -> T:
             raise
         if not isinstance(error, openai.OpenAIError):
             # A mistake of the client, such as a header that cannot be encoded.
-            raise ModelFailed(f"its client failed ({type(error).__name__})") from None
+            raise ModelFailed(f"the client library failed ({type(error).__name__})") from None
         status = status_of(error)
         said = json.dumps(getattr(error, "body", None), default=str) + str(error)
         # Some servers fail with 500 on a schema they cannot compile instead of rejecting it.
@@ -150,6 +150,6 @@ def fault_of_status(status: int) -> Fault:
 
 
 def reason_of_status(status: int) -> str:
-    """Return the reason text for an HTTP status, such as "HTTP 401, its key is refused"."""
-    meaning = _MEANINGS.get(status, "the server failed" if status >= 500 else "it refuses the request")
+    """Return the reason text for an HTTP status, such as "HTTP 401, the API key is rejected"."""
+    meaning = _MEANINGS.get(status, "the server failed" if status >= 500 else "the server rejects the request")
     return f"HTTP {status}, {meaning}"

@@ -70,9 +70,9 @@ class ModelCall:
             ValueError: the data does not have this form.
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("stage"), str):
-            raise ValueError('it is no object with a "stage"')
+            raise ValueError('it is not an object with a "stage"')
         if not isinstance(data.get("key"), Mapping):
-            raise ValueError('its "key" is no object')
+            raise ValueError('its "key" is not an object')
         text, error = data.get("text"), data.get("error")
         if text is None and data.get("reply") is not None:
             text = json.dumps(data["reply"], ensure_ascii=False)
@@ -169,7 +169,7 @@ class _Watched:
         if isinstance(error, asyncio.CancelledError):
             reason = no_answer(elapsed_s)
         elif isinstance(error, GeneratorExit):
-            reason = "nobody read it to its end"
+            reason = "the caller did not read it to the end"
         else:
             reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
         elapsed_ms = round(elapsed_s * 1000, 3)

@@ -62,7 +62,7 @@ class ChatModel:
         run = CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
-            raise ModelFailed("no time was left for it", fault="late")
+            raise ModelFailed("no time was left for the call", fault="late")
         try:
             async with asyncio.timeout(given_s):
                 text, parsed = await self._answer(await cleaned(messages), schema, run)
@@ -84,7 +84,7 @@ class ChatModel:
         run = CallState(deadline)
         given_s = run.left_s()
         if given_s <= 0:
-            raise ModelFailed("no time was left for it", fault="late")
+            raise ModelFailed("no time was left for the call", fault="late")
         spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
         wanted, calls = Options(options), ToolCalls()
         events, event = await self._begin(await cleaned(messages), run, wanted)
@@ -125,8 +125,8 @@ class ChatModel:
             reply = await self.complete(ask, stage="probe", deadline=deadline, key={})
             return f"{self.name} answers, after {reply.elapsed_ms:.0f} ms"
         if known and self._model not in known:
-            return f"{self.name}: the server answers but does not list that model"
-        return f"{self.name}, the server answers and lists it"
+            return f"{self.name}: the server answers but does not list this model"
+        return f"{self.name}: the server answers and lists this model"
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -161,7 +161,7 @@ class ChatModel:
         try:
             return text, parse(text, schema)
         except BadReply as error:
-            raise ModelFailed(f"its reply cannot be used, nor its repair: {error.reason}") from None
+            raise ModelFailed(f"neither its reply nor the repaired reply can be used: {error.reason}") from None
 
     async def _ask(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
@@ -216,9 +216,9 @@ class ChatModel:
             ModelFailed: the rejection is not about the output form.
         """
         if _OF_THE_LENGTH.search(refusal.said):
-            raise ModelFailed("the prompt is too long for it") from None
+            raise ModelFailed("the prompt is too long for the model") from None
         if _OF_THE_MODEL.search(refusal.said):
-            raise ModelFailed(f"there is no model {self._model} there") from None
+            raise ModelFailed(f"the server has no model {self._model}") from None
         if "temperature" in self._options and _OF_THE_TEMPERATURE.search(refusal.said):
             self._options = {}
             return rung

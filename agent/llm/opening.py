@@ -36,7 +36,7 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
     if kind == "record" and rest:
         path, _, recorded = rest.rpartition("=")
         if not path or not recorded or recorded.startswith(("record:", "replay:")):
-            raise BadSetting("LLM: write record:FILE=MODEL", where="llm")
+            raise BadSetting("LLM: a recording needs the form record:FILE=MODEL", where="llm")
         model = open_model(recorded, base_url=base_url, api_key=api_key)
         assert model is not None  # rpartition left a name
         return Recorder(model, Path(path).expanduser())

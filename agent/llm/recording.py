@@ -92,9 +92,11 @@ class Recorded:
         call = self._calls.get(_identity(stage, key))
         if call is None:
             question = str(key.get("question", ""))[:_SHOWN_QUESTION]
-            raise ModelFailed(f'{self.name} has no reply for stage "{stage}", question "{question}" and its other keys')
+            raise ModelFailed(
+                f'{self.name} has no reply for stage "{stage}", question "{question}" and the rest of the key'
+            )
         if call.text is None:
-            raise ModelFailed(call.error or "it failed when it was recorded")
+            raise ModelFailed(call.error or "the call failed when it was recorded")
         return call, call.text
 
     async def probe(self, deadline: float) -> str:

@@ -173,7 +173,7 @@ def _chunk(data: bytes) -> dict[str, Any]:
     """Decode one event of a stream."""
     chunk = DONE if data == b"[DONE]" else _decoded(data)
     if not isinstance(chunk, dict):
-        raise ModelFailed("its answer is no JSON object")
+        raise ModelFailed("its answer is not a JSON object")
     return chunk
 
 

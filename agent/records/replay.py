@@ -40,7 +40,9 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
         if name not in REPLAYABLE:
             what = "a replay cannot change" if name in Settings.model_fields else "there is no setting"
             known = listing((one.upper() for one in REPLAYABLE), 40)
-            raise BadSetting(f'{what} "{name.upper()[:80]}"; it can change: {known}', where=name, valid=REPLAYABLE)
+            raise BadSetting(
+                f'{what} "{name.upper()[:80]}"; a replay can change: {known}', where=name, valid=REPLAYABLE
+            )
     now, then = shown_settings(current), trace.get("settings") or {}
     if given.get("llm"):
         del given["llm"]  # any model is replaced by the trace's own replies, see `model_of`

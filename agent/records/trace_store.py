@@ -108,7 +108,7 @@ class TraceStore:
         self._queue.put_nowait(None)  # the queue reserves a place for this
         _, late = await asyncio.wait({self._writer}, timeout=_DRAIN_S)
         if late:
-            _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
+            _log.warning("%d traces were not stored: the database did not store them in time", len(self._waiting))
             self._writer.cancel()
             await asyncio.wait(late, timeout=1)
 
@@ -206,7 +206,7 @@ class TraceStore:
             return trace.shows_to(viewer, 0)
 
     def unknown(self, trace_id: str) -> NotFound:
-        kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"
+        kept = f"traces are kept for {self.days} days" if self.days else "no traces are kept while TRACE_DAYS is 0"
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
 
     async def _write(self) -> None:
@@ -237,7 +237,7 @@ class TraceStore:
                     await asyncio.wait_for(self._closing.wait(), _REST_S)
             finally:
                 self._forget(traces)
-            self._report_lost("more came than could be written")
+            self._report_lost("they arrived faster than the database could store them")
             if None in batch:
                 return
 

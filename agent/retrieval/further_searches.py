@@ -60,7 +60,7 @@ class FurtherSearches:
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
         answers, rung = await self._climb(intent.question, choices, replace(constraints, firm=(), soft=()))
         left_out = constraints.firm if any(one.gave for one in answers) else ()
-        dropped = tuple(Relaxed(dropped=to_json(one), reason="a source outside cannot tell") for one in left_out)
+        dropped = tuple(Relaxed(dropped=to_json(one), reason="a source outside cannot apply it") for one in left_out)
         return answers, replace(rung, dropped=dropped) if rung else None
 
     async def _climb(

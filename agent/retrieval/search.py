@@ -148,7 +148,7 @@ class Search:
             raise  # the fallback strategy asked for this error
         except Exception as error:
             # The model's reading is only an improvement: if anything is wrong with it, the first reading stands.
-            _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
+            _log.warning("the model's reading was not used: it cannot be applied (%s)", type(error).__name__)
             return None
 
     def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:

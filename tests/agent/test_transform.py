@@ -129,7 +129,7 @@ async def test_hyde_is_for_vectors_alone():
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault(status=401), "HTTP 401, its key is refused"),
+        (Fault(status=401), "HTTP 401, the API key is rejected"),
         (Fault(body="<html>Bad gateway</html>"), "its answer is not JSON"),
         (Fault(body=json.dumps({"choices": [{"message": {"content": " \n"}}]})), "its answer is empty"),
         (Fault(body=json.dumps({"choices": [{"message": {"content": "<think>x"}}]})), "its answer is empty"),

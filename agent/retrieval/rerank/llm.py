@@ -32,7 +32,7 @@ class Order(BaseModel):
             return value
         numbers = [number for one in value if (number := _number(one)) is not None]
         if value and not numbers:
-            raise ValueError("it holds no number")
+            raise ValueError("it contains no number")
         return numbers
 
 

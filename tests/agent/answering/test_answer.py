@@ -322,7 +322,7 @@ async def test_a_reader_who_leaves_ends_the_call_and_says_nothing_of_the_model()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-    assert decision.calls.records[0].error == "nobody read it to its end"
+    assert decision.calls.records[0].error == "the caller did not read it to the end"
     assert one.breaker.state == "closed"
 
 

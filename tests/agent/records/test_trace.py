@@ -263,7 +263,7 @@ async def test_other_settings_change_what_they_say_and_the_difference_names_it(s
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"NOPE": "1"}, 'there is no setting "NOPE"; it can change: "CONTEXT", "DEPTH"'),
+        ({"NOPE": "1"}, 'there is no setting "NOPE"; a replay can change: "CONTEXT", "DEPTH"'),
         ({"DATABASE_URL": "postgresql://x"}, 'a replay cannot change "DATABASE_URL"'),
         ({"embedder": "x"}, 'a replay cannot change "EMBEDDER"'),
         ({"LEXICAL_WEIGHT": "7"}, "setting LEXICAL_WEIGHT (the command line): input should be less than or equal to 1"),
@@ -416,7 +416,7 @@ async def test_with_no_days_nothing_is_kept_and_what_was_kept_still_expires(
         connection.execute("UPDATE signalbox.trace SET expires_at = now()")
     async with opened(owner_url, service_url, trace_days=0) as none:
         result = await none.retrieve("penguins", collection="birds")
-        with pytest.raises(BadRequest, match="none is kept while TRACE_DAYS is 0"):
+        with pytest.raises(BadRequest, match="no traces are kept while TRACE_DAYS is 0"):
             await none.explain(result.trace_id)
     assert await service.database.fetch("default", "SELECT count(*) FROM signalbox.trace", {}) == [(0,)]
 
@@ -495,7 +495,7 @@ async def test_a_database_that_hangs_holds_up_neither_answers_nor_the_end(
             result = await hung.retrieve("penguins", collection="birds")
         assert (await hung.explain(result.trace_id))["status"] == "found"
     assert [record.message for record in caplog.records if record.name == "agent.records.trace_store"] == [
-        "11 traces were not stored: the database did not take them in time"
+        "11 traces were not stored: the database did not store them in time"
     ]
 
 

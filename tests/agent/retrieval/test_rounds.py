@@ -396,7 +396,7 @@ async def test_outside_only_the_callers_filter_holds_and_the_rest_is_said_to_be_
     async with scripted.service(owner_url, service_url, **web) as service:
         inferred = await service.retrieve(TWO_PARTS, collection="notes")
         assert page["url"] in [hit.url for hit in inferred.hits]
-        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot tell")]
+        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot apply it")]
 
         callers = await service.retrieve(TWO_PARTS, collection="notes", filter=red)
         assert {hit.metadata.get("team") for hit in callers.hits} == {"red"}
