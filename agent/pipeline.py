@@ -23,13 +23,15 @@ from agent.intent.reader import local
 from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm.breaker import Breaker, Breakers
-from agent.llm.model import Calls, Model
+from agent.llm.calls import Calls
+from agent.llm.model import Model
 from agent.llm.tokens import estimate_tokens
 from agent.options import prompt_fields
 from agent.options.fusion import parse_weights
 from agent.options.rank_features import parse as parse_rank_features
 from agent.options.rerankers import shown
 from agent.retrieval import fusion, rank_features, relevance, request_options, routes
+from agent.retrieval.course import Asked, CoursePlanner
 from agent.retrieval.execute import StepResult, resting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.highlight import Highlighter
@@ -39,7 +41,7 @@ from agent.retrieval.rerank.hybrid import Hybrid
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.stage import Patience, Reranking, rerank
 from agent.retrieval.rounds import Loop, Looped, searches_by_part
-from agent.retrieval.search import MODEL_UNAVAILABLE, Asked, Search, SearchResults, unread
+from agent.retrieval.search import MODEL_UNAVAILABLE, Search, SearchResults, unread
 from agent.settings import Settings
 from agent.types import (
     AskRequest,
@@ -400,7 +402,8 @@ class Pipeline:
         clock.ended("intent")
         if asks_for_all(request, reading.first):
             asked = replace(asked, depth=COMPLETE_DEPTH)
-        search = Search(self.settings, self.catalogue, self.sources, self.embedder, self.breakers)
+        planner = CoursePlanner(self.settings, self.sources, self.embedder, self.breakers)
+        search = Search(planner, self.catalogue)
         found = await search.run(asked, reading)
         clock.ended("search")
         intent = found.course.intent

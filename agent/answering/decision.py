@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import prompts
 from agent.answering.lookups import Lookups
 from agent.intent.reading import Stated
-from agent.llm.model import Calls
+from agent.llm.calls import Calls
 from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.stage import Reranking

@@ -25,7 +25,8 @@ from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, Model, ModelFailed
+from agent.llm.calls import Calls
+from agent.llm.model import Model, ModelFailed
 from agent.settings import Settings
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged

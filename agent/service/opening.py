@@ -26,9 +26,10 @@ from agent.chat.memory import Memory
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
-from agent.llm.model import Model, open_model
+from agent.llm.model import Model
+from agent.llm.opening import open_model
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.retrieval.rerank import open_reranker
 from agent.retrieval.rerank.base import Reranker
 from agent.service.metering import Metering

@@ -6,7 +6,7 @@ from typing import Any
 from agent.chat import erasure
 from agent.chat.erasure import Erased
 from agent.chat.exchanges import Exchange, ExchangeStore
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.service.documents import DocumentService
 from agent.service.time_limit import in_time
 from retrievers.core.errors import BadRequest
@@ -79,7 +79,7 @@ class RecordService(DocumentService):
 
     @in_time
     async def recent_traces(self, limit: int = 50, *, tenant: str | Viewer | None = None) -> list[dict[str, Any]]:
-        """Return summaries of the latest traces, newest first, see `agent.records.trace.TraceStore.recent`."""
+        """Return summaries of the latest traces, newest first, see `agent.records.trace_store.TraceStore.recent`."""
         return await self.traces.recent(self.viewer(tenant), limit)
 
     @in_time

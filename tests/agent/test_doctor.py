@@ -30,7 +30,7 @@ async def test_no_model_is_fine_and_says_what_one_would_bring():
 async def test_a_model_that_answers_is_named():
     with ScriptedServer(models=["small"]) as server:
         check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
-    assert (check.ok, check.found) == (True, "openai/small, the server answers and lists it")
+    assert (check.ok, check.found) == (True, "openai/small: the server answers and lists this model")
     assert [request.path for request in server.requests] == ["/v1/models"]
 
 

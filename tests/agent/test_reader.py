@@ -22,7 +22,7 @@ from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
 from agent.llm.breaker import FAILURES, Breaker
-from agent.llm.model import open_model
+from agent.llm.opening import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
 from agent.types import Intent, Request

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.service.metering import Metering
 from agent.service.opening import worker_over
 from agent.service.service import Service

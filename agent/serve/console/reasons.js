@@ -25,7 +25,7 @@ export const REASONS = {
   "to find what is missing": "用于补充缺少的内容",
   "SQL that the model wrote, if the guard lets it pass": "模型编写的 SQL，须经检查放行",
   "nothing was found with it, though the question states it": "加上它就没有结果，尽管问题中明确提出",
-  "a source outside cannot tell": "外部来源无法判断",
+  "a source outside cannot apply it": "外部来源无法判断",
   "metadata says nothing of it, so nothing was calculated": "元数据中没有相关内容，因此未作计算",
   "no condition was made of it, so it is only searched for as words": "没有据此筛选，只作为词语检索",
   "it was not read as a condition, so nothing is excluded by it": "没有识别为条件，因此没有排除任何内容",

@@ -12,7 +12,7 @@ from agent.chat.chat import Chat
 from agent.errors import BadSetting
 from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rank_features import FeatureInputs, apply
 from agent.serve.explaining import show_trace
