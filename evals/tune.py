@@ -12,10 +12,11 @@ from typing import Any
 
 from agent.answering.decision import Decision
 from agent.errors import BadSetting
-from agent.pipeline import RERANK_POOL, Pipeline
+from agent.pipeline import Pipeline
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import ltr
 from agent.retrieval.rerank.features import NAMES, features
+from agent.retrieval.rerank.pool import RERANK_POOL
 from agent.retrieval.search import SearchResults
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -226,7 +227,7 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
 def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
     """Return the fused ranking under these settings."""
     cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
-    return replace(pipeline, settings=settings).fuse(replace(found, used=cut))[0]
+    return replace(pipeline, settings=settings).merger.fuse(replace(found, used=cut))[0]
 
 
 async def _train_ranker(

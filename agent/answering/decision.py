@@ -35,7 +35,7 @@ class Decision:
         elapsed_ms: milliseconds by stage, in order.
         reranking: the record of the reranking; None if there was none.
         passages: text under each number of the prompt, if a prompt was made.
-        found: the search results that `Pipeline.fuse` merged.
+        found: the search results that `ResultMerger.fuse` merged.
         templates: the tenant's prompt templates.
         lookups: the model's own searches in mode "tool", which run after this decision.
     """

@@ -18,10 +18,11 @@ from agent.chat.advisors.retrieval import RetrievalAdvisor
 from agent.chat.chat import Chat, result_of
 from agent.chat.memory import Memory
 from agent.errors import readable
-from agent.pipeline import Pipeline, late, unfinished_scope
+from agent.pipeline import Pipeline
 from agent.records.observer import Observers
 from agent.records.replay import compare
 from agent.records.trace import Trace
+from agent.retrieval.clock import late, unfinished_scope
 from agent.service.jobs import JobService
 from agent.service.metering import Metering
 from agent.service.records import RecordService
