@@ -26,9 +26,12 @@ from scipy.optimize import minimize
 
 from agent.intent import vocabulary
 from agent.intent.found import find
+from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.smalltalk import without_greeting
+from agent.intent.subjects import Told, look_up
 from agent.intent.text import has_chinese, readable
-from agent.intent.turn import SURE, Mentioned, Told, features, look_up, meaning, mentioned, signs
+from agent.intent.turn import SURE, signs
+from agent.intent.turn_wording import features, meaning
 from evals.grounds import ground_of_corpus, moment
 from evals.train_deciding import READING
 from retrievers.core.types import Collection, Scope
@@ -130,7 +133,7 @@ def questions(folder: Path) -> Iterator[Example]:
 
 
 async def vectors(given: Sequence[Example]) -> Numbers:
-    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn.meaning`."""
+    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn_wording.meaning`."""
     embedder = open_embedder("minilm")
     return np.array([await meaning(one.text, embedder) for one in given], dtype=np.float64)
 

@@ -12,7 +12,8 @@ from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
-from agent.intent.calculation.parts import RECORD, Part, split
+from agent.intent.calculation.part import RECORD, Part
+from agent.intent.calculation.parts import split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size

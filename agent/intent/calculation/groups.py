@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
+from agent.intent.calculation.part import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, RankOrder, is_dated, is_records
 from agent.intent.found import date_field

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part, says
+from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part
+from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
 from agent.intent.filters import Json

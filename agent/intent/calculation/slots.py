@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
+from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.filters import Json
 from agent.intent.numbers import unit_of
