@@ -132,7 +132,9 @@ class Pipeline:
             pipeline = replace(self, sources=kept, reader=reader)
             left = tuple(name for name in request.sources or () if name not in paid)
             if request.sources and not left:
-                raise BadRequest("the sources outside are not searched again for one answer", where="sources")
+                raise BadRequest(
+                    "the sources outside are searched only once for an answer; name other sources", where="sources"
+                )
             request = request.model_copy(update={"sources": left or None})
         result, decision = await pipeline.decide(who, request)
         return await self._prompts.assemble(request, result, decision, started, shown=shown)
@@ -154,7 +156,7 @@ class Pipeline:
         except UnknownCollection as error:
             if not names_none:
                 raise
-            what = f"{error}; the request names none, and that is the default collection of this tenant"
+            what = f"{error}; the request names no collection, so the tenant's default collection was used"
             raise UnknownCollection(what, where="collection", valid=error.valid) from None
 
     async def _stages(

@@ -125,7 +125,7 @@ def _choose(
         best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
         if rivals := _rivals(best, fits):
             fields = ", ".join(sorted({best.field, *rivals}))
-            unclear[best.place] = f"it may be of {fields}, so no condition was made of it"
+            unclear[best.place] = f"it may mean {fields}, so it was not used as a filter"
             fits = [fit for fit in fits if fit.place != best.place]
             continue
         stated = comparisons[best.place]

@@ -272,7 +272,7 @@ class Cascade:
         except (ModelFailed, Unavailable):
             return intent
         chosen = {choice.name: choice for choice in intent.sources}
-        sql = SourceChoice(name="sql", confidence=0.6, reason="SQL that the model wrote, if the guard lets it pass")
+        sql = SourceChoice(name="sql", confidence=0.6, reason="SQL written by the model, if the guard accepts it")
         sources = (chosen.pop("sql", sql), *chosen.values())
         return intent.model_copy(
             update={"kind": "aggregate", "aggregate": {"op": "sql", "statement": statement}, "sources": sources}

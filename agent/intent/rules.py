@@ -188,11 +188,11 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
-        reason = "metadata says nothing of it, so nothing was calculated"
+        reason = "no metadata field matches it, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
-        reason = "taken for what a document is called: documents are counted"
+        reason = "read as a word for the documents, so documents were counted"
         rejected = (*rejected, *(Rejected(what=word, reason=reason) for word in calculation.assumed))
         # A name that was not used may mean something to a model.
         complete = not rejected and not found.left and calculation.sure
@@ -234,7 +234,7 @@ def _aggregated(
         question=question,
         searches=(question,),
         pieces=calculation.pieces,
-        sources=_choices(context, sql="it is answered by metadata", documents=not calculation.sure),
+        sources=_choices(context, sql="metadata answers it", documents=not calculation.sure),
         aggregate=calculation.aggregate,
         confidence=confidence,
         rejected=rejected,
@@ -332,7 +332,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         question=question,
         searches=tuple(searches[:_MOST_SEARCHES]),
         pieces=pieces,
-        sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
+        sources=_choices(context, sql="metadata answers a part of it" if aggregate else None),
         aggregate=aggregate,
         confidence=0.6,
         rejected=rejected_of(whole) if aggregate else with_unread(rejected_of(whole), whole),

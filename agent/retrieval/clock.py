@@ -5,12 +5,12 @@ import time
 from retrievers.core.errors import Unavailable
 
 _WAITS_FOR = {
-    "scope": "the database to say what the tenant may read",
+    "scope": "the database to return the collections that the tenant may read",
     "intent": "the values and words of the documents",
     "search": "the sources",
-    "fusion": "the rankings to be merged",
+    "fusion": "the fusion of the rankings",
     "loop": "further rounds of searching",
-    "page": "the database to give the texts of the hits",
+    "page": "the database to return the texts of the hits",
 }
 
 

@@ -63,7 +63,10 @@ class DocumentService:
             scope = await self.catalogue.scope(told or who, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == who.tenant), None)
         if own is None:
-            raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
+            raise UnknownCollection(
+                f'the collection "{collection}" belongs to the platform; only its operator can change it',
+                where="collection",
+            )
         return own
 
     async def ingest(
@@ -104,7 +107,7 @@ class DocumentService:
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         found = await read_document(self.database.reads, scope, id)
         if found is None:
-            raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
+            raise NotFound(f'the collection "{collection}" has no document "{id[:80]}"', where="id")
         return found
 
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
@@ -215,11 +218,11 @@ class DocumentService:
 def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
     for number, item in enumerate(items):
         if not isinstance(item, Document | RejectedItem):
-            form = "retrievers.ingest.read.read_record(mapping, where) makes a Document of one"
+            form = "convert a mapping with retrievers.ingest.read.read_record(mapping, where)"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item
 
 
 def _check_id(document: str) -> None:
     if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
-        raise BadRequest("the document id holds a character that no stored id can hold", where="document")
+        raise BadRequest("the document id contains a character that no stored id can contain", where="document")

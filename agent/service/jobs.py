@@ -134,8 +134,8 @@ class JobService(DocumentService):
         own = await self.own_collection(who, collection)
         if own.embedder == embedder:
             raise BadRequest(
-                f'collection "{collection}" has vectors of {embedder} already; `signalbox rebuild {collection}` makes '
-                "its passages anew",
+                f'the collection "{collection}" has vectors of {embedder} already; to make its passages again, run '
+                f"`signalbox rebuild {collection}`",
                 where="embedder",
             )
         return await self._make_anew(own, embedder, who)

@@ -87,7 +87,7 @@ async def open_service(
     if settings is None:
         settings = load_settings(changes)
     elif changes:
-        raise TypeError(f"give all settings or single ones, not both: {', '.join(changes)}")
+        raise TypeError(f"give either `settings` or single settings, not both: {', '.join(changes)}")
     templates = _templates(settings)
     before, SCANS.languages = SCANS.languages, settings.ocr
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
@@ -281,7 +281,7 @@ def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
         yield None
         return
     if settings.read_urls:
-        what = "setting READ_URLS: they are standbys of the server at DATABASE_URL, which is not set"
+        what = "setting READ_URLS: set DATABASE_URL too, the address of the primary of these standbys"
         raise BadSetting(what, where="read_urls")
     server = EmbeddedServer(settings.home)
     server.start()
@@ -307,9 +307,9 @@ async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
             await asyncio.sleep(_WATCH_S)
             try:
                 if await asyncio.to_thread(server.revive):
-                    _log.warning("the embedded PostgreSQL was gone and has been started again")
+                    _log.warning("the embedded PostgreSQL had stopped and was started again")
             except Unavailable as error:
-                _log.warning("the embedded PostgreSQL is gone and cannot be started: %s", error)
+                _log.warning("the embedded PostgreSQL has stopped and cannot be started again: %s", error)
 
     task = asyncio.create_task(watch(server)) if server is not None else None
     try:

@@ -56,9 +56,7 @@ class RecordService(DocumentService):
             Unavailable: the database cannot be reached.
         """
         if (user is None) == (conversation is None):
-            raise BadRequest(
-                "say whose questions are erased, or of which conversation: user or conversation", where="user"
-            )
+            raise BadRequest("give either `user` or `conversation`: the questions to erase", where="user")
         who = tenant if isinstance(tenant, Viewer) else whole(self.viewer(tenant).tenant)
         subject = {"user": user, "conversation": conversation}
         await erasure.note(self.database, who, **subject)

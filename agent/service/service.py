@@ -227,7 +227,7 @@ class Service(RecordService, JobService, SyncService):
         who = self.viewer(tenant).tenant
         given = changes.checked(self.settings)
         if foreign := sorted(set(given) - set(OWN)):
-            what = f"{', '.join(foreign)}: set by the operator alone, with `signalbox tenants set`"
+            what = f"{', '.join(foreign)}: only the operator can change this, with `signalbox tenants set`"
             raise BadRequest(what, where=foreign[0], valid=OWN)
         if given:
             await self.metering.tenants.change(who, given)

@@ -34,8 +34,8 @@ def unknown_variables() -> tuple[str, ...]:
     for name in found:
         if name not in keys:
             near = get_close_matches(name.removeprefix(PREFIX).lower(), Settings.model_fields, 1)
-            meant = f": is {PREFIX}{near[0].upper()} meant?" if near else ""
-            said.append(f"the variable {plain_line(name, _LONGEST_NAME)} is no setting{meant}")
+            meant = f" (did you mean {PREFIX}{near[0].upper()}?)" if near else ""
+            said.append(f"the environment variable {plain_line(name, _LONGEST_NAME)} is not a setting{meant}")
     return tuple(said)
 
 
@@ -93,7 +93,7 @@ def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
     try:
         key = as_sent(os.environ.get(source.api_key_env))
     except ValueError:
-        key, wrong = None, "holds a character that no key has"
+        key, wrong = None, "contains a character that no key has"
     if key is None:
         where = f"sources.{name}.api_key_env"
         raise BadSetting(f"setting {where} ({path}): the variable {source.api_key_env} {wrong}", where=where)
@@ -111,7 +111,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadSetting(f"{path} cannot be read: {error}") from error
     if len(given) < len(stated):
         twice = next(key for key in stated if sum(key.lower() == other.lower() for other in stated) > 1)
-        raise BadSetting(f'the setting "{twice.upper()}" is there twice ({path})', where=twice.lower())
+        raise BadSetting(
+            f'the setting "{twice.upper()}" occurs twice ({path}); remove one of them', where=twice.lower()
+        )
     return _checked(given, str(path), lambda: Settings.model_validate_json(text, strict=True))
 
 

@@ -34,102 +34,115 @@ class Settings(BaseModel):
     home: Path = Field(Path("~/.signalbox"), description="folder of the embedded PostgreSQL")
     database_url: str | None = Field(None, description="PostgreSQL >= 16 with pgvector >= 0.8; embedded when unset")
     service_url: str | None = Field(
-        None, description="login of the service, a member of signalbox_app; made when unset"
+        None, description="login of the service, a member of signalbox_app; created when unset"
     )
     read_urls: tuple[str, ...] = Field(
-        (), repr=False, description="standbys that what questions read is read from: their addresses, between commas"
+        (), repr=False, description="addresses of standbys that questions read from, separated by commas"
     )
     max_lag_s: float = Field(
-        5.0, ge=0.5, le=600, description="how far a standby that is read may be behind the primary, in seconds"
+        5.0,
+        ge=0.5,
+        le=600,
+        description="maximum lag of a standby that is read behind the primary, in seconds",
     )
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
     embedder_api_key: ApiKey = Field(None, repr=False, description="key of the embedder")
     embedders: str = Field(
-        "", max_length=4000, description="others that collections may have: NAME or NAME=URL, between commas"
+        "",
+        max_length=4000,
+        description="more embedders that collections may use: NAME or NAME=URL, separated by commas",
     )
-    embedder_keys: str = Field("", repr=False, description="their keys: NAME=KEY, between commas")
+    embedder_keys: str = Field("", repr=False, description="API keys of these embedders: NAME=KEY, separated by commas")
     llm: str | None = Field(
         None, description="openai/MODEL, any model at LLM_BASE_URL, a litellm string, replay:FILE or record:FILE=MODEL"
     )
     llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
     llm_api_key: ApiKey = Field(None, repr=False, description="key of the model")
-    transforms: tuple[Transform, ...] = Field((), description="what a model makes of a question before it is searched")
+    transforms: tuple[Transform, ...] = Field((), description="query transformers that a model runs before the search")
     reranker: str = Field("none", max_length=2000, description=rerankers.FORMS)
-    reranker_model: str | None = Field(None, description="model that a reranker at http:URL is asked for")
+    reranker_model: str | None = Field(None, description="name of the model at the reranker of http:URL")
     reranker_api_key: ApiKey = Field(None, repr=False, description="key of the reranker")
     rerank_min_score: float | None = Field(
-        None, ge=0, le=1, description="hits that the reranker scores lower are left out; no such bound when unset"
+        None,
+        ge=0,
+        le=1,
+        description="minimum score of the reranker: hits with a lower score are left out; no minimum when unset",
     )
     rerank_blend: float = Field(
-        0.0, ge=0, le=1, description="share of the words in common in the score of a reranker that is a model"
+        0.0, ge=0, le=1, description="share of the word overlap in the score of a reranker that is a model"
     )
     min_relevance: float | None = Field(
-        None, ge=0, le=1, description="hits with a lower relevance are left out; none is when unset"
+        None,
+        ge=0,
+        le=1,
+        description="minimum relevance: hits with a lower relevance are left out; no minimum when unset",
     )
     sources: dict[Name, NamedSource] = Field(
         default_factory=dict,
         max_length=32,
-        description="named sources, each a table [sources.NAME] with kind (local, web, cloud or collections), "
-        "description and what its kind needs",
+        description="named sources: a table [sources.NAME] each, with kind (local, web, cloud or collections), "
+        "description and the keys of its kind",
     )
-    fusion: Method = Field("convex", description="how rankings are merged")
+    fusion: Method = Field("convex", description="method that merges the rankings")
     fusion_weights: str = Field(
-        WEIGHTS, description="shares in weighted_sum, SOURCE=WEIGHT between commas; the other sources share the rest"
+        WEIGHTS, description="weights in weighted_sum: SOURCE=WEIGHT, separated by commas; other sources share the rest"
     )
     rank_features: str = Field(
-        "", description=f"what else ranks hits: {rank_features.FORM}, any of them, between commas; nothing when unset"
+        "", description=f"more signals that rank hits: {rank_features.FORM}, separated by commas; none when unset"
     )
     lexical_weight: float | None = Field(
-        None, ge=0, le=1, description="share of full text in convex; by question when unset"
+        None, ge=0, le=1, description="weight of full text in convex, 0 to 1; chosen for each question when unset"
     )
     depth: int = Field(
-        100, ge=LEAST_DEPTH, le=MOST_DEPTH, description="hits asked of each source, from which every page is cut"
+        100, ge=LEAST_DEPTH, le=MOST_DEPTH, description="hits requested from each source; every page is cut from them"
     )
     per_document: int = Field(
-        2, ge=1, le=100, description="most passages of one document on a page while others are relevant"
+        2, ge=1, le=100, description="maximum passages of one document on a page while others are relevant"
     )
     web_provider: str | None = Field(
-        None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
+        None, description="web search provider: tavily, brave, searxng:URL, exa or ddgs; no web search when unset"
     )
     web_api_key: ApiKey = Field(None, repr=False, description="key of the web provider")
-    web_base_url: str | None = Field(None, description="address of the web provider's API; its own when unset")
+    web_base_url: str | None = Field(
+        None, description="address of the web provider's API; the provider's default when unset"
+    )
     web_fetch: bool = Field(False, description="read the pages that a web search finds, through the guarded fetcher")
     cloud: str | None = Field(
-        None, description="a knowledge base elsewhere: bailian:…, bedrock:…, azure:…, vertex:…, dify:… or openai:ID"
+        None, description="external knowledge base: bailian:…, bedrock:…, azure:…, vertex:…, dify:… or openai:ID"
     )
     cloud_api_key: ApiKey = Field(None, repr=False, description="key of the knowledge base")
-    cloud_base_url: str | None = Field(None, description="address of the knowledge base's API; its own when unset")
+    cloud_base_url: str | None = Field(
+        None, description="address of the knowledge base's API; the provider's default when unset"
+    )
     metered_searches: int = Field(
-        1, ge=1, le=8, description="most searches of one question at a source that is paid by the search"
+        1, ge=1, le=8, description="maximum searches per question at a source that charges per search"
     )
     outside_fallback: bool = Field(
         False,
-        description="ask the web or the cloud as well when nothing was found inside, or a model misses a part of the "
-        "answer there: they see the question",
+        description="also search the web or the cloud if the documents contain no answer, or only a part of it; the "
+        "question is sent to them",
     )
     local: Path | None = Field(
-        None, description="a folder of documents to search without a database; every tenant may read it"
+        None, description="folder of documents to search without a database; every tenant may read it"
     )
     context: Literal["passage", "window", "section"] = Field(
         "passage",
-        description="what a prompt shows: the passages found; window: also those beside them; section: all of theirs",
+        description="text in a prompt: passage: the hits; window: also the passages beside; section: whole sections",
     )
-    prompts: Path | None = Field(
-        None, description="a folder of prompt templates that stand in place of the packaged ones; none when unset"
-    )
+    prompts: Path | None = Field(None, description="folder of prompt templates that replace the packaged templates")
     prompt_fields: str = Field(
-        "", max_length=4000, description=f"metadata that a prompt shows: {prompt_fields.FORM}; all of it when unset"
+        "", max_length=4000, description=f"metadata in a prompt: {prompt_fields.FORM}; all metadata when unset"
     )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
-        description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
+        description="auto: rules, and a model where it can help; rules: no model; llm: a model for every question; off",
     )
     max_rounds: int = Field(
-        3, ge=1, le=8, description="most rounds of searching for what an answer still lacks; 1 is a single search"
+        3, ge=1, le=8, description="maximum rounds of searching for missing parts of an answer; 1 searches once"
     )
-    loop_calls: int = Field(2, ge=0, le=8, description="most model calls that judge what was found")
-    loop_tokens: int = Field(12_000, ge=0, le=1_000_000, description="most tokens of these calls together")
+    loop_calls: int = Field(2, ge=0, le=8, description="maximum model calls that judge the hits")
+    loop_tokens: int = Field(12_000, ge=0, le=1_000_000, description="maximum tokens of these calls, in total")
     loop_share: float = Field(
         0.5, ge=0, le=1, description="share of TIMEOUT_S that the rounds after the first may take"
     )
@@ -139,72 +152,80 @@ class Settings(BaseModel):
     week_start: int = Field(0, ge=0, le=6, description="first day of the week, 0 for Monday to 6 for Sunday")
     fiscal_year_start: int = Field(1, ge=1, le=12, description="first month of the fiscal year")
     language: Annotated[str | None, AfterValidator(check_language)] = Field(
-        None, description="language of answers, a code such as en or zh; that of the question when unset"
+        None, description="language of answers, a code such as en or zh; the question's language when unset"
     )
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] = Field(
-        "ordered_backoff", description="what is asked when none of the sources chosen for a question exists"
+        "ordered_backoff", description="strategy if none of the sources chosen for a question exists"
     )
-    timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
+    timeout_s: float = Field(10.0, gt=0, le=120, description="time limit of a request, in seconds")
     answer_timeout_s: float = Field(
-        60.0, gt=0, le=600, description="a model's whole answer; it must begin within TIMEOUT_S"
+        60.0, gt=0, le=600, description="time limit of a model's answer, in seconds; it must begin within TIMEOUT_S"
     )
-    judge: Literal["off", "llm"] = Field("off", description="llm: a model also checks each answer by its passages")
-    source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
-    pool_size: int = Field(10, ge=1, le=200, description="most database connections of each process")
+    judge: Literal["off", "llm"] = Field("off", description="llm: a model also checks each answer against its passages")
+    source_timeout_s: float = Field(3.0, gt=0, le=120, description="time limit of one source, in seconds")
+    pool_size: int = Field(10, ge=1, le=200, description="maximum database connections of each process")
     processes: int | None = Field(
         None, ge=1, le=64, description="processes of `signalbox serve`; one per core, at most 4, when unset"
     )
     grace_s: float = Field(
-        2.0, gt=0, le=600, description="how long requests at work go on once `signalbox serve` is told to stop"
+        2.0,
+        gt=0,
+        le=600,
+        description="seconds that running requests may continue once `signalbox serve` is told to stop",
     )
     ocr: str | None = Field(
         None,
         pattern=r"^[a-z_]{3,12}(\+[a-z_]{3,12}){0,7}$",
-        description="languages of scanned PDFs, whose text the program ocrmypdf then recognises, such as eng or "
-        "eng+chi_sim; scans are refused when unset",
+        description="languages of scanned PDFs, which the program ocrmypdf reads, such as eng or eng+chi_sim; scans "
+        "are refused when unset",
     )
     workers: int = Field(
-        1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
+        1,
+        ge=0,
+        le=16,
+        description="ingestion jobs that `signalbox serve` runs at once; 0 leaves them to `signalbox worker`",
     )
     tenant_jobs: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="jobs of one tenant that all workers together carry out at once; any number when unset",
+        description="maximum jobs of one tenant that all workers run at once; no maximum when unset",
     )
     sync: Mapping[str, ScheduledSync] = Field(
-        default_factory=dict, description="sources that collections follow, a table [sync.NAME] each"
+        default_factory=dict, description="scheduled syncs of collections: a table [sync.NAME] each"
     )
     sync_max_delete: float = Field(
-        0.5, ge=0, le=1, description="share of a source's documents that one run may delete; more needs --force"
+        0.5, ge=0, le=1, description="maximum share of a source's documents that one run deletes; --force deletes more"
     )
-    trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
+    trace_days: int = Field(30, ge=0, le=3650, description="days to keep decision records; 0 keeps none")
     chat_days: int = Field(
-        30, ge=0, le=3650, description="how long conversations and records of questions are kept; 0 keeps none"
+        30, ge=0, le=3650, description="days to keep conversations and records of questions; 0 keeps none"
     )
     choose_collections: bool = Field(
-        False, description="ask a question that names no collection of those alone that it seems to mean"
+        False, description="search only the collections that a question seems to mean, if it names none"
     )
     guard: tuple[str, ...] = Field(
-        (), description="words and phrases that a question must not hold, and patterns as re:PATTERN"
+        (), description="words and phrases that a question must not contain, and patterns as re:PATTERN"
     )
     routes: tuple[str, ...] = Field(
-        (), description=f"sources by what a request's metadata says, {routes.FORM}: the first that fits counts"
+        (), description=f"sources by a request's metadata, {routes.FORM}: the first route that matches is used"
     )
     log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="the least that `signalbox serve` logs: debug, info, warning or error"
+        "info", description="minimum level of the lines that `signalbox serve` logs: debug, info, warning or error"
     )
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
     auth: Literal["off", "keys"] | None = Field(
-        None, description="keys: whoever calls over HTTP needs one; off, on loopback alone; by the address when unset"
+        None, description="keys: HTTP callers need an API key; off: only on loopback; depends on the address when unset"
     )
 
-    jwt_issuer: str | None = Field(None, description="issuer of tokens that name callers; none does when unset")
-    jwt_audience: str | None = Field(None, description="whom these tokens must be for")
+    jwt_issuer: str | None = Field(None, description="issuer of tokens that identify callers; no tokens when unset")
+    jwt_audience: str | None = Field(None, description="audience of these tokens")
     jwt_keys: Path | None = Field(None, description="file of the issuer's public keys, as a JWKS")
     jwt_claim: str = Field("principals", description="claim that holds the caller's users and groups")
-    jwt_tenant_claim: str | None = Field(None, description="claim that holds the tenant; TENANT for all when unset")
+    jwt_tenant_claim: str | None = Field(
+        None, description="claim that holds the tenant; every caller has TENANT when unset"
+    )
 
     @field_validator("home", "local", "prompts", mode="before")
     @classmethod
@@ -217,7 +238,7 @@ class Settings(BaseModel):
     @classmethod
     def _named(cls, value: str) -> str:
         if any(not (one.isascii() and one.isprintable()) for one in parse_pairs(value).values() if one):
-            raise ValueError("it holds a character that no address and no key has")
+            raise ValueError("it contains a character that no address and no key has")
         return value
 
     @field_validator("reranker")
@@ -242,7 +263,7 @@ class Settings(BaseModel):
     @classmethod
     def _are_tables(cls, value: object) -> object:
         if isinstance(value, str):
-            raise ValueError(f"named sources are tables of {FILE}: [sources.NAME]")
+            raise ValueError(f"define named sources as tables [sources.NAME] of {FILE}")
         return value
 
     @field_validator("fusion_weights")
@@ -266,7 +287,7 @@ class Settings(BaseModel):
     def _whole_tokens(self) -> Self:
         given = (self.jwt_issuer, self.jwt_audience, self.jwt_keys)
         if any(given) and not all(given):
-            raise ValueError("JWT_ISSUER, JWT_AUDIENCE and JWT_KEYS go together")
+            raise ValueError("set JWT_ISSUER, JWT_AUDIENCE and JWT_KEYS together, or none of them")
         return self
 
     @property
@@ -315,7 +336,7 @@ class Settings(BaseModel):
     @classmethod
     def _can_be_passed_on(cls, value: object) -> object:
         if isinstance(value, str | Path) and "\0" in str(value):
-            raise ValueError("it holds a NUL character")
+            raise ValueError("it contains a NUL character")
         return value
 
     @field_validator("read_urls", mode="before")

@@ -15,21 +15,21 @@ class ScheduledSync(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    source: str = Field(min_length=1, repr=False, description="as of `signalbox sync`")
-    collection: str = Field(min_length=1, max_length=128, description="what follows it")
-    every: str = Field(description="from one run to the next, such as 30s, 15m, 2h or 1d")
-    tenant: str | None = Field(None, min_length=1, max_length=128, description="whose collection; TENANT when unset")
-    table: str | None = Field(None, description="of a database: a table, maybe with its schema")
-    query: str | None = Field(None, description="of a database: a SELECT in place of a table")
-    updated_at: str | None = Field(
-        None, description="of a database: the column that changes with every change of a row"
+    source: str = Field(min_length=1, repr=False, description="the source, written as for `signalbox sync`")
+    collection: str = Field(min_length=1, max_length=128, description="collection that follows the source")
+    every: str = Field(description="time between two runs, such as 30s, 15m, 2h or 1d")
+    tenant: str | None = Field(
+        None, min_length=1, max_length=128, description="tenant of the collection; TENANT when unset"
     )
+    table: str | None = Field(None, description="table of a database, with or without its schema")
+    query: str | None = Field(None, description="SELECT of a database, instead of a table")
+    updated_at: str | None = Field(None, description="column of a database that changes whenever a row changes")
 
     @field_validator("every")
     @classmethod
     def _is_a_time(cls, value: str) -> str:
         if not _EVERY.fullmatch(value):
-            raise ValueError(f'"{plain_line(value, 20)}" is no time; say 30s, 15m, 2h or 1d')
+            raise ValueError(f'"{plain_line(value, 20)}" is not a duration; write it as 30s, 15m, 2h or 1d')
         return value
 
     @property

@@ -62,7 +62,7 @@ def _moment(value: object) -> object:
     if isinstance(value, str):
         with suppress(ValueError):
             return datetime.fromisoformat(value.upper())
-    raise ValueError("must be a day or a moment of ISO 8601, such as 2026-11-20 or 2026-11-20T09:30:00+08:00")
+    raise ValueError("must be a date or a time of ISO 8601, such as 2026-11-20 or 2026-11-20T09:30:00+08:00")
 
 
 Moment = Annotated[
@@ -90,7 +90,7 @@ Principals = Annotated[tuple[str, ...], AfterValidator(_principals)]
 
 def _name(value: str) -> str:
     if not value.isprintable():
-        raise ValueError("must be of printable characters")
+        raise ValueError("must contain only printable characters")
     return value
 
 
@@ -119,7 +119,7 @@ class AdvisorChoice(Shape):
         try:
             size = len(json.dumps(self.parameters, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError):
-            raise ValueError("its parameters must be of JSON") from None
+            raise ValueError("its parameters must be JSON") from None
         if size > MOST_PARAMETER_CHARACTERS:
             raise ValueError(f"its parameters must be at most {MOST_PARAMETER_CHARACTERS:,} characters of JSON")
         return self
@@ -203,7 +203,7 @@ class AugmentRequest(Request):
     kind: ClassVar[Kind] = "augment"
 
     template: Annotated[str, Field(max_length=100)] | None = Field(
-        None, description="an answer template by its name, such as answer/v1; the newest when null"
+        None, description="name of an answer template, such as answer/v1; the newest when null"
     )
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
@@ -231,9 +231,9 @@ class ModelOptions(Shape):
         try:
             size = len(json.dumps(tools or (), ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError):
-            raise ValueError("must be of JSON") from None
+            raise ValueError("must be JSON") from None
         if size > MOST_TOOL_CHARACTERS:
-            raise ValueError(f"must together be at most {MOST_TOOL_CHARACTERS:,} characters of JSON")
+            raise ValueError(f"must be at most {MOST_TOOL_CHARACTERS:,} characters of JSON in total")
         return tools
 
 

@@ -248,7 +248,7 @@ def _difference(question: Question, told: Several) -> Calculation | None:
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
     if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
-        raise Unclear("of totals or of averages")
+        raise Unclear("totals or averages")
     if operand is not None and not directed and not told.is_row:
         op = "sum"
     elif not directed:

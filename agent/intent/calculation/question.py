@@ -152,7 +152,7 @@ class Question:
         """
         self.taken.add(name)
         if not self.columns.measures[name].is_plain:
-            raise Unclear("its texts are no plain numbers")
+            raise Unclear("texts that are not plain numbers")
         if len(self.columns.measures[name].units) > 1:
             self._keep_to_unit(name)
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
