@@ -93,10 +93,8 @@ async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pyt
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/x")
     settings = (await doctor.examine())[0]
     assert settings.ok
-    assert (
-        settings.mend
-        == "the environment variable SIGNALBOX_DATABSE_URL is not a setting; did you mean SIGNALBOX_DATABASE_URL?"
-    )
+    what = "the environment variable SIGNALBOX_DATABSE_URL is not a setting (did you mean SIGNALBOX_DATABASE_URL?)"
+    assert settings.mend == what
 
 
 async def test_a_local_folder_is_read_and_what_in_it_cannot_be_is_named(tmp_path: Path):

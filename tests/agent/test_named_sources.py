@@ -531,7 +531,7 @@ WEB = '[sources.news]\nkind = "web"\nprovider = "tavily"\ndescription = "News"\n
     [
         (FOLDER.replace('"local"', '"locale"'), "setting sources.bios.kind ({file}): input should be 'local', 'web'"),
         (FOLDER.replace("path", "pth"), "setting sources.bios.pth ({file}): there is no such key"),
-        (FOLDER.replace('path = "bios"\n', ""), "setting sources.bios ({file}): a source of the kind local needs"),
+        (FOLDER.replace('path = "bios"\n', ""), "setting sources.bios ({file}): a source of kind local needs"),
         (
             FOLDER + 'provider = "x"\n',
             'setting sources.bios ({file}): a source of kind local has no key "provider"',
@@ -544,7 +544,7 @@ WEB = '[sources.news]\nkind = "web"\nprovider = "tavily"\ndescription = "News"\n
         (FOLDER + "top_k = 0\n", "setting sources.bios.top_k ({file}): "),
         (FOLDER + "timeout_s = 500\n", "setting sources.bios.timeout_s ({file}): "),
         (FOLDER.replace("bios]", "Bios]"), "setting sources.Bios ({file}): the name of a source is a small letter"),
-        (FOLDER.replace("bios]", "vector]"), 'setting sources.vector ({file}): "vector" is the name of a part'),
+        (FOLDER.replace("bios]", "vector]"), 'setting sources.vector ({file}): "vector" is a reserved name'),
         (FOLDER.replace("bios]", "web]"), 'settings ({file}): the name "web" is reserved for a source of kind web'),
         (WEB + "min_relevance = 0.5\n", "setting sources.news ({file}): hits of kind web have no relevance"),
         (

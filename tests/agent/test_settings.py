@@ -66,7 +66,7 @@ def test_weights_are_of_sources_that_there_are(tmp_path: Path):
     assert 'there is no source "fultext"; there are: "cloud", "fulltext"' in str(
         problem(tmp_path, fusion_weights="fultext=0.3")
     )
-    assert "below 1 together" in str(problem(tmp_path, fusion_weights="fulltext=0.3,vector=0.7"))
+    assert "must be below 1" in str(problem(tmp_path, fusion_weights="fulltext=0.3,vector=0.7"))
 
 
 def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_are_not(

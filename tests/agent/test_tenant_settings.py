@@ -229,7 +229,7 @@ async def test_the_default_collection_is_asked_when_the_request_names_none(world
     answer = await world.send("POST", "/v1/retrieve", {"query": QUESTION})
     assert answer.status_code == 404
     assert '"gone"' in answer.json()["detail"]
-    assert "default collection of this tenant" in answer.json()["detail"]
+    assert "tenant's default collection" in answer.json()["detail"]
     await world.set("collection=")
     assert len((await world.ask())["hits"]) == 3
 
@@ -485,7 +485,7 @@ async def test_a_quota_of_questions_holds_at_every_door_and_is_said_in_the_heade
     assert (answer.status_code, answer.headers["x-ratelimit-remaining-requests"]) == (429, "0")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(1)
     assert abs(int(answer.headers["retry-after"]) - (midnight - datetime.now(UTC)).total_seconds()) < 10
-    assert f"2 questions a day); it is free again at {midnight.isoformat(timespec='seconds')}" in answer.text
+    assert f"2 questions a day); it starts again at {midnight.isoformat(timespec='seconds')}" in answer.text
     assert len(world.prompts) == asked
     # Nobody else's.
     other = await world.send("POST", path, body, tenant="globex")
