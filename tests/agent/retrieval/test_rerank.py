@@ -101,7 +101,7 @@ def test_what_names_none_is_refused_with_the_forms_there_are(name: str):
     ("name", "reason"),
     [
         ("http:nowhere", "give an address after http:"), ("http:ftp://h/rerank", "give an address after http:"),
-        ("http:http://h:port/rerank", "give an address after http:"), ("http:http://h/re rank", "give an address after http:"),
+        ("http:http://h:port/rerank", "give an address after"), ("http:http://h/re rank", "give an address after"),
         ("http:http://me:pw@h/rerank", "the API key into RERANKER_API_KEY"), ("http:http://h:1", "the full address"),
         ("llm", "set LLM"),
     ],
