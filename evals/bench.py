@@ -100,7 +100,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
         throughput = {}
         for number, concurrency in enumerate(CONCURRENCY, 3):
             throughput[str(concurrency)] = await _throughput(service, dataset, questions, concurrency, number)
-            note(f"{concurrency} at a time: {throughput[str(concurrency)]:.0f} questions per second")
+            note(f"{concurrency} concurrent requests: {throughput[str(concurrency)]:.0f} questions per second")
         ingestion = await _ingestion(service, dataset, note)
         versions = await provenance.versions(service.database)
     return {
@@ -152,7 +152,7 @@ async def _paired(
         for way in (*ways[turn:], *ways[:turn]):
             await way()
         times.per_question.append(found)
-    note(f"{len(questions):,} questions asked in every way")
+    note(f"{len(questions):,} questions asked in each way")
     return times
 
 

@@ -81,7 +81,7 @@ class FilterJudge:
                     self._gold[question.id] = (corpora[name], corpora[name].read(question.filter))
                 except BadRequest as error:
                     raise BadRequest(
-                        f"{place_of(question)}: its gold filter does not fit the corpus: {error}"
+                        f"{place_of(question)}: the gold filter does not fit the corpus: {error}"
                     ) from error
 
     def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:

@@ -93,7 +93,7 @@ def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[fl
     """
     known = usable(examples)
     if len(known) < LEAST_QUESTIONS:
-        raise ValueError(f"{len(known)} questions, of which something can be learned, are fewer than {LEAST_QUESTIONS}")
+        raise ValueError(f"{len(known)} questions are usable for training; at least {LEAST_QUESTIONS} are needed")
     gains = _cross_validated(known)
     for gained in gains.values():
         # Count a gain of 0 for questions without anything to learn from.

@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             return
         if not length or not head.startswith(b"HTTP/1.1 "):
-            self._answer.set_exception(ValueError("no answer with a length"))
+            self._answer.set_exception(ValueError("the response has no length"))
             return
         self._answer.set_result(int(head[9:12]))
         if _CLOSES.search(head):

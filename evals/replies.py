@@ -29,7 +29,7 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
         if one.id in given and one.now
     ]
     if not lines:
-        raise BadRequest(f"--replies {replies}: it holds no reply to a question of this split", where="--replies")
+        raise BadRequest(f"--replies {replies}: the file has no reply to a question of this split", where="--replies")
     recording.write_text("".join(lines), encoding="utf-8")
     return len(lines)
 
@@ -41,12 +41,16 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
             for number, line in enumerate(file, 1):
                 one = json.loads(line)
                 if not isinstance(one, dict) or not isinstance(one.get("id"), str):
-                    raise BadRequest(f'--replies {path}: line {number} is no object with an "id"', where="--replies")
+                    raise BadRequest(
+                        f'--replies {path}: line {number} is not an object with an "id"', where="--replies"
+                    )
                 found[one["id"]] = {key: value for key, value in one.items() if key != "id"}
     except OSError as error:
-        raise BadRequest(f"--replies {path}: cannot be read: {error.strerror}", where="--replies") from error
+        raise BadRequest(f"--replies {path}: the file cannot be read: {error.strerror}", where="--replies") from error
     except ValueError as error:
-        raise BadRequest(f"--replies {path}: it is not JSON lines in UTF-8: {error}", where="--replies") from error
+        raise BadRequest(
+            f"--replies {path}: the file is not JSON lines in UTF-8: {error}", where="--replies"
+        ) from error
     return found
 
 

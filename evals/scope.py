@@ -99,7 +99,7 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
         for folder in folders:
             questions = list(questions_of(folder))
             if not questions:
-                raise BadRequest(f"{folder}: it has no questions of its documents", where="dataset")
+                raise BadRequest(f"{folder}: the folder has no questions about its documents", where="dataset")
             for one in every_nth(questions, max(count // len(folders), 1)):
                 rows.append(await _row(service, one))
             note(f"{folder.name}: asked")

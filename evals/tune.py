@@ -84,7 +84,7 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
     if min(len(tune), len(verify)) < _LEAST_QUESTIONS:
         raise BadRequest(
             f"{folder}: {len(tune)} questions to tune on ({names[0]}) and {len(verify)} to verify with ({names[1]}): "
-            f"of each at least {_LEAST_QUESTIONS} with relevant documents are needed",
+            f"each part needs at least {_LEAST_QUESTIONS} with relevant documents",
             where="dataset",
         )
     drawn = random.Random(_SEED)
@@ -196,7 +196,7 @@ def _tune_fusion(
     deeper = [{**best, "depth": depth} for depth in _DEPTHS if depth != best["depth"]]
     scored += [(mean(one), one) for one in deeper]
     best = _best(scored)
-    note(f"{len(scored)} ways of fusion compared on {len(known)} questions")
+    note(f"{len(scored)} fusion settings compared on {len(known)} questions")
     old, new = tried(before, unknown), tried(best, unknown)
     gained = difference(old, new)
     return {
@@ -243,11 +243,11 @@ async def _train_ranker(
     except BadSetting as error:
         note(f"no ranker is trained: {error}")
         return {"helps": False, "file": None, "reason": str(error)}
-    note("reading the texts of the pools")
+    note("loading the passages of the pools")
     learned, held_out = [await _examples(service, settings, part, note) for part in (known, unknown)]
     usable = len(learn.usable(learned))
     if usable < learn.LEAST_QUESTIONS:
-        reason = f"something can be learned from {usable} questions, {learn.LEAST_QUESTIONS} are needed"
+        reason = f"{usable} questions are usable for training; at least {learn.LEAST_QUESTIONS} are needed"
         return {"helps": False, "file": None, "reason": reason}
     note(f"training on {usable} questions")
     model, gains = learn.train(learned)
@@ -280,7 +280,7 @@ def _save(model: ltr.TrainedRanker, path: Path) -> None:
     try:
         ltr.save(model, path)
     except OSError as error:
-        raise BadRequest(f"{path}: cannot be written: {error.strerror}", where="--out") from error
+        raise BadRequest(f"{path}: the file cannot be written: {error.strerror}", where="--out") from error
 
 
 async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:
@@ -305,7 +305,7 @@ async def _examples(service: Service, settings: Settings, searched: Sequence[_Se
         )
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
-            note(f"{len(examples):,} of {len(searched):,} pools read")
+            note(f"{len(examples):,} of {len(searched):,} pools loaded")
     return examples
 
 

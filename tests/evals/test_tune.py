@@ -210,16 +210,16 @@ def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions
 def test_what_is_not_shown_to_help_is_neither_recommended_nor_written(beir: Path, owner_url: str, tmp_path: Path):
     stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}")
 
-    assert "not shown to help, left as it is (+0.0000, 95 % interval +0.0000 to +0.0000" in stdout
-    assert "not trained: something can be learned from 2 questions, 20 are needed" in stdout
-    assert "use: the settings in force" in stdout
+    assert "no significant gain, left unchanged (+0.0000, 95 % interval +0.0000 to +0.0000" in stdout
+    assert "not trained: 2 questions are usable for training; at least 20 are needed" in stdout
+    assert "use: the current settings" in stdout
     assert "a random half of split test (2)" in stdout
     assert list(tmp_path.glob("*.json")) == []
 
 
 def test_the_ranker_that_is_to_be_written_may_be_set_already(beir: Path, owner_url: str, tmp_path: Path):
     stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}", "--set", "RERANKER=ltr")
-    assert "use: the settings in force" in stdout
+    assert "use: the current settings" in stdout
 
 
 @pytest.fixture
