@@ -149,7 +149,7 @@ def test_questions_that_moved_most_come_first_with_both_traces(run_file: Write):
         ({"dataset": "other"}, "the runs are of different datasets: tiny (routed) and other (routed)"),
         ({"form": "beir"}, "the runs are of different datasets: tiny (routed) and tiny (beir)"),
         ({"format": 1}, "the run has format 1, this version reads 2: run it again"),
-        ({"format": 9}, "a run of format 9"),
+        ({"format": 9}, "the run has format 9"),
         ({"questions": []}, "the run is damaged: questions"),
         ({"latency_ms": "fast"}, "the run is damaged: latency_ms"),
         ({"metrics": {"nDCG@10": float("nan")}}, "the run is damaged: metrics.nDCG@10"),
