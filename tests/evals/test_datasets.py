@@ -121,7 +121,7 @@ def test_a_missing_folder_file_split_or_label_is_refused(beir: Path, tmp_path: P
         load(beir, "train")
     (beir / "qrels" / "test.tsv").unlink()
     (beir / "qrels").rmdir()
-    with pytest.raises(BadRequest, match=r'queries.jsonl:1: "relevant" is missing; in a BEIR dataset the judgements are'):
+    with pytest.raises(BadRequest, match=r'queries.jsonl:1: "relevant" is missing; in a BEIR dataset the'):
         load(beir)
     (beir / "queries.jsonl").write_bytes(json.dumps({"_id": "ü"}, ensure_ascii=False).encode("latin-1"))
     with pytest.raises(BadRequest, match="not UTF-8 at byte 9"):

@@ -207,8 +207,8 @@ def test_tags_inside_an_answer_are_part_of_it():
     [
         ("", "it is empty"),
         ("<think>Paris, I guess", "it is empty"),
-        ("I'm sorry, but I can't help with that.", "not a JSON object"),
-        ("<html><body>502 Bad Gateway</body></html>", "not a JSON object"),
+        ("I'm sorry, but I can't help with that.", "no JSON object"),
+        ("<html><body>502 Bad Gateway</body></html>", "no JSON object"),
         (PARIS[:-3], "broken or cut short"),
         ('{"city": {"name": "Paris"}, "inhab', "broken or cut short"),
         ('{"city": "Paris", "inhabitants": NaN}', "NaN"),
