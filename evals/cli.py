@@ -265,10 +265,10 @@ def load(
     """
     from agent.serve.output import write_json
     from evals import datasets
-    from evals.load import Target, closed_loop, described, open_loop
+    from evals.load import LoadTarget, closed_loop, described, open_loop
 
     questions = [{"query": one.text, "collection": collection} for one in datasets.load(dataset).questions]
-    target = Target(url, _read_key(key_file))
+    target = LoadTarget(url, _read_key(key_file))
     if rate is None:
         found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
     else:

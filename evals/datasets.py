@@ -17,7 +17,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LabelledQuestion:
     """One question with its gold labels.
 
     Attributes:
@@ -65,7 +65,7 @@ class Dataset:
     form: Form
     split: str
     corpus: tuple[Path, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[LabelledQuestion, ...]
 
 
 def load(folder: Path, split: str = "test") -> Dataset:
@@ -106,7 +106,7 @@ def splits(folder: Path) -> tuple[str, ...]:
     return tuple(sorted({question.split for question in load(folder, EVERY_SPLIT).questions}))
 
 
-def _beir(folder: Path, split: str) -> list[Question]:
+def _beir(folder: Path, split: str) -> list[LabelledQuestion]:
     judged = _judgements(folder, split)
     questions = []
     seen: set[str] = set()
@@ -116,7 +116,7 @@ def _beir(folder: Path, split: str) -> list[Question]:
         if id in judged:
             # BEIR does not state the language, and a single sentence only reveals the script reliably.
             questions.append(
-                Question(
+                LabelledQuestion(
                     id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split, judges_filter=False
                 )
             )
@@ -155,7 +155,7 @@ def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
     return judged
 
 
-def _routed(folder: Path, split: str) -> list[Question]:
+def _routed(folder: Path, split: str) -> list[LabelledQuestion]:
     questions = []
     splits: set[str] = set()
     seen: set[str] = set()
@@ -176,12 +176,12 @@ def _no_split(path: Path, split: str, known: Iterable[str]) -> NoReturn:
     )
 
 
-def _routed_question(where: str, line: Mapping[str, Any]) -> Question:
+def _routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
     if "relevant" not in line:
         hint = f"; in a BEIR dataset the judgements are in {QRELS}/test.tsv" if "_id" in line else ""
         raise BadRequest(f'{where}: "relevant" is missing{hint}', where="dataset")
     text = _text(where, line, "text")
-    return Question(
+    return LabelledQuestion(
         id=_text(where, line, "id"),
         text=text,
         language=_optional(where, line, "lang") or detect(text),

@@ -26,7 +26,7 @@ _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoadTarget:
     """The service under test.
 
     Args:
@@ -67,7 +67,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Tally:
+class LoadTally:
     """Results of the questions.
 
     Attributes:
@@ -164,9 +164,9 @@ class _Connection(asyncio.Protocol):
 
 
 async def closed_loop(
-    target: Target, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
+    target: LoadTarget, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
 ) -> dict[str, Any]:
-    """Send questions without a pause over that many connections; return `Tally.report`.
+    """Send questions without a pause over that many connections; return `LoadTally.report`.
 
     Raises:
         Unavailable: no service listens there.
@@ -174,7 +174,7 @@ async def closed_loop(
     await _reachable(target)
     host, port = target.address()
     requests = cycle([target.request(one) for one in questions])
-    tally, started = Tally(), time.monotonic()
+    tally, started = LoadTally(), time.monotonic()
 
     async def asker() -> None:
         connection = _Connection(host, port)
@@ -187,13 +187,13 @@ async def closed_loop(
 
 
 async def open_loop(
-    target: Target, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
+    target: LoadTarget, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
 ) -> dict[str, Any]:
-    """Send `rate` questions per second, evenly spaced; return `Tally.report`. Raises as `closed_loop`."""
+    """Send `rate` questions per second, evenly spaced; return `LoadTally.report`. Raises as `closed_loop`."""
     await _reachable(target)
     host, port = target.address()
     requests = cycle([target.request(one) for one in questions])
-    tally, started = Tally(), time.monotonic()
+    tally, started = LoadTally(), time.monotonic()
     free: list[_Connection] = []
     under_way: set[asyncio.Task[None]] = set()
 
@@ -219,7 +219,7 @@ async def open_loop(
     return tally.report(elapsed_s)
 
 
-async def _timed(connection: _Connection, request: bytes, due: float, tally: Tally) -> None:
+async def _timed(connection: _Connection, request: bytes, due: float, tally: LoadTally) -> None:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             status = await connection.ask(request)
@@ -236,7 +236,7 @@ async def _timed(connection: _Connection, request: bytes, due: float, tally: Tal
         tally.errors[str(status)] += 1
 
 
-async def _reachable(target: Target) -> None:
+async def _reachable(target: LoadTarget) -> None:
     host, port = target.address()
     try:
         _, writer = await asyncio.open_connection(host, port)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evals.datasets import EVERY_SPLIT, Dataset, Question, lines, load, read_text
+from evals.datasets import EVERY_SPLIT, Dataset, LabelledQuestion, lines, load, read_text
 from retrievers.core.errors import BadRequest, listing
 from retrievers.text.languages import detect
 
@@ -63,7 +63,7 @@ def load_file(path: Path, collection: str | None = None) -> QuestionFile:
     """
     path = path.expanduser().absolute()
     found = list(lines(path) if path.suffix.casefold() in _JSON_LINES else _rows(path))
-    questions: dict[str, Question] = {}
+    questions: dict[str, LabelledQuestion] = {}
     for where, line in found:
         question = _question(where, line, collection)
         if question.id in questions:
@@ -135,7 +135,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _question(where: str, line: Mapping[str, Any], collection: str | None) -> Question:
+def _question(where: str, line: Mapping[str, Any], collection: str | None) -> LabelledQuestion:
     text = _text(where, line, "question")
     if text is None:
         _fail(where, '"question" is missing')
@@ -152,7 +152,7 @@ def _question(where: str, line: Mapping[str, Any], collection: str | None) -> Qu
     if named is None:
         _fail(where, "the collection is missing: give --collection NAME or a column `collection`")
     digest = hashlib.sha256(f"{named}\n{text}".encode()).hexdigest()
-    return Question(
+    return LabelledQuestion(
         id=_text(where, line, "id") or f"q-{digest[:_ID_CHARACTERS]}",
         text=text,
         language=_text(where, line, "lang") or detect(text),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.intent.model.ask import key_of
-from evals.datasets import Dataset, Question
+from evals.datasets import Dataset, LabelledQuestion
 from retrievers.core.errors import BadRequest
 
 
@@ -54,7 +54,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _line(collection: str, question: Question, reply: Mapping[str, Any]) -> str:
+def _line(collection: str, question: LabelledQuestion, reply: Mapping[str, Any]) -> str:
     assert question.now is not None
     key = key_of(question.text, question.history, datetime.fromisoformat(question.now), collection)
     return json.dumps({"stage": "intent", "key": key, "reply": reply}, ensure_ascii=False) + "\n"

@@ -14,7 +14,7 @@ from agent.settings import Settings
 from agent.types import MAX_TOP_K, RankedHit, Result
 from evals import metrics, provenance, stages
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import Dataset, Question
+from evals.datasets import Dataset, LabelledQuestion
 from evals.judge import FilterJudge, check_documents, stored_corpus
 from evals.timing import summary
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
@@ -105,7 +105,7 @@ async def run(
     }
 
 
-def addressed(questions: Iterable[Question], collection: str) -> list[Question]:
+def addressed(questions: Iterable[LabelledQuestion], collection: str) -> list[LabelledQuestion]:
     """Return the questions, each with a collection: its own, or else this one."""
     return [replace(one, collection=one.collection or collection) for one in questions]
 
@@ -127,7 +127,7 @@ async def ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTa
     return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
 
 
-async def _stored(service: Service, questions: Sequence[Question], note: Note) -> QuestionTarget:
+async def _stored(service: Service, questions: Sequence[LabelledQuestion], note: Note) -> QuestionTarget:
     """Return the stored collections that the questions name, after checking that they hold the expected documents."""
     tenant = service.settings.tenant
     scopes: dict[str, Scope] = {}
@@ -142,14 +142,14 @@ async def _stored(service: Service, questions: Sequence[Question], note: Note) -
     return QuestionTarget(tenant, scopes)
 
 
-def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
-    named: dict[str, list[Question]] = {}
+def _by_collection(questions: Sequence[LabelledQuestion]) -> dict[str, list[LabelledQuestion]]:
+    named: dict[str, list[LabelledQuestion]] = {}
     for question in questions:
         named.setdefault(question.collection or "", []).append(question)
     return named
 
 
-async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
+async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[LabelledQuestion]) -> FilterJudge:
     """Return the judge of the filters of the labelled questions.
 
     Raises:
@@ -159,7 +159,9 @@ async def filter_judge(service: Service, target: QuestionTarget, questions: Sequ
     return FilterJudge({name: await stored_corpus(service, target.scopes[name]) for name in labelled}, labelled)
 
 
-async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Question], *, tenant: str = TENANT) -> None:
+async def warm_up(
+    service: Service, dataset: Dataset, questions: Sequence[LabelledQuestion], *, tenant: str = TENANT
+) -> None:
     """Load the models and open connections, with texts that no measured question repeats."""
     for question in questions[:WARM_UP]:
         with suppress(BadRequest):  # a faulty question is reported when its turn comes
@@ -176,7 +178,7 @@ async def ask(
     service: Service,
     target: QuestionTarget,
     dataset: Dataset,
-    questions: Sequence[Question],
+    questions: Sequence[LabelledQuestion],
     judge: FilterJudge,
     note: Note,
     *,
@@ -204,7 +206,7 @@ class _Asking:
     filters: Filters
     note: Note
 
-    async def ask_all(self, questions: Sequence[Question]) -> list[Json]:
+    async def ask_all(self, questions: Sequence[LabelledQuestion]) -> list[Json]:
         """Return a row per question.
 
         Raises:
@@ -230,7 +232,7 @@ class _Asking:
             raise errors[0]
         return rows
 
-    async def _ask(self, question: Question) -> Json:
+    async def _ask(self, question: LabelledQuestion) -> Json:
         wanted = question.filter if self.filters == "gold" else None
         request = request_for(question, question.collection or "", wanted)
         started = time.perf_counter()
@@ -242,7 +244,7 @@ class _Asking:
         answer = _answered(result) | {"latency_ms": latency_ms, "texts": _texts(question, result)}
         return answer | await self._decided(question, result)
 
-    async def _decided(self, question: Question, result: Result) -> Json:
+    async def _decided(self, question: LabelledQuestion, result: Result) -> Json:
         """Return the parts of the row that come from the decision record; {} if no record is kept."""
         if not self.service.traces.days or not result.trace_id:
             return {}
@@ -271,7 +273,7 @@ class _NotAnswered(Exception):
         self.error, self.row = error, row
 
 
-def _labels(question: Question, filters: Filters) -> Json:
+def _labels(question: LabelledQuestion, filters: Filters) -> Json:
     """Return the dataset's labels of a question."""
     return {
         "id": question.id,
@@ -289,7 +291,7 @@ def _labels(question: Question, filters: Filters) -> Json:
     }
 
 
-def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
+def request_for(question: LabelledQuestion, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
     """Return the request for a question; the keys are those of `agent.types.Request`."""
     request: Json = {"collection": question.collection or collection, "top_k": MAX_TOP_K, "filter": wanted}
     if question.history:
@@ -348,7 +350,7 @@ def _shown(hits: Sequence[RankedHit]) -> list[Json]:
     ]
 
 
-def _texts(question: Question, result: Result) -> list[str]:
+def _texts(question: LabelledQuestion, result: Result) -> list[str]:
     """Return the passages that may contain the expected answer; [] if no answer is expected."""
     return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if question.answer is not None else []
 
@@ -361,7 +363,7 @@ def _chosen(result: Result) -> list[str]:
     return named or list(dict.fromkeys(step.source for step in result.plan if step.step == 1))
 
 
-def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json], judge: FilterJudge) -> None:
+def _score(dataset: Dataset, questions: Sequence[LabelledQuestion], rows: Sequence[Json], judge: FilterJudge) -> None:
     """Add the scores and the verdict on the filter to every row."""
     ranking = metrics.ranking_scores(
         {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}

@@ -23,8 +23,8 @@ from agent.settings import Settings
 from agent.types import Request
 from evals import learn, metrics
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import Dataset, Question, load, splits
-from evals.learn import METRIC, Example
+from evals.datasets import Dataset, LabelledQuestion, load, splits
+from evals.learn import METRIC, RankingExample
 from evals.paired import Difference, difference
 from evals.run import request_for
 from retrievers.core.errors import BadRequest, RetrievalError
@@ -46,15 +46,15 @@ class Parts:
     """The questions to tune on and those to verify with, and the origin of each part."""
 
     dataset: Dataset
-    tune: Sequence[Question]
-    verify: Sequence[Question]
+    tune: Sequence[LabelledQuestion]
+    verify: Sequence[LabelledQuestion]
     tune_from: str
     verify_from: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    question: Question
+    question: LabelledQuestion
     decision: Decision
     found: SearchResults
 
@@ -92,7 +92,7 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
     return Parts(dataset, tune, verify, *names)
 
 
-def _labelled(dataset: Dataset) -> list[Question]:
+def _labelled(dataset: Dataset) -> list[LabelledQuestion]:
     return [question for question in dataset.questions if question.relevant]
 
 
@@ -153,7 +153,9 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     }
 
 
-async def _search(service: Service, dataset: Dataset, questions: Sequence[Question], note: Note) -> list[_Searched]:
+async def _search(
+    service: Service, dataset: Dataset, questions: Sequence[LabelledQuestion], note: Note
+) -> list[_Searched]:
     """Search every question once; report and leave out those that fail."""
     searched: list[_Searched] = []
     errors: list[RetrievalError] = []
@@ -283,7 +285,9 @@ def _save(model: ltr.TrainedRanker, path: Path) -> None:
         raise BadRequest(f"{path}: the file cannot be written: {error.strerror}", where="--out") from error
 
 
-async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:
+async def _examples(
+    service: Service, settings: Settings, searched: Sequence[_Searched], note: Note
+) -> list[RankingExample]:
     """Return the candidate pool of every question with its features."""
     examples = []
     last = time.monotonic()
@@ -295,7 +299,7 @@ async def _examples(service: Service, settings: Settings, searched: Sequence[_Se
         pool = [hit for hit in read if hit.chunk is not None]
         intent = one.found.course.intent
         examples.append(
-            Example(
+            RankingExample(
                 id=one.question.id,
                 rows=features(intent.question, intent.language, pool),
                 pool=[hit.id.document_id for hit in pool],
