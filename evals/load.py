@@ -102,7 +102,7 @@ def described(report: dict[str, Any]) -> list[tuple[str, str]]:
     for what, times in (("answered", report["latency_ms"]), ("refused", report["refused_ms"])):
         if times is not None:
             figures = ", ".join(f"{name} {times[name]:.1f}" for name in ("p50", "p95", "p99"))
-            rows.append((f"time until {what}, ms", figures))
+            rows.append((f"time until {what} (ms)", figures))
     return rows
 
 
@@ -207,7 +207,7 @@ async def open_loop(
         if (wait_s := due - time.monotonic()) > 0:
             await asyncio.sleep(wait_s)
         if len(under_way) >= _MOST_CONNECTIONS:
-            tally.errors["no connection free"] += 1
+            tally.errors["no free connection"] += 1
             continue
         task = asyncio.create_task(ask(due))
         under_way.add(task)

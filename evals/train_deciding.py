@@ -230,8 +230,8 @@ def report(examples: Sequence[MentionExample], chances: Numbers) -> None:
         sure = chance >= SURE
         print(
             f"{group or 'all':14} {len(places):5} candidates, {right.sum():4} meant: "
-            f"told apart {np.mean((chance >= LIKELY) == right):.3f}, sure {np.mean(sure[right]):.3f} of those meant, "
-            f"wrongly sure {np.mean(~right[sure]) if sure.any() else 0:.3f} of the sure, "
+            f"accuracy {np.mean((chance >= LIKELY) == right):.3f}, recall of sure {np.mean(sure[right]):.3f}, "
+            f"wrong among sure {np.mean(~right[sure]) if sure.any() else 0:.3f}, "
             f"calibration error {calibration_error(zip(chance.tolist(), right.tolist(), strict=True))}",
             file=sys.stderr,
         )

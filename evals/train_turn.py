@@ -253,8 +253,8 @@ def weigh(given: Sequence[TurnQuestion], wording: Mapping[str, float], counts: M
         sent = own & (logits >= np.log(least / (1 - least)))
         leaks = int((sent & (wanted == 0)).sum())
         print(
-            f"of collections left out, from {least}: {int((sent & (wanted > 0)).sum())} of the world's, "
-            f"{leaks} of {sum(counts.values())} others",
+            f"held-out collections, threshold {least}: {int((sent & (wanted > 0)).sum())} questions for the web found, "
+            f"{leaks} of {sum(counts.values())} other questions wrongly sent",
             file=sys.stderr,
         )
     return _regression(inputs, wanted, share, _DECAY_OF_SIGNS)
@@ -294,8 +294,8 @@ def main() -> None:
         wording |= {one.text: float(logit) for one, logit in zip(given, logits, strict=True)}
         sent = logits > 0
         print(
-            f"{language}, by the wording alone: of {len(given)} questions left out it takes {sent[world].mean():.3f} "
-            f"of the world's and {sent[~world].mean():.4f} of the others for the world's",
+            f"{language}, wording only, {len(given)} held-out questions: {sent[world].mean():.3f} of those for the web "
+            f"are found, {sent[~world].mean():.4f} of the others are wrongly sent",
             file=sys.stderr,
         )
         stored["world"][language] = _rounded(fit(given, meant))
