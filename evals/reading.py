@@ -4,7 +4,7 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,8 +16,9 @@ from agent.settings import Settings
 from agent.types import Result
 from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import CORPUS, QUERIES, Dataset, lines
+from evals.datasets import CORPUS, Dataset
 from evals.filters import FilterCorpus, corpus_of
+from evals.reading_questions import CALCULATED, Days, ReadingQuestion, questions_of
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Scope
@@ -26,12 +27,7 @@ from retrievers.ingest.read import read
 from retrievers.postgres.catalogue import filterable
 
 Json = dict[str, Any]
-Days = tuple[tuple[date | None, date | None], ...]
-"""Runs of days as (first day, last day), both included; None for an open side."""
-
-PHRASES, QUESTIONS = "phrases.jsonl", "questions.jsonl"
-_CALCULATED = "calculation"
-_WITHOUT_FILTER = frozenset([_CALCULATED, "analytic"])
+_WITHOUT_FILTER = frozenset([CALCULATED, "analytic"])
 """Classes whose questions are judged by their value."""
 _FIRST_ROWS = 10
 _CLOSE = 0.01
@@ -41,34 +37,6 @@ _NUMBER = re.compile(r"[^\d.-]{0,5}(?P<number>-?\d[\d,]*(?:\.\d+)?)\s*[^\d]{0,5}
 _BINS = 10
 _AROUND_DAYS = 800
 """Number of days that are tried before and after a period."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingQuestion:
-    """A question with its labels.
-
-    Attributes:
-        filters: right filters, any of which will do; None among them means no filter; empty if the filter is not
-            judged.
-        spans: half-open spans of days, any of which will do; empty if periods are not judged.
-        sources: right sets of sources, any of which will do; empty if sources are not judged.
-        answer: values that the first rows of a calculated table must hold; None if nothing is to be calculated.
-        private: whether no public source may be asked.
-        periods: right readings to the day, any of which will do; a reading without runs means no period at all.
-    """
-
-    id: str
-    text: str
-    collection: str
-    klass: str = ""
-    history: tuple[Json, ...] = ()
-    now: str | None = None
-    filters: tuple[Json | None, ...] = ()
-    spans: tuple[tuple[date, date], ...] = ()
-    sources: tuple[frozenset[str], ...] = ()
-    answer: tuple[str, ...] | None = None
-    private: bool = False
-    periods: tuple[Days, ...] = ()
 
 
 @dataclass(slots=True)
@@ -317,53 +285,6 @@ def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
     if not count:
         return None
     return round(sum(abs(sum(p for p, _ in one) - sum(right for _, right in one)) for one in bins.values()) / count, 4)
-
-
-def questions_of(folder: Path) -> Iterator[ReadingQuestion]:
-    """Yield the questions of a folder in any of the forms that README.md names."""
-    if (folder / PHRASES).is_file():
-        yield from (_phrase(folder, line) for _, line in lines(folder / PHRASES))
-    elif (folder / QUESTIONS).is_file():
-        yield from (_of_tables(folder, line) for _, line in lines(folder / QUESTIONS))
-    elif (folder / QUERIES).is_file():
-        yield from (_labelled(folder, line) for _, line in lines(folder / QUERIES))
-    else:
-        raise BadRequest(f"{folder}: no {PHRASES}, {QUESTIONS} or {QUERIES}", where="dataset")
-
-
-def _phrase(folder: Path, line: Mapping[str, Any]) -> ReadingQuestion:
-    spans = tuple((date.fromisoformat(start), date.fromisoformat(end)) for start, end in line.get("spans", ()))
-    periods = tuple(tuple((_day(low), _day(high)) for low, high in reading) for reading in line.get("periods", ()))
-    return ReadingQuestion(
-        line["id"], line["text"], folder.name, line["lang"], now=line["now"], spans=spans, periods=periods
-    )
-
-
-def _day(text: str | None) -> date | None:
-    return date.fromisoformat(text) if text is not None else None
-
-
-def _of_tables(folder: Path, line: Mapping[str, Any]) -> ReadingQuestion:
-    if "table" in line:
-        return ReadingQuestion(line["id"], line["text"], line["table"], _CALCULATED, answer=tuple(line["answer"]))
-    wanted = {"type": "in", "key": "source", "value": line["sources"]}
-    return ReadingQuestion(line["id"], line["text"], folder.name, filters=(wanted,))
-
-
-def _labelled(folder: Path, line: Mapping[str, Any]) -> ReadingQuestion:
-    filters = line.get("filters", [line.get("filter")])
-    sources = line.get("sources") or []
-    if sources and isinstance(sources[0], str):
-        sources = [sources]
-    answer = line.get("answer")
-    values = answer if isinstance(answer, list) else [answer]
-    return ReadingQuestion(
-        line["id"], line["text"], line.get("collection") or folder.name, line.get("class") or "",
-        tuple(line.get("history") or ()),
-        line.get("now"), tuple(filters), (), tuple(frozenset(one) for one in sources),
-        tuple(str(one) for one in values) if answer is not None and not isinstance(answer, dict) else None,
-        bool(line.get("private", frozenset(["web"]) not in map(frozenset, sources))),
-    )  # fmt: skip
 
 
 def moved(before: Json, now: Json) -> list[str]:
