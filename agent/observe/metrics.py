@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,82 +56,45 @@ class Metrics:
             registry=registry,
         )
         build.labels(_version(), ".".join(map(str, sys.version_info[:3]))).set(1)
-        self._requests = Counter(
-            "signalbox_http_requests", "Number of HTTP requests.", ["method", "route", "status"], registry=registry
+        counter = partial(Counter, registry=registry)
+        duration = partial(Histogram, buckets=_SECONDS, registry=registry)
+        self._requests = counter("signalbox_http_requests", "Number of HTTP requests.", ["method", "route", "status"])
+        self._request_s = duration(
+            "signalbox_http_request_seconds", "Duration of HTTP requests, to the last byte of the response.", ["route"]
         )
-        self._request_s = Histogram(
-            "signalbox_http_request_seconds", "Duration of HTTP requests, to the last byte of the response.", ["route"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
         self.at_work = Gauge(
             "signalbox_http_requests_at_work", "Number of HTTP requests in progress.", registry=registry
         )
-        self._questions = Counter(
-            "signalbox_questions",
-            "Number of answered questions, by kind of request and status.",
-            ["kind", "status"],
-            registry=registry,
+        self._questions = counter(
+            "signalbox_questions", "Number of answered questions, by kind of request and status.", ["kind", "status"]
         )
-        self._failures = Counter("signalbox_questions_failed", "Number of questions that failed.", registry=registry)
-        self._question_s = Histogram(
-            "signalbox_question_seconds",
-            "Duration of questions, without the time for HTTP.",
-            ["kind"],
-            buckets=_SECONDS,
-            registry=registry,
+        self._failures = counter("signalbox_questions_failed", "Number of questions that failed.")
+        self._question_s = duration(
+            "signalbox_question_seconds", "Duration of questions, without the time for HTTP.", ["kind"]
         )
-        self._stage_s = Histogram(
-            "signalbox_stage_seconds",
-            "Duration of one stage of a question.",
-            ["stage"],
-            buckets=_SECONDS,
-            registry=registry,
+        self._stage_s = duration("signalbox_stage_seconds", "Duration of one stage of a question.", ["stage"])
+        self._searches = counter(
+            "signalbox_source_searches", "Number of searches, by source and status.", ["source", "status"]
         )
-        self._searches = Counter(
-            "signalbox_source_searches",
-            "Number of searches, by source and status.",
-            ["source", "status"],
-            registry=registry,
+        self._source_s = duration("signalbox_source_seconds", "Duration of one search of a source.", ["source"])
+        self._spent = counter(
+            "signalbox_source_cost_dollars", "Cost of searches in US dollars, as stated in the settings.", ["source"]
         )
-        self._source_s = Histogram(
-            "signalbox_source_seconds", "Duration of one search of a source.", ["source"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self._spent = Counter(
-            "signalbox_source_cost_dollars", "Cost of searches in US dollars, as stated in the settings.", ["source"],
-            registry=registry,
-        )  # fmt: skip
         self._costs = {name: source.card.cost for name, source in service.pipeline.sources.items() if source.card.cost}
-        self._degraded = Counter(
-            "signalbox_degraded_answers",
-            "Number of degraded answers, by what was unavailable.",
-            ["what"],
-            registry=registry,
+        self._degraded = counter(
+            "signalbox_degraded_answers", "Number of degraded answers, by the unavailable part.", ["what"]
         )
-        self._calls = Counter(
-            "signalbox_model_calls",
-            "Number of model calls, by stage and status.",
-            ["stage", "status"],
-            registry=registry,
+        self._calls = counter(
+            "signalbox_model_calls", "Number of model calls, by stage and status.", ["stage", "status"]
         )
-        self._call_s = Histogram(
-            "signalbox_model_call_seconds",
-            "Duration of one model call.",
-            ["stage"],
-            buckets=_SECONDS,
-            registry=registry,
+        self._call_s = duration("signalbox_model_call_seconds", "Duration of one model call.", ["stage"])
+        self._tokens = counter(
+            "signalbox_model_tokens", "Number of tokens that the model read and wrote.", ["stage", "kind"]
         )
-        self._tokens = Counter(
-            "signalbox_model_tokens",
-            "Number of tokens that the model read and wrote.",
-            ["stage", "kind"],
-            registry=registry,
-        )
-        self._dollars = Counter(
+        self._dollars = counter(
             "signalbox_model_cost_dollars",
             "Cost of model calls in US dollars, as far as the provider reports it.",
             ["stage"],
-            registry=registry,
         )
 
     def answered(self, trace: "Trace") -> None:

@@ -444,13 +444,13 @@ async def test_a_refused_key_is_not_repeated_nor_shown(status: int, reason: str)
         ("<html>502 Bad Gateway</html>", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         ("[" * 100_000, "more than 50 levels"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "no message"),
         ('{"choices": []}', "no message"),
         ('{"choices": [{"message": "hi"}]}', "no message"),
-        (json.dumps({"error": {"message": KEY}}), "holds an error"),
+        (json.dumps({"error": {"message": KEY}}), "contains an error"),
         ("x" * (9 << 20), "longer than 8 MiB"),
-        (json.dumps({"choices": [{"message": {"content": ""}}]}), "nor its repair: it is empty"),
+        (json.dumps({"choices": [{"message": {"content": ""}}]}), "nor the repaired reply can be used: it is empty"),
         (json.dumps({"choices": [{"message": {"content": 7, "tool_calls": [1, {"function": 2}]}}]}), "it is empty"),
     ],
 )
@@ -684,7 +684,7 @@ async def test_a_probe_says_whether_the_server_lists_the_model():
     with ScriptedServer(models=["small"]) as server:
         async with model_at(server) as model, model_at(server, "openai/other") as other:
             assert await model.probe(time.monotonic() + 9) == "openai/small: the server answers and lists this model"
-            assert "does not list that model" in await other.probe(time.monotonic() + 9)
+            assert "does not list this model" in await other.probe(time.monotonic() + 9)
 
 
 async def test_a_server_without_a_list_is_probed_with_a_short_prompt():
