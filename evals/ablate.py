@@ -196,7 +196,7 @@ async def _one_dataset(
         target = await ingested(service, dataset, note)
         (collection,) = target.scopes[dataset.name].collections
         filters = await filter_judge(service, target, dataset.questions)
-        note(f"{dataset.name}: as the settings say")
+        note(f"{dataset.name}: measuring the current settings")
         await warm_up(service, dataset, dataset.questions)
         rows = await ask(service, target, dataset, dataset.questions, filters, note)
         entry["versions"] = await provenance.versions(service.database)
@@ -332,7 +332,7 @@ def described(found: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Se
             continue
         base = entry["baseline"]
         names = [name for name in DECIDING if base["metrics"][name] is not None]
-        title += f": {entry['questions']} questions; a change beside the settings in force, * significant"
+        title += f": {entry['questions']} questions; each change against the current settings, * significant"
         columns = ("change", *names, f"95 % of {names[0]}" if names else "", "p", "p50 ms", "the setting in force")
         figures = [f"{base['metrics'][name]:.3f}" for name in names]
         rows = [("(in force)", *figures, "", "", f"{base['latency_ms']['p50']:.0f}", "")]

@@ -20,7 +20,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from evals import provenance
 from evals.corpus import TENANT, Note, documents, store_corpus
-from evals.datasets import Dataset, Question
+from evals.datasets import Dataset, LabelledQuestion
 from evals.rawsql import EF_SEARCH, LIMIT, RawSearches, prepared_bm25, raw_searches
 from evals.run import WARM_UP, variant, warm_up
 from evals.timing import median, summary
@@ -100,7 +100,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
         throughput = {}
         for number, concurrency in enumerate(CONCURRENCY, 3):
             throughput[str(concurrency)] = await _throughput(service, dataset, questions, concurrency, number)
-            note(f"{concurrency} at a time: {throughput[str(concurrency)]:.0f} questions per second")
+            note(f"{concurrency} concurrent requests: {throughput[str(concurrency)]:.0f} questions per second")
         ingestion = await _ingestion(service, dataset, note)
         versions = await provenance.versions(service.database)
     return {
@@ -126,7 +126,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
 
 
 async def _paired(
-    service: Service, raw: RawSearches, collection: Collection, questions: Sequence[Question], note: Note
+    service: Service, raw: RawSearches, collection: Collection, questions: Sequence[LabelledQuestion], note: Note
 ) -> Times:
     """Time every question in every way; the order of the ways rotates by one per question."""
     scope = Scope(TENANT, (collection,))
@@ -152,7 +152,7 @@ async def _paired(
         for way in (*ways[turn:], *ways[:turn]):
             await way()
         times.per_question.append(found)
-    note(f"{len(questions):,} questions asked in every way")
+    note(f"{len(questions):,} questions asked in each way")
     return times
 
 
@@ -178,7 +178,7 @@ async def _time_vector(found: dict[str, float], service: Service, raw: RawSearch
 
 
 async def _throughput(
-    service: Service, dataset: Dataset, questions: Sequence[Question], concurrency: int, number: int
+    service: Service, dataset: Dataset, questions: Sequence[LabelledQuestion], concurrency: int, number: int
 ) -> float:
     """Return the questions answered per second with `concurrency` callers that each ask without a pause.
 

@@ -32,10 +32,10 @@ class Filters(StrEnum):
 
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR or routed form")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for this run; may be repeated")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a setting for this run; may be repeated")
 ]
-Split = Annotated[str, typer.Option(help="which questions; in routed form also `all`")]
-AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
+Split = Annotated[str, typer.Option(help="split of the questions to use; in routed form also `all`")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout and nothing else")]
 
 
 @app.command()
@@ -48,14 +48,15 @@ def run(
     out: Annotated[Path | None, typer.Option(metavar="RUN.json", help="write the run to this file")] = None,
     split: Split = "test",
     filters: Annotated[
-        Filters, typer.Option(help="gold: give each question's gold filter as the caller's")
+        Filters, typer.Option(help="gold: send the gold filter of each question as the filter of the request")
     ] = Filters.none,
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first N questions")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use only the first N questions")] = None,
     replies: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="a model's recorded replies by question id, instead of LLM")
+        Path | None,
+        typer.Option(metavar="FILE", help="JSONL file of recorded model replies by question id; replaces LLM"),
     ] = None,
     collection: Annotated[
-        str | None, typer.Option(help="ask this collection of TENANT, as it is stored, and ingest nothing")
+        str | None, typer.Option(help="ask this stored collection of TENANT and ingest nothing")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -63,7 +64,7 @@ def run(
 
     The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
     file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
-    class, lang, now and id; its questions are put to a collection that is already stored.
+    class, lang, now and id; its questions are sent to a stored collection.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
@@ -96,7 +97,7 @@ app.command()(results.report)
 def bench(
     dataset: Folder,
     changes: Changes = None,
-    questions: Annotated[int, typer.Option(min=1, help="most questions")] = 300,
+    questions: Annotated[int, typer.Option(min=1, help="maximum number of questions")] = 300,
     as_json: AsJson = False,
 ) -> int:
     """Measure latency, throughput and ingestion against plain SQL, in one run. Keep the machine otherwise idle."""
@@ -120,11 +121,13 @@ def bench(
 def scope(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="datasets, each a collection")],
     changes: Changes = None,
-    questions: Annotated[int, typer.Option(min=1, help="how many of all folders together, evenly spread")] = 200,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="keep what was chosen in this file")] = None,
+    questions: Annotated[
+        int, typer.Option(min=1, help="number of questions in total, spread evenly over the folders")
+    ] = 200,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write the chosen collections to this file")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Measure how often questions that name no collection find theirs among the folders' collections."""
+    """Measure how often the right collection is chosen for a question that names none."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import scope
@@ -142,7 +145,7 @@ def scope(
         (name, *("-" if figures[one] is None else str(figures[one]) for one in names))
         for name, figures in found["figures"].items()
     ]
-    _show_table("collections that questions find", ("questions of", *names), rows)
+    _show_table("collections chosen for the questions", ("questions of", *names), rows)
     return 0
 
 
@@ -150,13 +153,13 @@ def scope(
 def reading(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="folders with questions, see README.md")],
     changes: Changes = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="keep what was read in this file")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write the readings to this file")] = None,
     against: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="list the questions that are read differently from this file")
+        Path | None, typer.Option(metavar="FILE", help="list the questions whose reading differs from this file")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Judge what the rules read from each folder's questions: filters, periods, values, sources. Needs no model."""
+    """Judge how the rules read the questions of each folder: filters, periods, values, sources. Needs no model."""
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import reading
@@ -183,16 +186,17 @@ def ablate(
     folders: Annotated[list[Path], typer.Argument(metavar="DATASET...", help="folders in BEIR or routed form")],
     changes: Changes = None,
     split: Split = "test",
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first N questions of each")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use only the first N questions of each dataset")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="a setting, or `source`; may be repeated; all if left out")
+        list[str] | None,
+        typer.Option(metavar="STAGE", help="stage to measure: a setting, or `source`; may be repeated; default: all"),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.json", help="write all figures to this file")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Switch off each stage in turn, and try each default against its alternatives, on the same questions.
 
-    Exit code 1 if an alternative or a dataset failed; the others are measured all the same.
+    Exit code 1 if an alternative or a dataset failed; all others are measured.
     """
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
@@ -217,7 +221,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the ranker here instead of to SIGNALBOX_HOME/ltr.json")
     ] = None,
-    limit: Annotated[int, typer.Option(min=2, help="most questions of each part")] = 1000,
+    limit: Annotated[int, typer.Option(min=2, help="maximum number of questions in each part")] = 1000,
     as_json: AsJson = False,
 ) -> int:
     """Find the best fusion settings for a collection, and train a ranker for it.
@@ -243,25 +247,28 @@ def tune(
 def load(
     dataset: Folder,
     url: Annotated[str, typer.Option(help="address of a running `signalbox serve`")] = "http://127.0.0.1:8000",
-    collection: Annotated[str | None, typer.Option(help="which to search; all when left out")] = None,
-    key_file: Annotated[Path | None, typer.Option(help="file that holds the API key to send")] = None,
-    connections: Annotated[int, typer.Option(min=1, max=1000, help="how many ask at once, without a pause")] = 16,
+    collection: Annotated[str | None, typer.Option(help="collection to search; default: all")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="file with the API key")] = None,
+    connections: Annotated[
+        int, typer.Option(min=1, max=1000, help="number of connections that send questions without a pause")
+    ] = 16,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="questions per second instead, whether answered or not")
+        float | None,
+        typer.Option(min=0.1, help="send this number of questions per second instead, without waiting for the answers"),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="for how long")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="duration in seconds")] = 60.0,
     as_json: AsJson = False,
 ) -> int:
-    """Put a running service under load with a dataset's questions; report throughput, latency and errors.
+    """Send a dataset's questions to a running service; report throughput, latency and errors.
 
-    Exit code 1 if an answer was neither 200 nor 503.
+    Exit code 1 if a response had a status other than 200 and 503.
     """
     from agent.serve.output import write_json
     from evals import datasets
-    from evals.load import Target, closed_loop, described, open_loop
+    from evals.load import LoadTarget, closed_loop, described, open_loop
 
     questions = [{"query": one.text, "collection": collection} for one in datasets.load(dataset).questions]
-    target = Target(url, _read_key(key_file))
+    target = LoadTarget(url, _read_key(key_file))
     if rate is None:
         found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
     else:
@@ -278,7 +285,7 @@ def _read_key(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} cannot be read: {error}", where="--key-file") from None
     if not key or not key.isprintable():
-        raise BadRequest(f"{path} holds no key: put it there on a line of its own", where="--key-file")
+        raise BadRequest(f"{path} contains no key: write the key on a line of its own", where="--key-file")
     return key
 
 
@@ -288,7 +295,7 @@ def _settings(changes: Sequence[str] | None) -> dict[str, str]:
     for change in changes or ():
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
-            raise BadRequest(f'--set takes KEY=VALUE, for instance FUSION=rrf, not "{change[:80]}"', where="--set")
+            raise BadRequest(f'--set needs KEY=VALUE, for example FUSION=rrf, not "{change[:80]}"', where="--set")
         given[key.strip()] = value
     return given
 
@@ -299,14 +306,14 @@ def _check_writable(path: Path | None) -> None:
         return
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise BadRequest(f"--out {path}: that file cannot be written", where="--out")
+        raise BadRequest(f"--out {path}: the file cannot be written", where="--out")
 
 
 def _write(path: Path, found: Mapping[str, Any]) -> None:
     try:
         path.write_text(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise BadRequest(f"--out {path}: cannot be written: {error.strerror}", where="--out") from error
+        raise BadRequest(f"--out {path}: the file cannot be written: {error.strerror}", where="--out") from error
 
 
 def _show_run(found: Mapping[str, Any]) -> None:
@@ -327,10 +334,10 @@ def _show_run(found: Mapping[str, Any]) -> None:
     print(f"latency: {latency} ms")
     asked = sum(row["intent_by"] == "llm" for row in found["questions"])
     if asked:
-        print(f"read by the model: {asked} of {len(found['questions'])}; the rules were sure of the others")
+        print(f"the model read {asked} of {len(found['questions'])} questions; the rules read the others")
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
-        print(f"{failed} questions were not answered and count as missed")
+        print(f"{failed} questions failed and count as missed")
 
 
 def _show_tuned(found: Mapping[str, Any]) -> None:
@@ -345,7 +352,7 @@ def _show_tuned(found: Mapping[str, Any]) -> None:
     columns = (found["metric"], *(f"{one['from']} ({one['questions']})" for one in (tuned_on, verified_on)))
     _show_table(found["dataset"], columns, rows)
     best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
-    print(f"fusion found: {best}")
+    print(f"best fusion settings: {best}")
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
         print(f"{name}: {_verdict(made)}")
     if found["settings"]:
@@ -353,7 +360,7 @@ def _show_tuned(found: Mapping[str, Any]) -> None:
             "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
         )
     else:
-        print("use: the settings in force")
+        print("use: the current settings")
 
 
 def _verdict(made: Mapping[str, Any]) -> str:
@@ -361,5 +368,5 @@ def _verdict(made: Mapping[str, Any]) -> str:
         return f"not trained: {made['reason']}"
     gained = made.get("pooled", made["difference"])
     figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
-    said = "it helps" if made["helps"] else "not shown to help, left as it is"
-    return f"{said} ({figures} on questions it was not found with)"
+    said = "it helps" if made["helps"] else "no significant gain, left unchanged"
+    return f"{said} ({figures} on the verification questions)"

@@ -65,13 +65,13 @@ def _pairs(before: RunFile, after: RunFile) -> list[Pair]:
     is_other = before.form != after.form or (before.form != "file" and before.dataset != after.dataset)
     if is_other:
         raise BadRequest(
-            f"the runs are of other datasets: {before.dataset} ({before.form}) and {after.dataset} ({after.form})",
+            f"the runs are of different datasets: {before.dataset} ({before.form}) and {after.dataset} ({after.form})",
             where="run",
         )
     first = {row.id: row for row in before.questions}
     pairs = [(first[row.id], row) for row in after.questions if row.id in first and first[row.id].text == row.text]
     if not pairs:
-        raise BadRequest("the runs have no question in common", where="run")
+        raise BadRequest("the runs have no questions in common", where="run")
     return pairs
 
 

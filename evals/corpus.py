@@ -52,7 +52,7 @@ async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collec
         note(f"{len(report.failed) - _MOST_FAILURES_NAMED} more documents were left out")
     if report.done == len(report.failed):
         reason = f": {report.failed[0].where}: {report.failed[0].reason}" if report.failed else ""
-        raise BadRequest(f"{dataset.folder}: no document of the corpus could be stored{reason}", where="dataset")
+        raise BadRequest(f"{dataset.folder}: no document could be stored{reason}", where="dataset")
     await _remove_strays(service, dataset.name, given)
     collection = await stored(service, dataset.name)
     new = report.inserted + report.updated

@@ -17,7 +17,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LabelledQuestion:
     """One question with its gold labels.
 
     Attributes:
@@ -65,7 +65,7 @@ class Dataset:
     form: Form
     split: str
     corpus: tuple[Path, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[LabelledQuestion, ...]
 
 
 def load(folder: Path, split: str = "test") -> Dataset:
@@ -106,7 +106,7 @@ def splits(folder: Path) -> tuple[str, ...]:
     return tuple(sorted({question.split for question in load(folder, EVERY_SPLIT).questions}))
 
 
-def _beir(folder: Path, split: str) -> list[Question]:
+def _beir(folder: Path, split: str) -> list[LabelledQuestion]:
     judged = _judgements(folder, split)
     questions = []
     seen: set[str] = set()
@@ -116,13 +116,13 @@ def _beir(folder: Path, split: str) -> list[Question]:
         if id in judged:
             # BEIR does not state the language, and a single sentence only reveals the script reliably.
             questions.append(
-                Question(
+                LabelledQuestion(
                     id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split, judges_filter=False
                 )
             )
     if judged:
         raise BadRequest(
-            f"{QRELS}/{split}.tsv: judges questions that {QUERIES} does not have: {listing(judged, 3)}", where="dataset"
+            f"{QRELS}/{split}.tsv: these judged questions are not in {QUERIES}: {listing(judged, 3)}", where="dataset"
         )
     return questions
 
@@ -140,7 +140,9 @@ def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
         if not line.strip() or (number == 1 and cells[0].strip() in ("query-id", "query_id", "qid")):
             continue
         if len(cells) != 3 or not cells[0] or not cells[1]:
-            raise BadRequest(f"{where}: a line is question id, document id and grade, tabs between", where="dataset")
+            raise BadRequest(
+                f"{where}: a line needs question id, document id and grade, separated by tabs", where="dataset"
+            )
         try:
             grade = int(cells[2])
         except ValueError:
@@ -149,11 +151,11 @@ def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
         if grade > 0:
             relevant[cells[1]] = grade
     if not judged:
-        raise BadRequest(f"{path}: no judgements in it", where="dataset")
+        raise BadRequest(f"{path}: the file has no judgements", where="dataset")
     return judged
 
 
-def _routed(folder: Path, split: str) -> list[Question]:
+def _routed(folder: Path, split: str) -> list[LabelledQuestion]:
     questions = []
     splits: set[str] = set()
     seen: set[str] = set()
@@ -169,15 +171,17 @@ def _routed(folder: Path, split: str) -> list[Question]:
 
 
 def _no_split(path: Path, split: str, known: Iterable[str]) -> NoReturn:
-    raise BadRequest(f'{path}: no split "{split}"; there are: {listing(known)}', where="split", valid=sorted(known))
+    raise BadRequest(
+        f'{path}: there is no split "{split}"; there are: {listing(known)}', where="split", valid=sorted(known)
+    )
 
 
-def _routed_question(where: str, line: Mapping[str, Any]) -> Question:
+def _routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
     if "relevant" not in line:
-        hint = f"; a BEIR dataset has its judgements in {QRELS}/test.tsv" if "_id" in line else ""
+        hint = f"; in a BEIR dataset the judgements are in {QRELS}/test.tsv" if "_id" in line else ""
         raise BadRequest(f'{where}: "relevant" is missing{hint}', where="dataset")
     text = _text(where, line, "text")
-    return Question(
+    return LabelledQuestion(
         id=_text(where, line, "id"),
         text=text,
         language=_optional(where, line, "lang") or detect(text),
@@ -226,7 +230,7 @@ def _relevant(where: str, line: Mapping[str, Any]) -> Mapping[str, int]:
 def _text(where: str, line: Mapping[str, Any], key: str) -> str:
     value = line.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise BadRequest(f'{where}: "{key}" is missing or no text', where="dataset")
+        raise BadRequest(f'{where}: "{key}" is missing or not text', where="dataset")
     return value
 
 
@@ -239,7 +243,7 @@ def _optional(where: str, line: Mapping[str, Any], key: str) -> str | None:
 
 def _once(where: str, id: str, seen: set[str]) -> None:
     if id in seen:
-        raise BadRequest(f'{where}: the question id "{id[:60]}" was given before', where="dataset")
+        raise BadRequest(f'{where}: the question id "{id[:60]}" occurs twice', where="dataset")
     seen.add(id)
 
 
@@ -273,4 +277,4 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise BadRequest(f"{path}: not UTF-8 at byte {error.start}", where="dataset") from None
     except OSError as error:
-        raise BadRequest(f"{path}: cannot be read: {error.strerror}", where="dataset") from error
+        raise BadRequest(f"{path}: the file cannot be read: {error.strerror}", where="dataset") from error

@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 def main() -> int:
     """Run the demo and return the exit code."""
-    print("1. Documents of two tenants go in (embedded PostgreSQL starts by itself)\n", flush=True)
+    print("1. Ingest the documents of two tenants (embedded PostgreSQL starts automatically)\n", flush=True)
     declared = ["--schema", str(SAMPLE / "schema.json")]
     for tenant, file, schema in (("default", "corpus.jsonl", declared), ("clinic", "other-tenant.jsonl", [])):
         code = run_command(["ingest", str(SAMPLE / file), "--collection", COLLECTION, "--tenant", tenant, *schema])
@@ -30,11 +30,11 @@ def main() -> int:
     by_rules = asyncio.run(_ask(intent="rules"))
     by_model = asyncio.run(_ask(intent="llm", llm=f"replay:{RECORDING}"))
     print(f"\n2. The question, asked on {NOW:%d %B %Y}\n\n   {QUESTION}\n   ({MEANING})\n")
-    print("3. What the rules read from it, with no model at all\n")
+    print("3. How the rules read it, without a model\n")
     _show_intent(by_rules)
-    print("4. What a model read from it (a recorded reply; the tokens of a real one are not spent here)\n")
+    print("4. How a model reads it (a recorded reply, which costs no tokens)\n")
     _show_intent(by_model)
-    print("5. The hits, with the score of each source and the fused one\n")
+    print("5. The hits, with the score of each source and the fused score\n")
     output.show_result(by_rules, explain=False)
     print("6. The single prompt, with numbered citations\n")
     output.show_prompt(by_rules)
@@ -62,8 +62,8 @@ Next:
   .venv/bin/signalbox collections show sample
   .venv/bin/signalbox ingest YOUR_FOLDER --collection mine
   .venv/bin/signalbox doctor
-With a model (SIGNALBOX_LLM=openai/MODEL and SIGNALBOX_LLM_API_KEY, or SIGNALBOX_LLM_BASE_URL for your own)
-questions are also read by it, what it reads joins the rules' hits, and `signalbox ask` answers them.
+With a model (SIGNALBOX_LLM=openai/MODEL and SIGNALBOX_LLM_API_KEY, or SIGNALBOX_LLM_BASE_URL for your own server)
+the model also reads each question, its reading adds hits to those of the rules, and `signalbox ask` answers.
 """
 
 

@@ -58,7 +58,7 @@ def read_samples(path: Path) -> list[Labelled]:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
         return [_labelled(one) for one in samples]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"{path}: no batch of FaithBench: {error!r}", where="file") from error
+        raise BadRequest(f"{path}: this is not a batch of FaithBench: {error!r}", where="file") from error
 
 
 def _labelled(sample: Mapping[str, Any]) -> Labelled:
@@ -124,7 +124,7 @@ def main() -> None:
     """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description="measure the sentence check by FaithBench's labels")
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="batches, such as batch_1.json")
-    parser.add_argument("--embedder", default="minilm", help="as the setting EMBEDDER, or none")
+    parser.add_argument("--embedder", default="minilm", help="value of the setting EMBEDDER, or none")
     given = parser.parse_args()
     try:
         write_json(asyncio.run(_measure_files(given.files, given.embedder)))

@@ -22,7 +22,7 @@ _DAY_CHARACTERS = len("2025-07-01")
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class FilterCorpus:
     """The fields of a corpus, and each document's filterable values in normal form.
 
     Attributes:
@@ -123,7 +123,7 @@ def _whole(value: Scalar) -> tuple[Scalar, Scalar]:
     return (value if value == day else after), after
 
 
-def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None = None) -> Corpus:
+def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None = None) -> FilterCorpus:
     """Return the filterable values of documents, in the form that ingestion stores.
 
     Args:
@@ -144,7 +144,7 @@ def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None 
     return corpus_of_values(known, values)
 
 
-def corpus_of_values(fields: Mapping[str, Field], documents: Mapping[str, Values]) -> Corpus:
+def corpus_of_values(fields: Mapping[str, Field], documents: Mapping[str, Values]) -> FilterCorpus:
     """Return the corpus of documents by id whose values are already in normal form.
 
     Args:
@@ -152,7 +152,7 @@ def corpus_of_values(fields: Mapping[str, Field], documents: Mapping[str, Values
     """
     known = {**{name: Field(name, kind, kind) for name, kind in RESERVED.items()}, **fields}
     whole = frozenset(name for name, one in known.items() if _is_whole(one, documents.values()))
-    return Corpus(known, documents, whole)
+    return FilterCorpus(known, documents, whole)
 
 
 def _flat(documents: Iterable[Document]) -> Iterable[Mapping[str, Any]]:

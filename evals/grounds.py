@@ -12,7 +12,7 @@ from agent.intent.derived import nouns_of
 from agent.intent.reader import terms_of
 from agent.intent.rules import Context
 from agent.intent.time.periods import Calendar
-from evals.filters import Corpus, corpus_of
+from evals.filters import FilterCorpus, corpus_of
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
@@ -37,7 +37,7 @@ class Ground:
     """
 
     catalogue: FieldCatalogue
-    corpus: Corpus
+    corpus: FilterCorpus
     nouns: frozenset[str]
     counts: Mapping[str, int]
     passages: int = 0
@@ -68,7 +68,7 @@ def ground_of_corpus(path: Path) -> Ground:
     return Ground(catalogue, corpus, nouns, dict(term_counts(prepared)), passages)
 
 
-def _values(field: Field, corpus: Corpus) -> FieldValues | None:
+def _values(field: Field, corpus: FilterCorpus) -> FieldValues | None:
     held = [one[field.name] for one in corpus.documents.values() if one.get(field.name) is not None]
     every: list[Any] = [item for value in held for item in (value if isinstance(value, list) else [value])]
     if not every:
@@ -107,7 +107,7 @@ def ground_of_catalogue(path: Path) -> Ground:
     catalogue = FieldCatalogue(((1, 1),), given["documents"], fields)
     known = {name: Field(name, kind, kind) for name, kind in RESERVED.items()} | {n: v.field for n, v in fields.items()}
     whole = frozenset(name for name, field in known.items() if field.item in ("number", "date"))
-    return Ground(catalogue, Corpus(known, {}, whole), nouns_of(given["nouns"]), {})
+    return Ground(catalogue, FilterCorpus(known, {}, whole), nouns_of(given["nouns"]), {})
 
 
 def moment(text: str | None) -> datetime:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.service.service import Service
-from evals.datasets import Question
-from evals.filters import Corpus, corpus_of_values
+from evals.datasets import LabelledQuestion
+from evals.filters import FilterCorpus, corpus_of_values
 from evals.reading import judged_filter
 from retrievers.core.errors import BadRequest, listing
 from retrievers.core.filters import And, Filter
@@ -28,14 +28,14 @@ _SIMILAR = """
 """
 
 
-async def stored_corpus(service: Service, scope: Scope) -> Corpus:
+async def stored_corpus(service: Service, scope: Scope) -> FilterCorpus:
     """Return the fields and filterable values of the documents stored in a scope."""
     values = {"among": [one.number for one in scope.collections]}
     rows = await service.database.fetch(scope.viewer, _DOCUMENTS, values)
     return corpus_of_values(filterable(scope), {id: {"language": language, **held} for id, held, language in rows})
 
 
-async def check_documents(service: Service, scope: Scope, questions: Iterable[Question]) -> None:
+async def check_documents(service: Service, scope: Scope, questions: Iterable[LabelledQuestion]) -> None:
     """Check that the documents which the questions expect are stored.
 
     Raises:
@@ -58,7 +58,7 @@ async def check_documents(service: Service, scope: Scope, questions: Iterable[Qu
     raise BadRequest(f"{what}; it holds for instance: {listing(similar, 3)}", where="dataset", valid=similar)
 
 
-def place_of(question: Question) -> str:
+def place_of(question: LabelledQuestion) -> str:
     """Return where a question is defined, for error messages."""
     return question.where or f"question {question.id}"
 
@@ -73,15 +73,17 @@ class FilterJudge:
         BadRequest: a gold filter does not fit its collection.
     """
 
-    def __init__(self, corpora: Mapping[str, Corpus], questions: Mapping[str, Sequence[Question]]) -> None:
-        self._gold: dict[str, tuple[Corpus, Filter | None]] = {}
+    def __init__(
+        self, corpora: Mapping[str, FilterCorpus], questions: Mapping[str, Sequence[LabelledQuestion]]
+    ) -> None:
+        self._gold: dict[str, tuple[FilterCorpus, Filter | None]] = {}
         for name, some in questions.items():
             for question in some:
                 try:
                     self._gold[question.id] = (corpora[name], corpora[name].read(question.filter))
                 except BadRequest as error:
                     raise BadRequest(
-                        f"{place_of(question)}: its gold filter does not fit the corpus: {error}"
+                        f"{place_of(question)}: the gold filter does not fit the corpus: {error}"
                     ) from error
 
     def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:

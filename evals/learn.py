@@ -39,7 +39,7 @@ _PARAMETERS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RankingExample:
     """One labelled question with its pool of hits.
 
     Attributes:
@@ -66,7 +66,7 @@ class Example:
         return metrics.documents_of([*(self.pool[n] for n in order), *self.rest])
 
 
-def judge(examples: Sequence[Example], model: Any = None, trees: int | None = None) -> list[float]:
+def judge(examples: Sequence[RankingExample], model: Any = None, trees: int | None = None) -> list[float]:
     """Return each question's nDCG@10 for a booster's ranking, or for the fused order without a booster."""
     rankings = {}
     for one in examples:
@@ -76,12 +76,12 @@ def judge(examples: Sequence[Example], model: Any = None, trees: int | None = No
     return [found[one.id][METRIC] for one in examples]
 
 
-def usable(examples: Sequence[Example]) -> list[Example]:
+def usable(examples: Sequence[RankingExample]) -> list[RankingExample]:
     """Return the examples a ranker can learn from: those with relevant and other passages in the pool."""
     return [one for one in examples if any(one.grades) and not all(one.grades)]
 
 
-def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[float]]]:
+def train(examples: Sequence[RankingExample]) -> tuple[TrainedRanker, dict[int, list[float]]]:
     """Train a ranker; return it with the gain in nDCG@10 over the fused order, by number of trees.
 
     The gains are one value per question, by rankers trained without that question. The ranker gets the number of trees
@@ -93,7 +93,7 @@ def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[fl
     """
     known = usable(examples)
     if len(known) < LEAST_QUESTIONS:
-        raise ValueError(f"{len(known)} questions, of which something can be learned, are fewer than {LEAST_QUESTIONS}")
+        raise ValueError(f"{len(known)} questions are usable for training; at least {LEAST_QUESTIONS} are needed")
     gains = _cross_validated(known)
     for gained in gains.values():
         # Count a gain of 0 for questions without anything to learn from.
@@ -103,7 +103,7 @@ def train(examples: Sequence[Example]) -> tuple[TrainedRanker, dict[int, list[fl
     return TrainedRanker(booster, {"questions": len(known), "trees": trees}), gains
 
 
-def _cross_validated(examples: Sequence[Example]) -> dict[int, list[float]]:
+def _cross_validated(examples: Sequence[RankingExample]) -> dict[int, list[float]]:
     """Return each question's gain by a ranker trained on the other folds, by number of trees."""
     shuffled = random.Random(_SEED).sample(list(examples), len(examples))
     gains: dict[int, list[float]] = {trees: [] for trees in TREES}
@@ -117,7 +117,7 @@ def _cross_validated(examples: Sequence[Example]) -> dict[int, list[float]]:
     return gains
 
 
-def _fit(examples: Sequence[Example], trees: int) -> Any:
+def _fit(examples: Sequence[RankingExample], trees: int) -> Any:
     lightgbm = import_lightgbm()
     data = lightgbm.Dataset(
         np.vstack([one.rows for one in examples]),

@@ -26,7 +26,7 @@ _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoadTarget:
     """The service under test.
 
     Args:
@@ -67,7 +67,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Tally:
+class LoadTally:
     """Results of the questions.
 
     Attributes:
@@ -102,7 +102,7 @@ def described(report: dict[str, Any]) -> list[tuple[str, str]]:
     for what, times in (("answered", report["latency_ms"]), ("refused", report["refused_ms"])):
         if times is not None:
             figures = ", ".join(f"{name} {times[name]:.1f}" for name in ("p50", "p95", "p99"))
-            rows.append((f"time until {what}, ms", figures))
+            rows.append((f"time until {what} (ms)", figures))
     return rows
 
 
@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             return
         if not length or not head.startswith(b"HTTP/1.1 "):
-            self._answer.set_exception(ValueError("no answer with a length"))
+            self._answer.set_exception(ValueError("the response has no length"))
             return
         self._answer.set_result(int(head[9:12]))
         if _CLOSES.search(head):
@@ -164,9 +164,9 @@ class _Connection(asyncio.Protocol):
 
 
 async def closed_loop(
-    target: Target, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
+    target: LoadTarget, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
 ) -> dict[str, Any]:
-    """Send questions without a pause over that many connections; return `Tally.report`.
+    """Send questions without a pause over that many connections; return `LoadTally.report`.
 
     Raises:
         Unavailable: no service listens there.
@@ -174,7 +174,7 @@ async def closed_loop(
     await _reachable(target)
     host, port = target.address()
     requests = cycle([target.request(one) for one in questions])
-    tally, started = Tally(), time.monotonic()
+    tally, started = LoadTally(), time.monotonic()
 
     async def asker() -> None:
         connection = _Connection(host, port)
@@ -187,13 +187,13 @@ async def closed_loop(
 
 
 async def open_loop(
-    target: Target, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
+    target: LoadTarget, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
 ) -> dict[str, Any]:
-    """Send `rate` questions per second, evenly spaced; return `Tally.report`. Raises as `closed_loop`."""
+    """Send `rate` questions per second, evenly spaced; return `LoadTally.report`. Raises as `closed_loop`."""
     await _reachable(target)
     host, port = target.address()
     requests = cycle([target.request(one) for one in questions])
-    tally, started = Tally(), time.monotonic()
+    tally, started = LoadTally(), time.monotonic()
     free: list[_Connection] = []
     under_way: set[asyncio.Task[None]] = set()
 
@@ -207,7 +207,7 @@ async def open_loop(
         if (wait_s := due - time.monotonic()) > 0:
             await asyncio.sleep(wait_s)
         if len(under_way) >= _MOST_CONNECTIONS:
-            tally.errors["no connection free"] += 1
+            tally.errors["no free connection"] += 1
             continue
         task = asyncio.create_task(ask(due))
         under_way.add(task)
@@ -219,7 +219,7 @@ async def open_loop(
     return tally.report(elapsed_s)
 
 
-async def _timed(connection: _Connection, request: bytes, due: float, tally: Tally) -> None:
+async def _timed(connection: _Connection, request: bytes, due: float, tally: LoadTally) -> None:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             status = await connection.ask(request)
@@ -236,7 +236,7 @@ async def _timed(connection: _Connection, request: bytes, due: float, tally: Tal
         tally.errors[str(status)] += 1
 
 
-async def _reachable(target: Target) -> None:
+async def _reachable(target: LoadTarget) -> None:
     host, port = target.address()
     try:
         _, writer = await asyncio.open_connection(host, port)

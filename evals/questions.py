@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evals.datasets import EVERY_SPLIT, Dataset, Question, lines, load, read_text
+from evals.datasets import EVERY_SPLIT, Dataset, LabelledQuestion, lines, load, read_text
 from retrievers.core.errors import BadRequest, listing
 from retrievers.text.languages import detect
 
@@ -39,13 +39,13 @@ def load_questions(path: Path, split: str, collection: str | None, note: Callabl
     """
     if not path.is_file():
         if path.suffix.casefold() in _FILES and not path.is_dir():
-            raise BadRequest(f"{path}: there is no such file", where="dataset")
+            raise BadRequest(f"{path}: the file does not exist", where="dataset")
         return load(path, split)
     if split not in ("test", EVERY_SPLIT):
         raise BadRequest(f"{path.name}: a file of questions has no splits", where="split")
     read = load_file(path, collection)
     if read.unused:
-        note(f"{path.name}: columns that are not used: {listing(read.unused)}")
+        note(f"{path.name}: unused columns: {listing(read.unused)}")
     return read.dataset
 
 
@@ -63,11 +63,11 @@ def load_file(path: Path, collection: str | None = None) -> QuestionFile:
     """
     path = path.expanduser().absolute()
     found = list(lines(path) if path.suffix.casefold() in _JSON_LINES else _rows(path))
-    questions: dict[str, Question] = {}
+    questions: dict[str, LabelledQuestion] = {}
     for where, line in found:
         question = _question(where, line, collection)
         if question.id in questions:
-            _fail(where, f'the question "{question.text[:60]}" was given before')
+            _fail(where, f'the question "{question.text[:60]}" occurs twice')
         questions[question.id] = question
     unused = {key: None for _, line in found for key in line if key not in COLUMNS}
     dataset = Dataset(path.stem, path, "file", EVERY_SPLIT, (), tuple(questions.values()))
@@ -94,14 +94,14 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not columns:
             columns = _names(cells)
             if "question" not in columns:
-                _fail(where, f'the first line names the columns, "question" among them; known: {listing(COLUMNS)}')
+                _fail(where, f'the first line must name the columns, including "question"; valid: {listing(COLUMNS)}')
         elif any(cell.strip() for cell in cells):
             if len(cells) > len(columns):
-                _fail(where, f"{len(cells)} cells for {len(columns)} columns; quote a cell that holds the delimiter")
+                _fail(where, f"{len(cells)} cells for {len(columns)} columns; quote cells that contain the delimiter")
             empty = False
             yield where, _cells(where, dict(zip(columns, cells, strict=False)))
     if empty:
-        raise BadRequest(f"{path}: no questions in it", where="dataset")
+        raise BadRequest(f"{path}: the file has no questions", where="dataset")
 
 
 def _names(cells: list[str]) -> list[str]:
@@ -121,7 +121,7 @@ def _cells(where: str, cells: Mapping[str, str]) -> dict[str, Any]:
         try:
             values["document"] = json.loads(documents)
         except (ValueError, RecursionError):
-            _fail(where, f'"document" begins as a JSON list and is none: {documents[:60]}')
+            _fail(where, f'"document" starts like a JSON list but is not JSON: {documents[:60]}')
     elif documents:
         values["document"] = [part.strip() for part in documents.split(";") if part.strip()]
     if "answer" in values:
@@ -135,14 +135,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _question(where: str, line: Mapping[str, Any], collection: str | None) -> Question:
+def _question(where: str, line: Mapping[str, Any], collection: str | None) -> LabelledQuestion:
     text = _text(where, line, "question")
     if text is None:
         _fail(where, '"question" is missing')
     documents = _documents(where, line)
     answer = line.get("answer")
     if not documents and answer in (None, ""):
-        _fail(where, 'give "document" or "answer": what is to be found')
+        _fail(where, 'give "document" or "answer", so that the result can be judged')
     wanted = line.get("filter")
     if wanted is not None and (not isinstance(wanted, dict) or not wanted):
         _fail(
@@ -150,9 +150,9 @@ def _question(where: str, line: Mapping[str, Any], collection: str | None) -> Qu
         )
     named = _text(where, line, "collection") or collection
     if named is None:
-        _fail(where, "which collection is asked? Give --collection NAME or a column collection")
+        _fail(where, "the collection is missing: give --collection NAME or a column `collection`")
     digest = hashlib.sha256(f"{named}\n{text}".encode()).hexdigest()
-    return Question(
+    return LabelledQuestion(
         id=_text(where, line, "id") or f"q-{digest[:_ID_CHARACTERS]}",
         text=text,
         language=_text(where, line, "lang") or detect(text),

@@ -138,7 +138,7 @@ async def raw_searches(service: Service, collection: Collection, language: str) 
             finally:
                 await connection.execute(_DROP)
     except psycopg.errors.InsufficientPrivilege as error:
-        reason = f"{str(error).strip().splitlines()[0]}; the bench needs the right to create a schema"
+        reason = f"{str(error).strip().splitlines()[0]}; the database role must be allowed to create a schema"
         raise Unavailable("the database", reason) from error
     except psycopg.OperationalError as error:
         raise Unavailable("the database", str(error).strip().splitlines()[0]) from error

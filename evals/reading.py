@@ -4,7 +4,7 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,8 +16,9 @@ from agent.settings import Settings
 from agent.types import Result
 from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import CORPUS, QUERIES, Dataset, lines
-from evals.filters import Corpus, corpus_of
+from evals.datasets import CORPUS, Dataset
+from evals.filters import FilterCorpus, corpus_of
+from evals.reading_questions import CALCULATED, Days, ReadingQuestion, questions_of
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Scope
@@ -26,12 +27,7 @@ from retrievers.ingest.read import read
 from retrievers.postgres.catalogue import filterable
 
 Json = dict[str, Any]
-Days = tuple[tuple[date | None, date | None], ...]
-"""Runs of days as (first day, last day), both included; None for an open side."""
-
-PHRASES, QUESTIONS = "phrases.jsonl", "questions.jsonl"
-_CALCULATED = "calculation"
-_WITHOUT_FILTER = frozenset([_CALCULATED, "analytic"])
+_WITHOUT_FILTER = frozenset([CALCULATED, "analytic"])
 """Classes whose questions are judged by their value."""
 _FIRST_ROWS = 10
 _CLOSE = 0.01
@@ -43,36 +39,8 @@ _AROUND_DAYS = 800
 """Number of days that are tried before and after a period."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question with its labels.
-
-    Attributes:
-        filters: right filters, any of which will do; None among them means no filter; empty if the filter is not
-            judged.
-        spans: half-open spans of days, any of which will do; empty if periods are not judged.
-        sources: right sets of sources, any of which will do; empty if sources are not judged.
-        answer: values that the first rows of a calculated table must hold; None if nothing is to be calculated.
-        private: whether no public source may be asked.
-        periods: right readings to the day, any of which will do; a reading without runs means no period at all.
-    """
-
-    id: str
-    text: str
-    collection: str
-    klass: str = ""
-    history: tuple[Json, ...] = ()
-    now: str | None = None
-    filters: tuple[Json | None, ...] = ()
-    spans: tuple[tuple[date, date], ...] = ()
-    sources: tuple[frozenset[str], ...] = ()
-    answer: tuple[str, ...] | None = None
-    private: bool = False
-    periods: tuple[Days, ...] = ()
-
-
 @dataclass(slots=True)
-class Tally:
+class ReadingTally:
     """The outcomes of one collection, and the probabilities of the conditions read there."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -114,16 +82,16 @@ async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Js
     Raises:
         BadRequest: a folder has none of the known forms, or a line is malformed.
     """
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, ReadingTally] = {}
     readings: dict[str, Json] = {}
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         for folder in (one for one in folders if not one.is_file()):  # a shell pattern also matches the README
-            tally = tallies.setdefault(folder.name, Tally())
+            tally = tallies.setdefault(folder.name, ReadingTally())
             async for asked, made in _readings(service, folder, note):
                 readings[f"{folder.name}/{asked.id}"] = made
                 tally.counts.update(made["outcomes"])
                 tally.stated += [(one["probability"], one["right"]) for one in made["stated"] if "right" in one]
-    every = Tally()
+    every = ReadingTally()
     for tally in tallies.values():
         every.counts += tally.counts
         every.stated += tally.stated
@@ -133,14 +101,14 @@ async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Js
 
 async def _readings(service: Service, folder: Path, note: Note) -> Any:
     """Yield every question of a folder with its judged reading."""
-    corpora: dict[str, Corpus] = {}
+    corpora: dict[str, FilterCorpus] = {}
     for asked in questions_of(folder):
         if asked.collection not in corpora:
             corpora[asked.collection] = await _stored(service, folder, asked.collection, note)
         yield asked, await _read(service, asked, corpora[asked.collection])
 
 
-async def _stored(service: Service, folder: Path, collection: str, note: Note) -> Corpus:
+async def _stored(service: Service, folder: Path, collection: str, note: Note) -> FilterCorpus:
     """Store the documents of a question's collection under its name; return their filterable values."""
     places = (folder / f"{collection}.jsonl", folder.parent / collection / CORPUS, folder / CORPUS)
     file = next((place for place in places if place.is_file()), places[-1])
@@ -149,7 +117,7 @@ async def _stored(service: Service, folder: Path, collection: str, note: Note) -
     return corpus_of((item for item in read((file,)) if isinstance(item, Document)), fields)
 
 
-async def _read(service: Service, asked: Asked, corpus: Corpus) -> Json:
+async def _read(service: Service, asked: ReadingQuestion, corpus: FilterCorpus) -> Json:
     request: Json = {"collection": asked.collection, "top_k": 1, "now": asked.now, "explain": True}
     if asked.history:
         request["messages"] = [*asked.history, {"role": "user", "content": asked.text}]
@@ -173,7 +141,7 @@ async def _read(service: Service, asked: Asked, corpus: Corpus) -> Json:
     }
 
 
-def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
+def _outcomes(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> Iterator[str]:
     found = corpus.read(result.intent.filter)
     sources = _sources(result)
     if asked.spans:
@@ -194,7 +162,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
         yield f"world {'right' if 'web' in sources else 'wrong'}"
 
 
-def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
+def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: FilterCorpus) -> str:
     """Return the verdict: right, none (rightly), invented, missing, partial (too wide) or wrong."""
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
@@ -205,7 +173,7 @@ def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: 
     return "partial" if any(corpus.allowed(gold) <= corpus.allowed(found) for gold in golds) else "wrong"
 
 
-def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: Corpus) -> str:
+def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: FilterCorpus) -> str:
     if found is None:
         return "unread"
     key = _date_field(corpus)
@@ -217,7 +185,7 @@ def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, cor
     return "wrong"
 
 
-def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Corpus) -> str:
+def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: FilterCorpus) -> str:
     """Return whether the filter allows exactly the days of a right reading: right, wrong or unread."""
     if found is None:
         return "right" if () in readings else "unread"
@@ -236,7 +204,7 @@ def _holds(reading: Days, day: date) -> bool:
     return any((low is None or low <= day) and (high is None or day <= high) for low, high in reading)
 
 
-def _date_field(corpus: Corpus) -> str:
+def _date_field(corpus: FilterCorpus) -> str:
     """Return the collection's first date field other than `updated_at`; "" if none."""
     return next((name for name, one in corpus.fields.items() if one.type == "date" and one.name != "updated_at"), "")
 
@@ -247,12 +215,12 @@ def _ends(end: date) -> Iterator[date]:
     yield from (end, end + timedelta(days=1), month, end.replace(year=end.year + 1, day=min(end.day, 28)))
 
 
-def _gold(wanted: Json | None, corpus: Corpus) -> Filter | None:
+def _gold(wanted: Json | None, corpus: FilterCorpus) -> Filter | None:
     """Read a gold filter; null means no value, and a number compared with a text field becomes a list of its texts."""
     return corpus.read(_expressed(wanted, corpus) if wanted is not None else None)
 
 
-def _expressed(wanted: Json, corpus: Corpus) -> Json:
+def _expressed(wanted: Json, corpus: FilterCorpus) -> Json:
     if "filters" in wanted:
         return {**wanted, "filters": [_expressed(one, corpus) for one in wanted["filters"]]}
     if "filter" in wanted:
@@ -268,7 +236,7 @@ def _expressed(wanted: Json, corpus: Corpus) -> Json:
     return {"type": "in", "key": key, "value": sorted(right)}
 
 
-def _stated(asked: Asked, result: Result, corpus: Corpus) -> Iterator[Json]:
+def _stated(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> Iterator[Json]:
     """Yield each condition that was read, its probability, and whether a right filter has it."""
     trace = result.explanation or {}
     golds = [part for one in asked.filters for part in corpus.parts(_gold(one, corpus))]
@@ -317,51 +285,6 @@ def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
     if not count:
         return None
     return round(sum(abs(sum(p for p, _ in one) - sum(right for _, right in one)) for one in bins.values()) / count, 4)
-
-
-def questions_of(folder: Path) -> Iterator[Asked]:
-    """Yield the questions of a folder in any of the forms that README.md names."""
-    if (folder / PHRASES).is_file():
-        yield from (_phrase(folder, line) for _, line in lines(folder / PHRASES))
-    elif (folder / QUESTIONS).is_file():
-        yield from (_of_tables(folder, line) for _, line in lines(folder / QUESTIONS))
-    elif (folder / QUERIES).is_file():
-        yield from (_labelled(folder, line) for _, line in lines(folder / QUERIES))
-    else:
-        raise BadRequest(f"{folder}: no {PHRASES}, {QUESTIONS} or {QUERIES}", where="dataset")
-
-
-def _phrase(folder: Path, line: Mapping[str, Any]) -> Asked:
-    spans = tuple((date.fromisoformat(start), date.fromisoformat(end)) for start, end in line.get("spans", ()))
-    periods = tuple(tuple((_day(low), _day(high)) for low, high in reading) for reading in line.get("periods", ()))
-    return Asked(line["id"], line["text"], folder.name, line["lang"], now=line["now"], spans=spans, periods=periods)
-
-
-def _day(text: str | None) -> date | None:
-    return date.fromisoformat(text) if text is not None else None
-
-
-def _of_tables(folder: Path, line: Mapping[str, Any]) -> Asked:
-    if "table" in line:
-        return Asked(line["id"], line["text"], line["table"], _CALCULATED, answer=tuple(line["answer"]))
-    wanted = {"type": "in", "key": "source", "value": line["sources"]}
-    return Asked(line["id"], line["text"], folder.name, filters=(wanted,))
-
-
-def _labelled(folder: Path, line: Mapping[str, Any]) -> Asked:
-    filters = line.get("filters", [line.get("filter")])
-    sources = line.get("sources") or []
-    if sources and isinstance(sources[0], str):
-        sources = [sources]
-    answer = line.get("answer")
-    values = answer if isinstance(answer, list) else [answer]
-    return Asked(
-        line["id"], line["text"], line.get("collection") or folder.name, line.get("class") or "",
-        tuple(line.get("history") or ()),
-        line.get("now"), tuple(filters), (), tuple(frozenset(one) for one in sources),
-        tuple(str(one) for one in values) if answer is not None and not isinstance(answer, dict) else None,
-        bool(line.get("private", frozenset(["web"]) not in map(frozenset, sources))),
-    )  # fmt: skip
 
 
 def moved(before: Json, now: Json) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.intent.model.ask import key_of
-from evals.datasets import Dataset, Question
+from evals.datasets import Dataset, LabelledQuestion
 from retrievers.core.errors import BadRequest
 
 
@@ -29,7 +29,7 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
         if one.id in given and one.now
     ]
     if not lines:
-        raise BadRequest(f"--replies {replies}: it holds no reply to a question of this split", where="--replies")
+        raise BadRequest(f"--replies {replies}: the file has no reply to a question of this split", where="--replies")
     recording.write_text("".join(lines), encoding="utf-8")
     return len(lines)
 
@@ -41,16 +41,20 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
             for number, line in enumerate(file, 1):
                 one = json.loads(line)
                 if not isinstance(one, dict) or not isinstance(one.get("id"), str):
-                    raise BadRequest(f'--replies {path}: line {number} is no object with an "id"', where="--replies")
+                    raise BadRequest(
+                        f'--replies {path}: line {number} is not an object with an "id"', where="--replies"
+                    )
                 found[one["id"]] = {key: value for key, value in one.items() if key != "id"}
     except OSError as error:
-        raise BadRequest(f"--replies {path}: cannot be read: {error.strerror}", where="--replies") from error
+        raise BadRequest(f"--replies {path}: the file cannot be read: {error.strerror}", where="--replies") from error
     except ValueError as error:
-        raise BadRequest(f"--replies {path}: it is not JSON lines in UTF-8: {error}", where="--replies") from error
+        raise BadRequest(
+            f"--replies {path}: the file is not JSON lines in UTF-8: {error}", where="--replies"
+        ) from error
     return found
 
 
-def _line(collection: str, question: Question, reply: Mapping[str, Any]) -> str:
+def _line(collection: str, question: LabelledQuestion, reply: Mapping[str, Any]) -> str:
     assert question.now is not None
     key = key_of(question.text, question.history, datetime.fromisoformat(question.now), collection)
     return json.dumps({"stage": "intent", "key": key, "reply": reply}, ensure_ascii=False) + "\n"

@@ -21,11 +21,11 @@ def compare(
         bool,
         typer.Option(
             "--fail-on-regression",
-            help="exit 1 if a headline measure is significantly lower in B: p < 0.01, two-sided, corrected by Holm",
+            help="exit 1 if a headline measure is significantly lower in B (p < 0.01, two-sided, Holm correction)",
         ),
     ] = False,
-    questions: Annotated[int, typer.Option(min=0, help="how many of the questions that moved most are listed")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")] = False,
+    questions: Annotated[int, typer.Option(min=0, help="number of questions to list, largest changes first")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document on stdout and nothing else")] = False,
 ) -> int:
     """Compare two runs over the same questions: differences, intervals and significance.
 
@@ -52,9 +52,13 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN.json", help="a run of `signalbox eval run --out`")],
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[OTHER.json]", help="a later run of the same dataset: the page is of it, against RUN"),
+        typer.Argument(
+            metavar="[OTHER.json]", help="a later run of the same dataset, to show with its differences from RUN"
+        ),
     ] = None,
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="the page to write")] = Path("report.html"),
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="file to write the page to")] = Path(
+        "report.html"
+    ),
 ) -> int:
     """Write a run as one self-contained HTML page: measures, failures, plots, settings.
 
@@ -71,7 +75,7 @@ def report(
     try:
         html.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadRequest(f"--html {html}: cannot be written: {error.strerror}", where="--html") from error
+        raise BadRequest(f"--html {html}: the file cannot be written: {error.strerror}", where="--html") from error
     note(f"written to {html}")
     return 0
 
@@ -99,7 +103,7 @@ def _show(found: Json, questions: int) -> None:
         print(line)
     rows = [_row(name, one) for name, one in found["measures"].items()]
     columns = ("measure", "questions", "A", "B", "B - A", "95 % interval", "p", "p (Holm)", "won", "lost", "same")
-    show_table(f"{found['questions']} questions of both", columns, rows)
+    show_table(f"{found['questions']} questions in both runs", columns, rows)
     rows = [
         _row(f"{kind} {group}: {name}", one)
         for kind, groups in found["groups"].items()
@@ -108,7 +112,7 @@ def _show(found: Json, questions: int) -> None:
         if "p_holm" in one and (one["won"] or one["lost"])
     ]
     if rows:
-        show_table("where the headline measures differ", columns, rows)
+        show_table("differences of the headline measures", columns, rows)
     if found["verdicts"]:
         rows = [(name, str(old), str(new)) for name, (old, new) in found["verdicts"].items()]
         show_table("filters read", ("verdict", "A", "B"), rows)
@@ -122,17 +126,17 @@ def _show(found: Json, questions: int) -> None:
     _show_changed(found["changed"])
     _show_moved(found, questions)
     if not found["moved"]:
-        print("no question is answered differently by a headline measure")
+        print("no headline measure differs for any question")
     elif not found["regressions"]:
-        print("nothing is significantly lower (headline measures, p < 0.01 after Holm)")
+        print("no headline measure is significantly lower (p < 0.01 after Holm)")
 
 
 def _coverage(found: Json) -> Iterator[str]:
     for which, name in (("only_before", "A"), ("only_after", "B")):
         if found[which]:
-            yield f"{len(found[which])} questions are in {name} alone and are left out"
+            yield f"{len(found[which])} questions are only in {name} and are left out"
     if found["relabelled"]:
-        yield f"{len(found['relabelled'])} questions have other labels in B: {', '.join(found['relabelled'][:5])}"
+        yield f"{len(found['relabelled'])} questions have different labels in B: {', '.join(found['relabelled'][:5])}"
 
 
 def _described(run: Json) -> str:
@@ -177,7 +181,7 @@ def _show_moved(found: Json, questions: int) -> None:
         print(f"\n{left} more questions differ (--questions, or --json for all)")
     tenant = found["after"]["tenant"]
     if found["moved"] and questions:
-        print(f"\nhow an answer came to be: signalbox explain TRACE --tenant {tenant}")
+        print(f"\nto see how an answer was made: signalbox explain TRACE --tenant {tenant}")
 
 
 def _side(side: Json) -> str:

@@ -6,31 +6,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from agent.types import MAX_TOP_K, RankedHit, Result
+from agent.types import MAX_TOP_K, Result
 from evals import metrics, provenance, stages
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import Dataset, Question
+from evals.datasets import Dataset, LabelledQuestion
 from evals.judge import FilterJudge, check_documents, stored_corpus
+from evals.row import Filters, answer_columns, error_columns, label_columns, passage_texts
 from evals.timing import summary
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.types import Scope
 
-Filters = Literal["none", "gold"]
 Json = dict[str, Any]
 
 FORMAT = 2
 """Version of the run file; raise it if a reader of an earlier version would misread the file."""
 WARM_UP = 5
 _LINE_EVERY_S = 5.0
-_SHOWN_HITS = 5
 _SHOWN_ROWS = 5
-_TITLE_CHARACTERS = 160
-_PASSAGES_WITH_ANSWER = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ async def run(
     }
 
 
-def addressed(questions: Iterable[Question], collection: str) -> list[Question]:
+def addressed(questions: Iterable[LabelledQuestion], collection: str) -> list[LabelledQuestion]:
     """Return the questions, each with a collection: its own, or else this one."""
     return [replace(one, collection=one.collection or collection) for one in questions]
 
@@ -127,7 +124,7 @@ async def ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTa
     return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
 
 
-async def _stored(service: Service, questions: Sequence[Question], note: Note) -> QuestionTarget:
+async def _stored(service: Service, questions: Sequence[LabelledQuestion], note: Note) -> QuestionTarget:
     """Return the stored collections that the questions name, after checking that they hold the expected documents."""
     tenant = service.settings.tenant
     scopes: dict[str, Scope] = {}
@@ -142,14 +139,14 @@ async def _stored(service: Service, questions: Sequence[Question], note: Note) -
     return QuestionTarget(tenant, scopes)
 
 
-def _by_collection(questions: Sequence[Question]) -> dict[str, list[Question]]:
-    named: dict[str, list[Question]] = {}
+def _by_collection(questions: Sequence[LabelledQuestion]) -> dict[str, list[LabelledQuestion]]:
+    named: dict[str, list[LabelledQuestion]] = {}
     for question in questions:
         named.setdefault(question.collection or "", []).append(question)
     return named
 
 
-async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[Question]) -> FilterJudge:
+async def filter_judge(service: Service, target: QuestionTarget, questions: Sequence[LabelledQuestion]) -> FilterJudge:
     """Return the judge of the filters of the labelled questions.
 
     Raises:
@@ -159,7 +156,9 @@ async def filter_judge(service: Service, target: QuestionTarget, questions: Sequ
     return FilterJudge({name: await stored_corpus(service, target.scopes[name]) for name in labelled}, labelled)
 
 
-async def warm_up(service: Service, dataset: Dataset, questions: Sequence[Question], *, tenant: str = TENANT) -> None:
+async def warm_up(
+    service: Service, dataset: Dataset, questions: Sequence[LabelledQuestion], *, tenant: str = TENANT
+) -> None:
     """Load the models and open connections, with texts that no measured question repeats."""
     for question in questions[:WARM_UP]:
         with suppress(BadRequest):  # a faulty question is reported when its turn comes
@@ -176,7 +175,7 @@ async def ask(
     service: Service,
     target: QuestionTarget,
     dataset: Dataset,
-    questions: Sequence[Question],
+    questions: Sequence[LabelledQuestion],
     judge: FilterJudge,
     note: Note,
     *,
@@ -204,7 +203,7 @@ class _Asking:
     filters: Filters
     note: Note
 
-    async def ask_all(self, questions: Sequence[Question]) -> list[Json]:
+    async def ask_all(self, questions: Sequence[LabelledQuestion]) -> list[Json]:
         """Return a row per question.
 
         Raises:
@@ -221,7 +220,7 @@ class _Asking:
                 answer = failed.row
                 errors.append(failed.error)
                 self.note(f"question {question.id}: {failed.error}")
-            rows.append(_labels(question, self.filters) | answer)
+            rows.append(label_columns(question, self.filters) | answer)
             now = time.monotonic()
             if now - last >= _LINE_EVERY_S:
                 last, left_s = now, (now - started) / len(rows) * (len(questions) - len(rows))
@@ -230,19 +229,19 @@ class _Asking:
             raise errors[0]
         return rows
 
-    async def _ask(self, question: Question) -> Json:
+    async def _ask(self, question: LabelledQuestion) -> Json:
         wanted = question.filter if self.filters == "gold" else None
         request = request_for(question, question.collection or "", wanted)
         started = time.perf_counter()
         try:
             result = await self.service.retrieve(tenant=self.target.tenant, **request)
         except (BadRequest, Unavailable) as error:
-            raise _NotAnswered(error, _unanswered(error, (time.perf_counter() - started) * 1000)) from error
+            raise _NotAnswered(error, error_columns(error, (time.perf_counter() - started) * 1000)) from error
         latency_ms = round((time.perf_counter() - started) * 1000, 3)
-        answer = _answered(result) | {"latency_ms": latency_ms, "texts": _texts(question, result)}
+        answer = answer_columns(result) | {"latency_ms": latency_ms, "texts": passage_texts(question, result)}
         return answer | await self._decided(question, result)
 
-    async def _decided(self, question: Question, result: Result) -> Json:
+    async def _decided(self, question: LabelledQuestion, result: Result) -> Json:
         """Return the parts of the row that come from the decision record; {} if no record is kept."""
         if not self.service.traces.days or not result.trace_id:
             return {}
@@ -271,25 +270,7 @@ class _NotAnswered(Exception):
         self.error, self.row = error, row
 
 
-def _labels(question: Question, filters: Filters) -> Json:
-    """Return the dataset's labels of a question."""
-    return {
-        "id": question.id,
-        "text": question.text,
-        "class": question.klass,
-        "language": question.language,
-        "collection": question.collection,
-        "history": [dict(turn) for turn in question.history],
-        "now": question.now,
-        "filter": question.filter if filters == "gold" else None,
-        "gold_filter": question.filter,
-        "gold_sources": list(question.sources),
-        "relevant": dict(question.relevant),
-        "answer": question.answer,
-    }
-
-
-def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
+def request_for(question: LabelledQuestion, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
     """Return the request for a question; the keys are those of `agent.types.Request`."""
     request: Json = {"collection": question.collection or collection, "top_k": MAX_TOP_K, "filter": wanted}
     if question.history:
@@ -301,67 +282,7 @@ def request_for(question: Question, collection: str, wanted: Mapping[str, Any] |
     return request
 
 
-def _answered(result: Result) -> Json:
-    return {
-        "intent_by": result.intent.by,
-        "intent_filter": result.intent.filter,
-        "soft_filter": result.intent.soft_filter,
-        "rejected": [one.what for one in result.intent.rejected],
-        "relaxed": [one.dropped for one in result.relaxed],
-        "sources": _chosen(result),
-        "documents": metrics.documents_of(hit.document_id for hit in result.hits),
-        "hits": _shown(result.hits),
-        "table": [list(row) for row in result.table.rows] if result.table else None,
-        "status": result.status,
-        "degraded": list(result.degraded),
-        "trace_id": result.trace_id,
-        "stages": {},
-        "elapsed_ms": {},
-        "stated": [],
-    }
-
-
-def _unanswered(error: Exception, latency_ms: float) -> Json:
-    nothing: Json = {name: [] for name in ("rejected", "relaxed", "sources", "documents", "hits", "degraded", "stated")}
-    nothing |= dict.fromkeys(("intent_by", "intent_filter", "soft_filter", "table", "trace_id"))
-    return {
-        **nothing,
-        "status": "error",
-        "error": str(error),
-        "latency_ms": round(latency_ms, 3),
-        "stages": {},
-        "elapsed_ms": {},
-        "texts": [],
-    }
-
-
-def _shown(hits: Sequence[RankedHit]) -> list[Json]:
-    """Return the first distinct documents with title and relevance."""
-    first: dict[str, RankedHit] = {}
-    for hit in hits:
-        first.setdefault(hit.document_id, hit)
-        if len(first) == _SHOWN_HITS:
-            break
-    return [
-        {"document": id, "title": hit.title[:_TITLE_CHARACTERS], "relevance": hit.relevance}
-        for id, hit in first.items()
-    ]
-
-
-def _texts(question: Question, result: Result) -> list[str]:
-    """Return the passages that may contain the expected answer; [] if no answer is expected."""
-    return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if question.answer is not None else []
-
-
-def _chosen(result: Result) -> list[str]:
-    """Return the sources that the service chose; ["none"] if it decided to retrieve nothing."""
-    if result.intent.kind == "none" or result.status == "no_retrieval_needed":
-        return ["none"]
-    named = [choice.name for choice in result.intent.sources]
-    return named or list(dict.fromkeys(step.source for step in result.plan if step.step == 1))
-
-
-def _score(dataset: Dataset, questions: Sequence[Question], rows: Sequence[Json], judge: FilterJudge) -> None:
+def _score(dataset: Dataset, questions: Sequence[LabelledQuestion], rows: Sequence[Json], judge: FilterJudge) -> None:
     """Add the scores and the verdict on the filter to every row."""
     ranking = metrics.ranking_scores(
         {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}

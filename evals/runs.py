@@ -129,14 +129,16 @@ def load_run(path: Path) -> RunFile:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadRequest(f"{path}: cannot be read: {error.strerror}", where="run") from error
+        raise BadRequest(f"{path}: the file cannot be read: {error.strerror}", where="run") from error
     except (ValueError, RecursionError):
-        raise BadRequest(f"{path}: no run of `signalbox eval run --out`: it is not JSON", where="run") from None
+        raise BadRequest(
+            f"{path}: this is not a run of `signalbox eval run --out`: the file is not JSON", where="run"
+        ) from None
     if not isinstance(held, dict) or "questions" not in held or "metrics" not in held:
-        raise BadRequest(f"{path}: no run of `signalbox eval run --out`", where="run")
+        raise BadRequest(f"{path}: this is not a run of `signalbox eval run --out`", where="run")
     if held.get("format", 1) != FORMAT:
         raise BadRequest(
-            f"{path}: a run of format {str(held.get('format', 1))[:20]}, this version reads {FORMAT}: run it again",
+            f"{path}: the run has format {str(held.get('format', 1))[:20]}, this version reads {FORMAT}: run it again",
             where="run",
         )
     try:
@@ -144,7 +146,7 @@ def load_run(path: Path) -> RunFile:
     except (ValidationError, RecursionError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "too deeply nested"}
         where = ".".join(map(str, first["loc"]))
-        raise BadRequest(f"{path}: a damaged run: {where}: {first['msg']}", where="run") from None
+        raise BadRequest(f"{path}: the run is damaged: {where}: {first['msg']}", where="run") from None
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

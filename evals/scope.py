@@ -23,7 +23,7 @@ _TOP_K = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScopeQuestion:
     """A question and the collection that it is about.
 
     Attributes:
@@ -43,21 +43,21 @@ class Asked:
         return {"messages": said, "now": self.now, "top_k": _TOP_K}
 
 
-def questions_of(folder: Path) -> Iterator[Asked]:
+def questions_of(folder: Path) -> Iterator[ScopeQuestion]:
     """Yield the questions of a folder that its own documents can answer."""
     if (folder / QRELS).is_dir():
         for one in load(folder).questions:
-            yield Asked(one.id, one.text, folder.name, relevant=one.relevant)
+            yield ScopeQuestion(one.id, one.text, folder.name, relevant=one.relevant)
         return
     for _, line in lines(folder / QUERIES):
         sources = [name for one in line.get("sources") or () for name in ([one] if isinstance(one, str) else one)]
         if line.get("collection", folder.name) == folder.name and not _ELSEWHERE & set(sources):
             relevant = line.get("relevant") or {}
             history = tuple(line.get("history") or ())
-            yield Asked(line["id"], line["text"], folder.name, history, line.get("now"), relevant)
+            yield ScopeQuestion(line["id"], line["text"], folder.name, history, line.get("now"), relevant)
 
 
-def every_nth(questions: Sequence[Asked], count: int) -> list[Asked]:
+def every_nth(questions: Sequence[ScopeQuestion], count: int) -> list[ScopeQuestion]:
     """Return that number of questions, evenly spread; all if there are fewer."""
     count = min(count, len(questions))
     return [questions[place * len(questions) // count] for place in range(count)]
@@ -99,7 +99,7 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
         for folder in folders:
             questions = list(questions_of(folder))
             if not questions:
-                raise BadRequest(f"{folder}: it has no questions of its documents", where="dataset")
+                raise BadRequest(f"{folder}: the folder has no questions about its documents", where="dataset")
             for one in every_nth(questions, max(count // len(folders), 1)):
                 rows.append(await _row(service, one))
             note(f"{folder.name}: asked")
@@ -114,7 +114,7 @@ async def store(service: Service, folder: Path, note: Note) -> Collection:
     return await store_corpus(service, Dataset(folder.name, folder, "routed", EVERY_SPLIT, files, ()), note)
 
 
-async def _row(service: Service, one: Asked) -> Json:
+async def _row(service: Service, one: ScopeQuestion) -> Json:
     found = await service.retrieve(tenant=TENANT, **one.request())
     given = await service.retrieve(tenant=TENANT, collection=one.collection, **one.request())
     ranked = [metrics.documents_of(hit.document_id for hit in result.hits) for result in (found, given)]

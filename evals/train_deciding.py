@@ -50,7 +50,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Example:
+class MentionExample:
     """One candidate with its evidence and whether it is meant; `name` identifies the mention within the questions."""
 
     group: str
@@ -72,7 +72,7 @@ def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
     return {(wanted["key"], str(one).casefold() if isinstance(one, bool) else str(one)) for one in values}
 
 
-def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[Example]:
+def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[MentionExample]:
     """Yield the candidates of questions without history."""
     known = vocabulary.build(ground.catalogue)
     for question in questions:
@@ -95,7 +95,7 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                     right = bool(pairs & every)
                 if right or not pairs & some:
                     what = f"{question['text']} {one.mention.start} {counted}"
-                    yield Example(group, held, right, weight, what)
+                    yield MentionExample(group, held, right, weight, what)
 
 
 def _lines(path: Path) -> list[Json]:
@@ -149,7 +149,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
         yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 4.0
 
 
-def known_signs(examples: Sequence[Example]) -> list[str]:
+def known_signs(examples: Sequence[MentionExample]) -> list[str]:
     """Return the signs found in enough examples of enough collections."""
     counts: Counter[str] = Counter()
     groups: dict[str, set[str]] = {}
@@ -161,11 +161,11 @@ def known_signs(examples: Sequence[Example]) -> list[str]:
     return sorted(name for name, count in counts.items() if count >= _LEAST and len(groups[name]) >= _LEAST_COLLECTIONS)
 
 
-def matrix(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
+def matrix(examples: Sequence[MentionExample], signs: Sequence[str]) -> Numbers:
     return np.array([[one.held.get(name, 0.0) for name in signs] for one in examples])
 
 
-def fit(examples: Sequence[Example], signs: Sequence[str]) -> list[Any]:
+def fit(examples: Sequence[MentionExample], signs: Sequence[str]) -> list[Any]:
     """Train two kinds of boosted trees: best-fitting splits, and larger trees with random splits.
 
     On collections left out, both together are more accurate than either alone.
@@ -178,7 +178,7 @@ def fit(examples: Sequence[Example], signs: Sequence[str]) -> list[Any]:
     ]
 
 
-def left_out(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
+def left_out(examples: Sequence[MentionExample], signs: Sequence[str]) -> Numbers:
     """Return the raw score of each example by trees trained without its collection."""
     scores = np.zeros(len(examples))
     groups = sorted({one.group for one in examples})
@@ -202,7 +202,7 @@ def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
     return found
 
 
-def pair_of(examples: Sequence[Example], logits: Numbers) -> list[float]:
+def pair_of(examples: Sequence[MentionExample], logits: Numbers) -> list[float]:
     """Return `Weights.pair`, learned from the mentions that have candidates in two fields."""
     by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for one, logit in zip(examples, logits.tolist(), strict=True):
@@ -221,7 +221,7 @@ def stored(node: Json) -> Any:
     return [node["split_feature"], bound, stored(node["left_child"]), stored(node["right_child"])]
 
 
-def report(examples: Sequence[Example], chances: Numbers) -> None:
+def report(examples: Sequence[MentionExample], chances: Numbers) -> None:
     """Print accuracy and calibration of the held-out probabilities, by collection."""
     for group in [*dict.fromkeys(one.group for one in examples), ""]:
         places = [place for place, one in enumerate(examples) if group in ("", one.group)]
@@ -230,8 +230,8 @@ def report(examples: Sequence[Example], chances: Numbers) -> None:
         sure = chance >= SURE
         print(
             f"{group or 'all':14} {len(places):5} candidates, {right.sum():4} meant: "
-            f"told apart {np.mean((chance >= LIKELY) == right):.3f}, sure {np.mean(sure[right]):.3f} of those meant, "
-            f"wrongly sure {np.mean(~right[sure]) if sure.any() else 0:.3f} of the sure, "
+            f"accuracy {np.mean((chance >= LIKELY) == right):.3f}, recall of sure {np.mean(sure[right]):.3f}, "
+            f"wrong among sure {np.mean(~right[sure]) if sure.any() else 0:.3f}, "
             f"calibration error {calibration_error(zip(chance.tolist(), right.tolist(), strict=True))}",
             file=sys.stderr,
         )

@@ -29,7 +29,7 @@ from agent.service.service import Service
 from agent.settings import load_settings
 from agent.types import Request
 from evals.corpus import TENANT, store_corpus
-from evals.datasets import EVERY_SPLIT, Dataset, Question, load
+from evals.datasets import EVERY_SPLIT, Dataset, LabelledQuestion, load
 from evals.reading import calibration_error
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import ChunkId
@@ -53,7 +53,7 @@ Row = list[float]
 Learned = dict[str, Row]
 
 
-class Seen(NamedTuple):
+class JudgedHit(NamedTuple):
     """A hit with the features of its strongest search, and whether it is relevant."""
 
     kind: str
@@ -62,7 +62,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RelevanceExample:
     """One question and its search result.
 
     Attributes:
@@ -77,12 +77,12 @@ class Example:
     held_out: bool
     answerable: bool
     decided: float | None
-    hits: Sequence[Seen]
+    hits: Sequence[JudgedHit]
 
 
-async def examples_of(datasets: Sequence[Dataset]) -> list[Example]:
+async def examples_of(datasets: Sequence[Dataset]) -> list[RelevanceExample]:
     """Ask every dataset's questions, and questions it cannot answer, and return the results."""
-    made: list[Example] = []
+    made: list[RelevanceExample] = []
     async with open_service(load_settings({})) as service:
         for dataset in datasets:
             await store_corpus(service, dataset, _note)
@@ -101,16 +101,16 @@ async def examples_of(datasets: Sequence[Dataset]) -> list[Example]:
     return made
 
 
-def unanswerable() -> Iterator[Question]:
+def unanswerable() -> Iterator[LabelledQuestion]:
     """Yield questions that no collection here can answer: nonsense, and questions in other languages."""
     for file in sorted(UNANSWERABLE.glob("*.txt")):
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
-            yield Question(f"{file.stem}/{number}", line, "en")
+            yield LabelledQuestion(f"{file.stem}/{number}", line, "en")
 
 
 async def _asked(
-    service: Service, collection: str, question: Question, answerable: bool, *, held_out: bool
-) -> Example | None:
+    service: Service, collection: str, question: LabelledQuestion, answerable: bool, *, held_out: bool
+) -> RelevanceExample | None:
     """Return the search result of a question; None if nothing was searched."""
     turns = (*question.history, {"role": "user", "content": question.text}) if answerable else None
     request = Request.model_validate(
@@ -134,11 +134,11 @@ async def _asked(
     )  # fmt: skip
     relevant = question.relevant if answerable else {}
     hits = [
-        Seen(kind, row, hit.id.document_id in relevant)
+        JudgedHit(kind, row, hit.id.document_id in relevant)
         for hit in decision.ranking[:HITS]
         for kind, row in _strongest(evidence, hit.id)
     ]
-    return Example(collection, question.id, held_out, answerable, decided, hits)
+    return RelevanceExample(collection, question.id, held_out, answerable, decided, hits)
 
 
 def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
@@ -147,7 +147,7 @@ def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[st
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []
 
 
-def fit(examples: Sequence[Example]) -> Learned:
+def fit(examples: Sequence[RelevanceExample]) -> Learned:
     """Learn the coefficients of each kind of evidence from the first hit of every question.
 
     The feature weights separate the questions a collection answers from the others, because that is what `weak` states
@@ -170,9 +170,9 @@ def fit(examples: Sequence[Example]) -> Learned:
     return coefficients
 
 
-def _by_meaning(example: Example) -> Example:
+def _by_meaning(example: RelevanceExample) -> RelevanceExample:
     """Return the example as if only the vector search had run; the datasets have few such questions."""
-    hits = [Seen("near", hit.row[1:], hit.relevant) for hit in example.hits if hit.kind == "words+near"]
+    hits = [JudgedHit("near", hit.row[1:], hit.relevant) for hit in example.hits if hit.kind == "words+near"]
     return replace(example, hits=hits)
 
 
@@ -191,20 +191,20 @@ def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[
     return np.asarray(minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x)
 
 
-def told(example: Example, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
+def told(example: RelevanceExample, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
     """Return the relevance of the first hits, and whether each is relevant."""
     known = [hit for hit in example.hits[:most] if hit.kind in coefficients]
     return [(float(relevance.weighed(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant) for hit in known]
 
 
-def best(example: Example, coefficients: Learned) -> float:
+def best(example: RelevanceExample, coefficients: Learned) -> float:
     """Return the relevance of the most relevant hit."""
     if example.decided is not None:
         return example.decided
     return max((one for one, _ in told(example, coefficients)), default=0.0)
 
 
-def threshold(examples: Sequence[Example], coefficients: Learned) -> float:
+def threshold(examples: Sequence[RelevanceExample], coefficients: Learned) -> float:
     """Return the highest threshold with at most `_LOST` of answerable questions weak; collections weigh the same."""
     known = sorted((best(one, coefficients), one.collection) for one in examples if one.answerable)
     sizes = Counter(name for _, name in known)
@@ -216,7 +216,7 @@ def threshold(examples: Sequence[Example], coefficients: Learned) -> float:
     return 0.0
 
 
-def report(examples: Sequence[Example]) -> None:
+def report(examples: Sequence[RelevanceExample]) -> None:
     """Print, for each collection, the accuracy of coefficients and threshold learned from the others."""
     every: list[tuple[bool, bool]] = []
     print(f"{'collection':<14}{'threshold':>10}{'unanswerable, weak':>20}{'own, weak':>18}{'calibration error':>20}")
@@ -244,7 +244,7 @@ def main(folders: Sequence[str]) -> None:
     write(examples)
 
 
-def write(examples: Sequence[Example]) -> None:
+def write(examples: Sequence[RelevanceExample]) -> None:
     """Learn the coefficients from all examples and write them with the threshold."""
     coefficients = fit(examples)
     made = {

@@ -26,9 +26,12 @@ from scipy.optimize import minimize
 
 from agent.intent import vocabulary
 from agent.intent.found import find
+from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.smalltalk import without_greeting
+from agent.intent.subjects import Told, look_up
 from agent.intent.text import has_chinese, readable
-from agent.intent.turn import SURE, Mentioned, Told, features, look_up, meaning, mentioned, signs
+from agent.intent.turn import SURE, signs
+from agent.intent.turn_wording import features, meaning
 from evals.grounds import ground_of_corpus, moment
 from evals.train_deciding import READING
 from retrievers.core.types import Collection, Scope
@@ -66,7 +69,7 @@ _SMALLEST = 0.08
 Numbers = NDArray[np.float64]
 
 
-class Example(NamedTuple):
+class TurnExample(NamedTuple):
     """A question, whether it is for the web, and whether it is from `evals/data/turn`."""
 
     text: str
@@ -75,10 +78,10 @@ class Example(NamedTuple):
     collection: str = ""
 
 
-class Asked(NamedTuple):
+class TurnQuestion(NamedTuple):
     """A question to a collection, with what the collection's documents and catalogue know of it."""
 
-    example: Example
+    example: TurnExample
     collection: str
     told: Told
     catalogue: Mentioned
@@ -93,49 +96,49 @@ class Learned(NamedTuple):
     bias: float
 
 
-def examples() -> list[Example]:
+def examples() -> list[TurnExample]:
     """Return every question without history, each once."""
     found = {}
     for kind in ("world", "private"):
         for language in ("en", "zh"):
             for line in (OWN / f"{kind}.{language}.txt").read_text(encoding="utf-8").splitlines():
-                found[line] = Example(without_greeting(line), kind == "world", True)
+                found[line] = TurnExample(without_greeting(line), kind == "world", True)
     for name in FILES:
         for line in (MORE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             one = json.loads(line)
             label = one.get("label") or one["class"]
             if label != "none" and not one.get("history"):
-                found.setdefault(one["text"], Example(without_greeting(one["text"]), label == "web", False))
+                found.setdefault(one["text"], TurnExample(without_greeting(one["text"]), label == "web", False))
     return list(found.values())
 
 
-def talk() -> Iterator[Example]:
+def talk() -> Iterator[TurnExample]:
     """Yield turns addressed to the assistant that ask nothing."""
     for language in ("en", "zh"):
         for line in (OWN / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
-            yield Example(line, True, True)
+            yield TurnExample(line, True, True)
     for line in (MORE / "turns.jsonl").read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["label"] == "none" and len(one["text"]) < _LONGEST_TALK and not _GIVEN.search(one["text"]):
-            yield Example(one["text"], True, True)
+            yield TurnExample(one["text"], True, True)
 
 
-def questions(folder: Path) -> Iterator[Example]:
+def questions(folder: Path) -> Iterator[TurnExample]:
     """Yield the questions of a folder that have no history."""
     for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["class"] != "smalltalk" and not one.get("history"):
             name = one.get("collection") or folder.name
-            yield Example(without_greeting(readable(one["text"])), one["class"] == "world", False, name)
+            yield TurnExample(without_greeting(readable(one["text"])), one["class"] == "world", False, name)
 
 
-async def vectors(given: Sequence[Example]) -> Numbers:
-    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn.meaning`."""
+async def vectors(given: Sequence[TurnExample]) -> Numbers:
+    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn_wording.meaning`."""
     embedder = open_embedder("minilm")
     return np.array([await meaning(one.text, embedder) for one in given], dtype=np.float64)
 
 
-def fit(given: Sequence[Example], meant: Numbers) -> Learned:
+def fit(given: Sequence[TurnExample], meant: Numbers) -> Learned:
     """Learn the weights that separate the two classes."""
     held = [features(one.text) for one in given]
     counts = Counter(name for each in held for name in each)
@@ -161,7 +164,7 @@ def _regression(inputs: Any, wanted: Numbers, share: Numbers, decay: float) -> N
     return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x)
 
 
-def scores(given: Sequence[Example], meant: Numbers, learned: Learned) -> Numbers:
+def scores(given: Sequence[TurnExample], meant: Numbers, learned: Learned) -> Numbers:
     """Return the logit of each question."""
     words = _matrix([features(one.text) for one in given], learned.names) @ learned.words
     return np.asarray(words + meant @ learned.vector + learned.bias)
@@ -177,7 +180,7 @@ def _matrix(held: Sequence[frozenset[str]], names: dict[str, int]) -> sparse.csr
     return sparse.csr_matrix((values, (rows, columns)), shape=(len(held), len(names)))
 
 
-def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example], Numbers]:
+def told_apart(given: Sequence[TurnExample], meant: Numbers) -> tuple[list[TurnExample], Numbers]:
     """Return the questions without those to archives that sound like the world."""
     own = [place for place, one in enumerate(given) if one.own]
     sounds = scores(given, meant, fit([given[place] for place in own], meant[own]))
@@ -185,7 +188,7 @@ def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example],
     return [given[place] for place in kept], meant[kept]
 
 
-def left_out(given: Sequence[Example], meant: Numbers) -> Numbers:
+def left_out(given: Sequence[TurnExample], meant: Numbers) -> Numbers:
     """Return each question's logit by weights learned without its collection, or without its fold of lines."""
     names = {one.collection: 0 for one in given if one.collection}
     fold = np.array([-1 if one.collection else 0 for one in given])
@@ -219,7 +222,7 @@ class _Counts:
         return {1: {term: self._counts[term] for term in terms if self._counts[term]}}
 
 
-async def asked(folder: Path, given: Sequence[Example]) -> list[Asked]:
+async def asked(folder: Path, given: Sequence[TurnExample]) -> list[TurnQuestion]:
     """Return the questions with a collection's evidence, without those whose stated constraints already decide."""
     ground, counts = ground_of_corpus(folder / "corpus.jsonl"), _Counts(folder / "corpus.jsonl")
     known = vocabulary.build(ground.catalogue)
@@ -229,11 +232,11 @@ async def asked(folder: Path, given: Sequence[Example]) -> list[Asked]:
         found = find(one.text, known, ground.nouns, context.calendar, context.now, frequencies=context.frequencies)
         catalogue = mentioned(found)
         if catalogue is not None:
-            kept.append(Asked(one, folder.name, await look_up(one.text, counts.scope, counts), catalogue))
+            kept.append(TurnQuestion(one, folder.name, await look_up(one.text, counts.scope, counts), catalogue))
     return kept
 
 
-def weigh(given: Sequence[Asked], wording: Mapping[str, float], counts: Mapping[str, int]) -> Numbers:
+def weigh(given: Sequence[TurnQuestion], wording: Mapping[str, float], counts: Mapping[str, int]) -> Numbers:
     """Learn the weights of `agent.intent.turn.signs`, the bias last, and print their accuracy.
 
     Args:
@@ -253,8 +256,8 @@ def weigh(given: Sequence[Asked], wording: Mapping[str, float], counts: Mapping[
         sent = own & (logits >= np.log(least / (1 - least)))
         leaks = int((sent & (wanted == 0)).sum())
         print(
-            f"of collections left out, from {least}: {int((sent & (wanted > 0)).sum())} of the world's, "
-            f"{leaks} of {sum(counts.values())} others",
+            f"held-out collections, threshold {least}: {int((sent & (wanted > 0)).sum())} questions for the web found, "
+            f"{leaks} of {sum(counts.values())} other questions wrongly sent",
             file=sys.stderr,
         )
     return _regression(inputs, wanted, share, _DECAY_OF_SIGNS)
@@ -294,13 +297,13 @@ def main() -> None:
         wording |= {one.text: float(logit) for one, logit in zip(given, logits, strict=True)}
         sent = logits > 0
         print(
-            f"{language}, by the wording alone: of {len(given)} questions left out it takes {sent[world].mean():.3f} "
-            f"of the world's and {sent[~world].mean():.4f} of the others for the world's",
+            f"{language}, wording only, {len(given)} held-out questions: {sent[world].mean():.3f} of those for the web "
+            f"are found, {sent[~world].mean():.4f} of the others are wrongly sent",
             file=sys.stderr,
         )
         stored["world"][language] = _rounded(fit(given, meant))
     lines = [one for one in every if one.own]
-    rows: list[Asked] = []
+    rows: list[TurnQuestion] = []
     for place, (folder, own) in enumerate(of_collections.items()):
         rows += asyncio.run(asked(folder, [*own, *random.Random(place).sample(lines, 2 * _LINES)]))
     counts = {folder.name: sum(not one.world for one in own) for folder, own in of_collections.items()}

@@ -12,10 +12,11 @@ from typing import Any
 
 from agent.answering.decision import Decision
 from agent.errors import BadSetting
-from agent.pipeline import RERANK_POOL, Pipeline
+from agent.pipeline import Pipeline
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import ltr
 from agent.retrieval.rerank.features import NAMES, features
+from agent.retrieval.rerank.pool import RERANK_POOL
 from agent.retrieval.search import SearchResults
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -23,8 +24,8 @@ from agent.settings import Settings
 from agent.types import Request
 from evals import learn, metrics
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import Dataset, Question, load, splits
-from evals.learn import METRIC, Example
+from evals.datasets import Dataset, LabelledQuestion, load, splits
+from evals.learn import METRIC, RankingExample
 from evals.paired import Difference, difference
 from evals.run import request_for
 from retrievers.core.errors import BadRequest, RetrievalError
@@ -46,15 +47,15 @@ class Parts:
     """The questions to tune on and those to verify with, and the origin of each part."""
 
     dataset: Dataset
-    tune: Sequence[Question]
-    verify: Sequence[Question]
+    tune: Sequence[LabelledQuestion]
+    verify: Sequence[LabelledQuestion]
     tune_from: str
     verify_from: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    question: Question
+    question: LabelledQuestion
     decision: Decision
     found: SearchResults
 
@@ -84,7 +85,7 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
     if min(len(tune), len(verify)) < _LEAST_QUESTIONS:
         raise BadRequest(
             f"{folder}: {len(tune)} questions to tune on ({names[0]}) and {len(verify)} to verify with ({names[1]}): "
-            f"of each at least {_LEAST_QUESTIONS} with relevant documents are needed",
+            f"each part needs at least {_LEAST_QUESTIONS} with relevant documents",
             where="dataset",
         )
     drawn = random.Random(_SEED)
@@ -92,7 +93,7 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
     return Parts(dataset, tune, verify, *names)
 
 
-def _labelled(dataset: Dataset) -> list[Question]:
+def _labelled(dataset: Dataset) -> list[LabelledQuestion]:
     return [question for question in dataset.questions if question.relevant]
 
 
@@ -153,7 +154,9 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     }
 
 
-async def _search(service: Service, dataset: Dataset, questions: Sequence[Question], note: Note) -> list[_Searched]:
+async def _search(
+    service: Service, dataset: Dataset, questions: Sequence[LabelledQuestion], note: Note
+) -> list[_Searched]:
     """Search every question once; report and leave out those that fail."""
     searched: list[_Searched] = []
     errors: list[RetrievalError] = []
@@ -196,7 +199,7 @@ def _tune_fusion(
     deeper = [{**best, "depth": depth} for depth in _DEPTHS if depth != best["depth"]]
     scored += [(mean(one), one) for one in deeper]
     best = _best(scored)
-    note(f"{len(scored)} ways of fusion compared on {len(known)} questions")
+    note(f"{len(scored)} fusion settings compared on {len(known)} questions")
     old, new = tried(before, unknown), tried(best, unknown)
     gained = difference(old, new)
     return {
@@ -226,7 +229,7 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
 def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
     """Return the fused ranking under these settings."""
     cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
-    return replace(pipeline, settings=settings).fuse(replace(found, used=cut))[0]
+    return replace(pipeline, settings=settings).merger.fuse(replace(found, used=cut))[0]
 
 
 async def _train_ranker(
@@ -243,11 +246,11 @@ async def _train_ranker(
     except BadSetting as error:
         note(f"no ranker is trained: {error}")
         return {"helps": False, "file": None, "reason": str(error)}
-    note("reading the texts of the pools")
+    note("loading the passages of the pools")
     learned, held_out = [await _examples(service, settings, part, note) for part in (known, unknown)]
     usable = len(learn.usable(learned))
     if usable < learn.LEAST_QUESTIONS:
-        reason = f"something can be learned from {usable} questions, {learn.LEAST_QUESTIONS} are needed"
+        reason = f"{usable} questions are usable for training; at least {learn.LEAST_QUESTIONS} are needed"
         return {"helps": False, "file": None, "reason": reason}
     note(f"training on {usable} questions")
     model, gains = learn.train(learned)
@@ -280,10 +283,12 @@ def _save(model: ltr.TrainedRanker, path: Path) -> None:
     try:
         ltr.save(model, path)
     except OSError as error:
-        raise BadRequest(f"{path}: cannot be written: {error.strerror}", where="--out") from error
+        raise BadRequest(f"{path}: the file cannot be written: {error.strerror}", where="--out") from error
 
 
-async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:
+async def _examples(
+    service: Service, settings: Settings, searched: Sequence[_Searched], note: Note
+) -> list[RankingExample]:
     """Return the candidate pool of every question with its features."""
     examples = []
     last = time.monotonic()
@@ -295,7 +300,7 @@ async def _examples(service: Service, settings: Settings, searched: Sequence[_Se
         pool = [hit for hit in read if hit.chunk is not None]
         intent = one.found.course.intent
         examples.append(
-            Example(
+            RankingExample(
                 id=one.question.id,
                 rows=features(intent.question, intent.language, pool),
                 pool=[hit.id.document_id for hit in pool],
@@ -305,7 +310,7 @@ async def _examples(service: Service, settings: Settings, searched: Sequence[_Se
         )
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
-            note(f"{len(examples):,} of {len(searched):,} pools read")
+            note(f"{len(examples):,} of {len(searched):,} pools loaded")
     return examples
 
 

@@ -109,7 +109,7 @@ def open_library(folder: Path | None) -> Library:
         # A tenant's name that cannot be a folder's, such as "a/b", is percent-encoded: a%2Fb.
         tenant = unquote(one.name)
         if tenant in tenants:
-            raise BadTemplate(f'{one}: another folder beside it is that of the tenant "{tenant}", too')
+            raise BadTemplate(f'{one}: another folder also belongs to the tenant "{tenant}"; keep one of them')
         tenants[tenant] = dict(_templates(one, standards))
     return Library((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
 
@@ -124,7 +124,7 @@ def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") 
     # Skip files next to the stages, such as a README.
     for stage in (one for one in _listed(folder) if one.is_dir() and one.name != beside):
         if stage.name not in standards:
-            raise BadTemplate(f"{stage}: there is no such stage; there are: {', '.join(sorted(standards))}")
+            raise BadTemplate(f"{stage}: there is no such stage; the stages are: {', '.join(sorted(standards))}")
         for file in _listed(stage):
             name = f"{stage.name}/{file.stem}"
             _check_name(file, stage.name)
@@ -137,21 +137,21 @@ def _check_name(file: Path, stage: str) -> None:
     fits = _VERSION.fullmatch(file.stem) or (stage == ANSWER and _NAME.fullmatch(file.stem))
     if fits and file.suffix == ".md" and file.is_file():
         return
-    named = f" or a name such as brief.md (a to z, 0 to 9, _ and -), which requests give as {ANSWER}/brief"
-    raise BadTemplate(f"{file}: a template is called v1.md, v2.md, ...{named if stage == ANSWER else ''}")
+    named = f" or a name such as brief.md (a to z, 0 to 9, _ and -), which requests name {ANSWER}/brief"
+    raise BadTemplate(f"{file}: name the template v1.md, v2.md, ...{named if stage == ANSWER else ''}")
 
 
 def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
     """Return the template after checking that its inputs and output fit the stage."""
     valid = ", ".join(standard.inputs) or "none"
     if unknown := [one for one in prompt.inputs if one not in standard.inputs]:
-        raise BadTemplate(f'{file}: the placeholder "${unknown[0]}" is never filled in here; valid: {valid}')
+        raise BadTemplate(f'{file}: the placeholder "${unknown[0]}" gets no value in this stage; valid: {valid}')
     if missing := sorted(_NEEDED & set(standard.inputs) - set(prompt.inputs)):
         raise BadTemplate(f'{file}: it must use the placeholder "${missing[0]}"; valid: {valid}')
     if prompt.output != standard.output:
         given = f'output = "{prompt.output[:80]}"' if prompt.output else "no output"
         wanted = f'output = "{standard.output}"' if standard.output else "no output"
-        raise BadTemplate(f"{file}: it declares {given}; valid here: {wanted}")
+        raise BadTemplate(f"{file}: it declares {given}; this stage needs {wanted}")
     return prompt.offered(standard.inputs)
 
 
@@ -161,7 +161,7 @@ def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
         found = sorted(folder.iterdir())
         return [one for one in found if hidden or not (one.name.startswith(".") or one.name.endswith("~"))]
     except OSError as error:
-        raise BadTemplate(f"{folder} cannot be read as a folder: {error.strerror or error}") from error
+        raise BadTemplate(f"the folder {folder} cannot be read: {error.strerror or error}") from error
 
 
 def _text(file: Traversable) -> str:

@@ -121,7 +121,7 @@ def _odd_placeholder(body: Template, declared: set[str]) -> str:
         used = match["named"] or match["braced"]
         if match["invalid"] is not None:
             shown = body.template[match.start() : match.start() + 10].split("\n")[0]
-            return f': "{shown}" is no placeholder, and a dollar sign is written $$'
+            return f': "{shown}" is not a placeholder; write a dollar sign as $$'
         if used and used not in declared:
             return f': the placeholder "${used}" is not among its inputs'
     return ""

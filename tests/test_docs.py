@@ -17,8 +17,9 @@ import typer.main
 import yaml
 from pydantic_core import PydanticUndefined
 
-from agent import settings, types
+from agent import types
 from agent.serve import cli
+from agent.settings import model as settings
 from evals.cli import app as eval_app
 from retrievers.core.filters import GROUPS, Operator
 

@@ -36,7 +36,10 @@ MOST_HISTORY_TOKENS = 3000
 
 NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
-NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
+NOBODY_ANSWERS = (
+    "No documents were searched for this, and no model is available to answer it.",
+    "此问无需检索，也没有模型作答。",
+)
 """Fixed texts in English and Chinese."""
 _CHECK_S = 0.3
 """Minimum seconds for the check, even if the answer has used up its time."""
@@ -100,7 +103,7 @@ class Answerer:
         dropped = "tool_call_dropped" if said.dropped else None
         if not text and not calls:
             if dropped and request.model_options and request.model_options.response_format:
-                raise ModelFailed("it called a tool that it may not call and said nothing in the form asked for")
+                raise ModelFailed("it called a tool that it may not call, and gave no answer in the requested format")
             text = self._unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
@@ -186,7 +189,7 @@ class Answerer:
         """
         assert self.model is not None
         if not self.breaker.admit():
-            raise ModelFailed("it failed too often and is left alone for a while", fault="down")
+            raise ModelFailed("it failed too often and is not called for a while", fault="down")
         asked, searches = time.monotonic(), decision.lookups
         begins_by = (asked if turns else started) + (request.timeout_s or self.settings.timeout_s)
         works: bool | None = None

@@ -1,23 +1,27 @@
 """Assembly: turn ranked hits into one prompt with numbered citations.
 
-Near-duplicate passages are dropped, adjacent passages of one document are joined, and the rest is cut to the token
-budget; budget that is left goes to the surrounding passages. Texts and titles are cleaned by
-`retrievers.text.visible.prompt_text` and placed between fence lines that occur in none of them. Citations refer to the
-stored texts.
+The passages are placed between fence lines that occur in none of them. Budget that is left over goes to the text around
+the passages.
 """
 
-import re
-from collections import deque
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import prompts
-from agent.answering.context import Around, adjacent, beside
+from agent.answering.context import Around
+from agent.answering.passages import (
+    PromptPassage,
+    block_text,
+    citation_of,
+    distinct,
+    join_adjacent,
+    with_surroundings,
+    within_budget,
+)
 from agent.llm.tokens import estimate_tokens
 from agent.options import languages
 from agent.types import Citation, Message
-from retrievers.core.places import describe, first_page
-from retrievers.core.types import Chunk, ChunkId
+from retrievers.core.types import Chunk
 from retrievers.text.visible import prompt_text
 
 EMPTY_TEMPLATE = "empty"
@@ -27,34 +31,6 @@ SYSTEM_TEMPLATE = "system"
 TOOL_TEMPLATE = "tool_result"
 TOOL_SYSTEM_TEMPLATE = "tool_system"
 """Template for requests whose model does the searching."""
-
-_NEAR_DUPLICATE = 0.85
-_SHINGLE_WORDS = 5
-_MOST_METADATA = 10
-_LONGEST_METADATA = 80
-_SHORT_TITLE = 60
-_LONGEST_HEAD = 300
-_SOME_FENCE = prompts.fence()
-
-_WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
-
-
-@dataclass(frozen=True, slots=True)
-class PromptPassage:
-    """One block of the prompt: a chunk, or several adjacent chunks of one document.
-
-    Attributes:
-        chunks: in document order.
-        best: index of the chunk that ranks highest.
-    """
-
-    chunks: tuple[Chunk, ...]
-    best: int = 0
-
-    @property
-    def text(self) -> str:
-        """The document's text from the first chunk to the last."""
-        return "".join(chunk.text + chunk.gap for chunk in self.chunks[:-1]) + self.chunks[-1].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,43 +96,68 @@ def assemble(
     templates = templates or prompts.packaged()
     answer = templates.answer(template)
     found = {chunk.id: chunk for chunk in reversed(chunks)}
-    passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
+    passages = within_budget(join_adjacent(distinct(chunks)), budget_tokens)
     if around:
-        passages = _surrounded(passages, found, around, budget_tokens)
+        passages = with_surroundings(passages, found, around, budget_tokens)
     numbered = list(enumerate(passages, answering_tool.first if answering_tool else 1))
-    blocks = tuple(_block(n, passage) for n, passage in numbered)
+    blocks = tuple(block_text(n, passage) for n, passage in numbered)
+    prompt = _rendered(question, blocks, answer, templates, answering_tool, looked=looked)
+    # These conditions were not applied; without the note the model would answer a different request.
+    notes = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
+    prompt = _noted(prompt, passages, notes, total) if passages else prompt
+    prompt = _repeated(prompt, answering_tool) if answering_tool else in_language(prompt, language)
     system = templates.load(SYSTEM_TEMPLATE).render({})
-    if passages:
-        fence = prompts.fence(question, *blocks)
-        fenced = "\n\n".join(f"{fence} {block}" for block in blocks)
-        values = {"passages": fenced, "fence": fence}
-        if answering_tool:
-            prompt = templates.load(TOOL_TEMPLATE).render(values)
-        else:
-            prompt = answer.render({"question": question, **values})
-        # These conditions were not applied; without the note the model would answer a different request.
-        told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
-        for said, conditions in told:
-            if conditions:
-                prompt = f"{said.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
-        if total is not None:
-            shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
-            prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
-    elif answering_tool:
-        prompt = "" if answering_tool.again else _NOTHING
-    else:
-        prompt = templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
-    if answering_tool and answering_tool.again:
-        prompt = f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in answering_tool.again))}".strip()
-    if not answering_tool:
-        prompt = in_language(prompt, language)
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,
-        citations=tuple(_citation(n, passage, found.keys()) for n, passage in numbered),
+        citations=tuple(citation_of(n, passage, found.keys()) for n, passage in numbered),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
         passages=blocks,
     )
+
+
+def _rendered(
+    question: str,
+    blocks: Sequence[str],
+    answer: prompts.Prompt,
+    templates: prompts.Library,
+    tool: AnsweringTool | None,
+    *,
+    looked: bool,
+) -> str:
+    """Return the prompt without notes, from the template that fits the request and its passages."""
+    if not blocks and tool:
+        return "" if tool.again else _NOTHING
+    if not blocks:
+        return templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
+    fence = prompts.fence(question, *blocks)
+    values = {"passages": "\n\n".join(f"{fence} {block}" for block in blocks), "fence": fence}
+    if tool:
+        return templates.load(TOOL_TEMPLATE).render(values)
+    return answer.render({"question": question, **values})
+
+
+def _noted(
+    prompt: str,
+    passages: Sequence[PromptPassage],
+    notes: Sequence[tuple[str, Sequence[str]]],
+    total: int | None,
+) -> str:
+    """Put notes before the prompt: conditions that were not applied, and how many of the documents are shown."""
+    for note, conditions in notes:
+        if conditions:
+            prompt = f"{note.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
+    if total is None:
+        return prompt
+    shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
+    return f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
+
+
+def _repeated(prompt: str, tool: AnsweringTool) -> str:
+    """Append the numbers of passages that were shown before."""
+    if not tool.again:
+        return prompt
+    return f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in tool.again))}".strip()
 
 
 def in_language(prompt: str, language: str | None) -> str:
@@ -187,214 +188,3 @@ _TOTAL = (
     "The request is for all documents that satisfy its conditions. Passages of {:,} of the {:,} such documents follow, "
     "so say if some are left out."
 )
-
-
-def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Drop chunks whose id, text or nearly whole wording occurred before."""
-    kept: list[Chunk] = []
-    seen: set[object] = set()
-    wordings: list[frozenset[int]] = []
-    for chunk in chunks:
-        text = _wording(chunk)
-        if chunk.id in seen or text in seen:
-            continue
-        seen.update((chunk.id, text))
-        if not chunk.text:
-            kept.append(chunk)  # found by its title: similar titles do not mean similar documents
-            continue
-        wording = _shingles(text)
-        if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
-            continue
-        wordings.append(wording)
-        kept.append(chunk)
-    return kept
-
-
-def _wording(chunk: Chunk) -> str:
-    """Return the text of a passage; for a document without text, its title and metadata."""
-    return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
-
-
-def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
-    """Join adjacent chunks of a document into passages, ordered by their best chunk."""
-    by_place = {
-        (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
-    }
-    passages = []
-    taken: set[object] = set()
-    for chunk in chunks:
-        if chunk.id in taken:
-            continue
-        first = last = chunk.id.ordinal
-        place = chunk.id[:3]
-        while (*place, first - 1) in by_place and (*place, first - 1) not in taken:
-            first -= 1
-        while (*place, last + 1) in by_place and (*place, last + 1) not in taken:
-            last += 1
-        run = tuple(by_place[(*place, ordinal)] for ordinal in range(first, last + 1))
-        taken.update(one.id for one in run)
-        passages.append(PromptPassage(run, chunk.id.ordinal - first))
-    return passages
-
-
-def _within(passages: Sequence[PromptPassage], budget_tokens: int) -> list[PromptPassage]:
-    kept: list[PromptPassage] = []
-    left = budget_tokens
-    for passage in passages:
-        fitting = _shrunk(passage, left)
-        if fitting is None and not kept:
-            best = passage.chunks[passage.best]
-            head = _cost(PromptPassage((replace(best, text=""),)))
-            if head > left // 2:
-                # The text matters more than its metadata.
-                best = replace(best, metadata={}, url=None, title=best.title[:_SHORT_TITLE])
-                head = _cost(PromptPassage((replace(best, text=""),)))
-            fitting = PromptPassage((_cut(best, left - head),))
-        # A shorter passage further down may still fit.
-        if fitting is not None:
-            kept.append(fitting)
-            left -= _cost(fitting)
-    return kept
-
-
-def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
-    """Return the passage with as many neighbours of its best chunk as fit; None if that chunk alone does not fit."""
-    if _cost(passage) <= tokens:
-        return passage
-    first, last = passage.best, passage.best + 1
-    if _cost(PromptPassage(passage.chunks[first:last])) > tokens:
-        return None
-    grew = True
-    while grew:
-        grew = False
-        for start, end in ((first, last + 1), (first - 1, last)):
-            if start >= 0 and end <= len(passage.chunks) and _cost(PromptPassage(passage.chunks[start:end])) <= tokens:
-                first, last, grew = start, end, True
-                break
-    return PromptPassage(passage.chunks[first:last], passage.best - first)
-
-
-def _surrounded(
-    passages: Sequence[PromptPassage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
-) -> list[PromptPassage]:
-    """Extend each passage on both sides, best first; passages that meet are merged at the better one's place."""
-    grown = dict(enumerate(passages))
-    owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
-    shown = {_wording(chunk) for passage in passages for chunk in passage.chunks}
-    left = budget_tokens - sum(map(_cost, passages))
-    for number, passage in enumerate(passages):
-        if owners[passage.chunks[0].id] != number or any(chunk != found[chunk.id] for chunk in passage.chunks):
-            continue  # merged into another passage, or cut to the budget
-        place, allowed = number, _allowed(passage.chunks, around)
-        sides = deque((1, -1))
-        while sides:
-            side = sides.popleft()
-            chunks = grown[place].chunks
-            edge = chunks[-1] if side > 0 else chunks[0]
-            id = beside(edge, side)
-            other = owners.get(id)
-            if other is not None:
-                added: tuple[Chunk, ...] = grown[other].chunks
-            elif id in allowed and _wording(allowed[id]) not in shown:
-                added = (allowed[id],)
-            else:
-                continue
-            # Merging two passages removes one head and adds only white space.
-            text = "" if other is not None else added[0].text
-            cost = _tokens(text + (edge if side > 0 else added[-1]).gap)
-            if cost > left or not adjacent(edge, added[0] if side > 0 else added[-1]):
-                continue
-            left -= cost
-            shown.update(map(_wording, added))
-            if other is not None:
-                del grown[max(place, other)]
-                place = min(place, other)
-                allowed |= _allowed(added, around)
-            grown[place] = PromptPassage((*chunks, *added) if side > 0 else (*added, *chunks))
-            owners.update((chunk.id, place) for chunk in grown[place].chunks)
-            sides.append(side)
-    return [grown[number] for number in sorted(grown)]
-
-
-def _allowed(chunks: Sequence[Chunk], around: Around) -> dict[ChunkId, Chunk]:
-    return {id: one for chunk in chunks for id, one in around.get(chunk.id, {}).items()}
-
-
-def _cost(passage: PromptPassage) -> int:
-    return estimate_tokens(f"{_SOME_FENCE} {_block(99, passage)}") + 1
-
-
-def _tokens(text: str) -> int:
-    return estimate_tokens(prompt_text(text))
-
-
-def _cut(chunk: Chunk, tokens: int) -> Chunk:
-    """Cut the chunk's text to the tokens, ending at a word."""
-    text = chunk.text
-    while _tokens(text) > tokens and len(text) > 20:
-        text = text[: int(len(text) * 0.9)]
-    if len(text) < len(chunk.text) and " " in text[-40:]:
-        text = text[: text.rindex(" ")]
-    end = chunk.start + len(text)
-    places = chunk.places and chunk.places.within(chunk.start, end)
-    return Chunk(chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, end, chunk.metadata, places=places)
-
-
-def _block(n: int, passage: PromptPassage) -> str:
-    """Return a passage as the prompt shows it: number and title, metadata, text."""
-    first = passage.chunks[0]
-    head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
-    if place := describe([one.places for one in passage.chunks]):
-        head += f", {_one_line(place)}"
-    if first.url and len(first.url) <= _LONGEST_HEAD:
-        head += f" ({_one_line(first.url)})"
-    lines = [head, *_metadata_lines(first.metadata), *([prompt_text(passage.text)] if passage.text else [])]
-    return "\n".join(lines)
-
-
-def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
-    shown = []
-    for key, value in metadata.items():
-        items = value if isinstance(value, list) else [value]
-        text = ", ".join(
-            " ".join(str(item).split()) for item in items if not isinstance(item, dict) and item not in (None, "")
-        )
-        # Measure the stored text: cleaning must not make an overlong value look short.
-        if len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA and (text := _one_line(text)):
-            shown.append(f"{_one_line(key)}: {text}")
-    return shown[:_MOST_METADATA]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(prompt_text(text).split())
-
-
-def _citation(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
-    """Return the citation of a whole block; its chunk id is that of the first chunk that is a hit."""
-    first, last = passage.chunks[0], passage.chunks[-1]
-    places = [one.places for one in passage.chunks]
-    return Citation(
-        n=n,
-        document_id=first.id.document_id,
-        chunk_id=str(next(chunk.id for chunk in passage.chunks if chunk.id in found)),
-        title=first.title,
-        url=first.url,
-        start=first.start,
-        end=last.end,
-        heading=first.heading,
-        page=first_page(places),
-        place=describe(places),
-    )
-
-
-def _shingles(text: str) -> frozenset[int]:
-    words = _WORDS.findall(text.lower())
-    size = min(_SHINGLE_WORDS, max(len(words), 1))
-    return frozenset(hash(tuple(words[n : n + size])) for n in range(len(words) - size + 1))
-
-
-def _overlap(one: frozenset[int], other: frozenset[int]) -> float:
-    """Return the Jaccard similarity of two wordings; 0 if their sizes rule out a near-duplicate."""
-    if not one or not other or min(len(one), len(other)) < _NEAR_DUPLICATE * max(len(one), len(other)):
-        return 0.0
-    return len(one & other) / len(one | other)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import prompts
 from agent.answering.lookups import Lookups
 from agent.intent.reading import Stated
-from agent.llm.model import Calls
+from agent.llm.calls import Calls
 from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.stage import Reranking
@@ -35,7 +35,7 @@ class Decision:
         elapsed_ms: milliseconds by stage, in order.
         reranking: the record of the reranking; None if there was none.
         passages: text under each number of the prompt, if a prompt was made.
-        found: the search results that `Pipeline.fuse` merged.
+        found: the search results that `ResultMerger.fuse` merged.
         templates: the tenant's prompt templates.
         lookups: the model's own searches in mode "tool", which run after this decision.
     """

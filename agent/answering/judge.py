@@ -57,7 +57,7 @@ async def judge(
     ask = (templates or prompts.packaged()).load(STAGE).messages(values)
     reply = await model.complete(ask, stage=STAGE, deadline=deadline, key=asked, schema=Verdicts)
     if not isinstance(reply.parsed, Verdicts):
-        raise ModelFailed("its reply holds no verdicts")
+        raise ModelFailed("its reply contains no verdicts")
     by = {
         one.sentence: one.supported and any(1 <= n <= len(passages) for n in one.passages)
         for one in reply.parsed.verdicts

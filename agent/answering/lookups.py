@@ -187,7 +187,7 @@ class Lookups:
         """
         goes_on = bool(calls) and not beside and self.open
         if calls and not goes_on:
-            reason = "a tool of the caller was called as well" if beside else "it was not offered any more"
+            reason = "the model also called a tool of the caller" if beside else "the tool was no longer offered"
             self.records += [Lookup(self.round, _arguments(call), "dropped", reason) for call in calls]
         return goes_on
 
@@ -223,7 +223,7 @@ class Lookups:
         """Return the tool's answer to one call, and the record of it."""
         began, arguments = time.monotonic(), _arguments(call)
         if number >= MOST_AT_ONCE:
-            error = BadRequest(f"at most {MOST_AT_ONCE} searches are made at once", where="tool_calls")
+            error = BadRequest(f"at most {MOST_AT_ONCE} searches run at once", where="tool_calls")
             return tool.refusal(error), Lookup(self.round, arguments, "dropped", str(error))
         if self._left_tokens < _LEAST_TOKENS:
             error = BadRequest("there is no room for more passages: answer from those there are", where="tool_calls")
@@ -308,11 +308,11 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, 
     """
     for name, odd in (("template", request.template is not None), ("page", request.page != 1)):
         if odd:
-            raise BadRequest(f'{name} has no meaning in mode "tool", where the model searches itself', where=name)
+            raise BadRequest(f'{name} has no effect in mode "tool", where the model itself searches', where=name)
     for place, one in enumerate((request.model_options.tools if request.model_options else None) or ()):
         function = one.get("function")
         if isinstance(function, Mapping) and function.get("name") == NAME:
-            what = f'"{NAME}" is the search of mode "tool": give your tool another name'
+            what = f'"{NAME}" is the name of the search tool in mode "tool": give your tool another name'
             raise BadRequest(what, where=f"tools.{place}.function.name")
     return Lookups(look, request, settings, scope, outside)
 

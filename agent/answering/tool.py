@@ -17,7 +17,7 @@ from retrievers.text.visible import prompt_value
 
 NAME = "search_knowledge"
 _TOP_K = 5
-_DESCRIPTION = "Search the document collections; answers the passages that fit a question best, with their metadata."
+_DESCRIPTION = "Search the document collections. Returns the passages that fit the question best, with their metadata."
 _SCALAR = ("string", "number", "boolean")
 _FILTER = {
     "anyOf": [{"$ref": "#/$defs/comparison"}, {"$ref": "#/$defs/group"}, {"$ref": "#/$defs/not"}],
@@ -37,49 +37,52 @@ def _object(**properties: Any) -> dict[str, Any]:
 _PARAMETERS: dict[str, Any] = {
     **_object(
         query={"type": "string", "description": "a self-contained question or search text"},
-        collection={"type": ["string", "null"], "description": "the one collection to search; null searches all"},
+        collection={
+            "type": ["string", "null"],
+            "description": "the collection to search; null searches all collections",
+        },
         filter={
             "anyOf": [*_FILTER["anyOf"], {"type": "null"}],
-            "description": "what the documents' metadata must satisfy; null for no condition",
+            "description": "a filter on the documents' metadata; null for no filter",
         },
         top_k={
             "type": ["integer", "null"],
-            "description": f"most passages wanted, from 1 to {MAX_TOP_K}; null for {_TOP_K}",
+            "description": f"maximum number of passages, 1 to {MAX_TOP_K}; null means {_TOP_K}",
         },
         min_relevance={
             "type": ["number", "null"],
-            "description": "leave out passages of a lower relevance, from 0 to 1; null for the service's own bound",
+            "description": "minimum relevance of a passage, 0 to 1; null means the service's setting",
         },
         reranker={
             "type": ["string", "null"],
-            "description": "none, hybrid or the configured one; null for the configured one",
+            "description": "none, hybrid or the configured reranker; null means the configured reranker",
         },
         fusion={
             "type": ["string", "null"],
             "enum": [*get_args(Method), None],
-            "description": "how the sources' rankings are merged; null for the configured way",
+            "description": "method that merges the sources' rankings; null means the service's setting",
         },
         lexical_weight={
             "type": ["number", "null"],
-            "description": "share of full text in the fusion convex, from 0 to 1; null to choose it by the question",
+            "description": "weight of full text in the fusion convex, 0 to 1; null chooses it by the question",
         },
         depth={
             "type": ["integer", "null"],
-            "description": f"hits asked of each source, from {LEAST_DEPTH} to {MOST_DEPTH}; null for the setting",
+            "description": f"hits requested from each source, {LEAST_DEPTH} to {MOST_DEPTH}; null means the setting",
         },
         rank_features={
             "type": ["string", "null"],
-            "description": f"what else ranks hits: {FORM}, between commas; null for the configured ones",
+            "description": f"further ranking features, separated by commas: {FORM}; null means the service's setting",
         },
         per_document={
             "type": ["integer", "null"],
-            "description": f"most passages of one document while others are relevant, from 1 to {MAX_TOP_K}; null for "
-            "the usual number",
+            "description": "maximum number of passages of one document while other documents are relevant, "
+            f"1 to {MAX_TOP_K}; null means the default",
         },
         complete={
             "type": ["boolean", "null"],
-            "description": "true for every document that satisfies the conditions, whatever top_k says, at most "
-            f"{MAX_COMPLETE}; null for the best passages",
+            "description": "true returns every document that satisfies the conditions, whatever top_k says, at most "
+            f"{MAX_COMPLETE}; null returns the best passages",
         },
     ),
     "$defs": {
@@ -121,7 +124,7 @@ def schema(
         return {"type": "function", "function": function}
     if api == "responses":
         return {"type": "function", **function}
-    raise BadRequest(f'there is no tool form "{api}"; there are: "chat", "responses"', where="api")
+    raise BadRequest(f'there is no tool format "{api}"; there are: "chat", "responses"', where="api")
 
 
 def _copy(value: Any) -> Any:
@@ -139,9 +142,9 @@ def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str]
     try:
         given = from_json(arguments, allow_inf_nan=False) if isinstance(arguments, str) else arguments
     except ValueError:
-        raise BadRequest("the arguments are no JSON", where="arguments") from None
+        raise BadRequest("the arguments are not JSON", where="arguments") from None
     if not isinstance(given, Mapping):
-        raise BadRequest("the arguments are no JSON object", where="arguments")
+        raise BadRequest("the arguments are not a JSON object", where="arguments")
     names = _PARAMETERS["required"] if names is None else names
     if unknown := [name for name in given if name not in names]:
         what = f"there is no argument {json.dumps(unknown[0])[:80]}; there are: {', '.join(names)}"

@@ -200,7 +200,7 @@ def _strict_json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Json:

@@ -122,14 +122,14 @@ async def _after(entered: Sequence[Advisor], end: End) -> End:
             end = await advisor.after(end)
         except Exception as error:
             # The answer has been given already, so a failing `after` cannot change it.
-            _log.warning("after a question, %s failed: %s", type(advisor).__name__, type(error).__name__)
+            _log.warning("the advisor %s failed after the answer: %s", type(advisor).__name__, type(error).__name__)
     return end
 
 
 async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Result]:
     """Yield pieces of the answer, then the result; for hits and prompts, the result alone."""
     if call.decision is None or (call.prompt is None and call.result is None):
-        raise RuntimeError("no advisor made a prompt: agent.chat.advisors.retrieval does")
+        raise RuntimeError("no advisor made a prompt: add agent.chat.advisors.retrieval to the advisors")
     if call.result is not None:
         yield call.result
         return

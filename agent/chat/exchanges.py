@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from agent.records.trace import encoded, storable
+from agent.records.encoding import encoded, storable
 from agent.types import Kind
 from retrievers.core.errors import Unavailable
 from retrievers.core.log_filter import Sparing
@@ -204,7 +204,7 @@ class ExchangeStore:
         """Run the write in the background; if too many are pending, this one is lost and logged."""
         if len(self._writing) >= _MOST_WRITING:
             work.close()
-            _log.warning("a record of a question was not stored: more came than could be written")
+            _log.warning("the record of a question was not stored: records arrive faster than the database stores them")
             return
         task = asyncio.create_task(self._written(work))
         self._writing.add(task)
@@ -215,9 +215,9 @@ class ExchangeStore:
             async with asyncio.timeout(_WRITE_S):
                 await work
         except (Unavailable, TimeoutError) as error:
-            _log.warning("a record of a question was not stored: %s", type(error).__name__)
+            _log.warning("the record of a question was not stored: %s", type(error).__name__)
         except Exception:
-            _log.exception("a record of a question was not stored")
+            _log.exception("the record of a question was not stored")
 
 
 def _uuid(id: str | None) -> uuid.UUID | None:

@@ -20,7 +20,7 @@ from agent.llm.breaker import Breaker
 from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed
 from agent.llm.tokens import estimate_tokens
-from agent.records.trace import storable
+from agent.records.encoding import storable
 from agent.types import Message
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer

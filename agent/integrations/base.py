@@ -23,8 +23,8 @@ def retrieve(service: AnyService, query: str, options: Mapping[str, Any]) -> Res
     if isinstance(service, BlockingService):
         return service.retrieve(query, **options)
     raise RuntimeError(
-        "this service is open on an event loop, which a synchronous call would stop for ever: use the asynchronous "
-        "method (ainvoke, aretrieve, run_async), or a service of agent.integrations.blocking.open_blocking()"
+        "a synchronous call would block the event loop of this service: use the asynchronous method (ainvoke, "
+        "aretrieve, run_async), or open the service with agent.integrations.blocking.open_blocking()"
     )
 
 
@@ -38,7 +38,7 @@ async def aretrieve(service: AnyService, query: str, options: Mapping[str, Any])
 def check_service(service: object) -> None:
     """Raise TypeError if this is not an open service, so that the mistake shows before the first question."""
     if not isinstance(service, Service | BlockingService):
-        what = "an open service, of agent.open_service() or open_blocking()"
+        what = "an open service from agent.open_service() or open_blocking()"
         raise TypeError(f"an adapter needs {what}, not {type(service).__name__}")
 
 

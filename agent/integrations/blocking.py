@@ -102,7 +102,9 @@ class BlockingService:
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("a call from the service's own thread would wait for itself for ever: await it there")
+            raise RuntimeError(
+                "a blocking call from the service's own thread would never return: await the coroutine there"
+            )
         future = self._submit(coroutine)
         try:
             return future.result()

@@ -98,13 +98,13 @@ def filter_of(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _part(node: object, where: str) -> dict[str, Any]:
     if not isinstance(node, Mapping):
-        raise BadFilter(f"{where} is no condition of Haystack's", where=where)
+        raise BadFilter(f"{where} is not a Haystack condition", where=where)
     if "field" in node:
         return _comparison(node, where)
     operator, conditions = node.get("operator"), node.get("conditions")
     if operator not in _GROUPS:
         raise BadFilter(
-            f"{where}.operator is none of {', '.join(_GROUPS)}, or {where}.field is missing",
+            f"{where} needs a field, or an operator that is one of {', '.join(_GROUPS)}",
             where=f"{where}.operator",
             valid=_GROUPS,
         )
@@ -120,19 +120,19 @@ def _comparison(node: Mapping[str, Any], where: str) -> dict[str, Any]:
     field, operator, value = node["field"], node.get("operator"), node.get("value")
     if operator not in _COMPARISONS:
         raise BadFilter(
-            f"{where}.operator is none of {', '.join(_COMPARISONS)}", where=f"{where}.operator", valid=_COMPARISONS
+            f"{where}.operator must be one of {', '.join(_COMPARISONS)}", where=f"{where}.operator", valid=_COMPARISONS
         )
     if not isinstance(field, str) or field in _NOT_METADATA:
         raise BadFilter(
-            f'{where}.field is no metadata: signalbox filters on metadata alone, such as "meta.year", or "meta.id" '
-            "for a document's id",
+            f'{where}.field is not metadata: signalbox filters on metadata only, such as "meta.year", or "meta.id" '
+            "for the document id",
             where=f"{where}.field",
         )
     key = field.removeprefix("meta.")
     if value is None:
         if operator in ("==", "!="):
             return {"type": "exists", "key": key, "value": operator == "!="}
-        raise BadFilter(f'{where}.value is missing: only "==" and "!=" compare with None', where=f"{where}.value")
+        raise BadFilter(f'{where}.value is missing: only "==" and "!=" accept None', where=f"{where}.value")
     values = [_value(one) for one in value] if isinstance(value, list) else _value(value)
     return {"type": _COMPARISONS[operator], "key": key, "value": values}
 

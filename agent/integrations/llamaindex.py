@@ -128,7 +128,7 @@ def _one(part: "MetadataFilter | MetadataFilters") -> dict[str, Any] | None:
     if operator not in _COMPARISONS:
         valid = (*_COMPARISONS, "any", "all", "is_empty")
         raise BadFilter(
-            f'signalbox has no filter for LlamaIndex\'s "{operator}"; there are: {", ".join(valid)}',
+            f'the LlamaIndex operator "{operator}" is not supported; valid: {", ".join(valid)}',
             where="filters",
             valid=valid,
         )

@@ -41,7 +41,7 @@ _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _HAVING = frozenset("with of for worth having has have had".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
-_NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
+_NO_CHOICE = "alternative numbers are not supported, so it was not used as a filter"
 _MONEY_KINDS = CURRENCIES | {"money"}
 
 
@@ -125,7 +125,7 @@ def _choose(
         best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
         if rivals := _rivals(best, fits):
             fields = ", ".join(sorted({best.field, *rivals}))
-            unclear[best.place] = f"it may be of {fields}, so no condition was made of it"
+            unclear[best.place] = f"it may mean {fields}, so it was not used as a filter"
             fits = [fit for fit in fits if fit.place != best.place]
             continue
         stated = comparisons[best.place]

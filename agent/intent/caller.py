@@ -99,7 +99,7 @@ class Stating:
         unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < SURE]
         if made.aggregate is None or not unsure:
             return made
-        reason = "it is not certain that this is a condition, so nothing was calculated"
+        reason = "it may not be a condition, so nothing was calculated"
         sources = tuple(
             SourceChoice(name=name, confidence=0.7, reason="documents may answer it") for name in usual(self.cards)
         )
@@ -141,7 +141,9 @@ class Stating:
             # A plain list of documents also gets a search of their texts.
             texts, named = usual(self.cards), {choice.name for choice in sources}
             sources += [
-                SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named
+                SourceChoice(name=name, confidence=0.6, reason="in addition to the list")
+                for name in texts
+                if name not in named
             ]
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)

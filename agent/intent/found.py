@@ -11,7 +11,7 @@ from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
-from agent.intent.flags import read_existence, read_flags
+from agent.intent.flags import Existence, read_existence, read_flags
 from agent.intent.foreign import translated_cues
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
@@ -97,50 +97,20 @@ def find(
         now: in the time zone of the asker; dates mean days in that zone.
         more: (field, value, documents) looked up in fields with too many values, see `find_mentions`.
     """
-    tokens = tokenize(text)
-    more_cues = translated_cues(tokens, vocabulary)
-    if more_cues:
-        vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
-    nouns = nouns | _numbered(vocabulary)
-    about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
-    mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
-    sentence = Sentence(
-        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
-        frequencies=frequencies or {}, calculates=wording.is_calculating(text),
-    )  # fmt: skip
-    ranges, unread_dates = read_dates(text, calendar)
-    dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
-    dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
-    taken = tuple((one.start, one.end) for one in dates)
-    sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
-    denials = denials_of(sentence)
-    if len(tokens) > _STORY:
-        denials = {place: None if denied else denied for place, denied in denials.items()}
-    sentence = replace(sentence, denials=denials)
+    sentence = _sentence_of(text, vocabulary, nouns, more, counted=counted, frequencies=frequencies or {})
+    sentence, dates, unread_dates = _dated(sentence, calendar)
     quantities, unclear = find_quantities(sentence)
     numbers = [*quantities, *year_ranges(sentence, dates)]
+    of_years = {(one.start, one.end) for one in numbers}
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
     existing = read_existence(sentence)
     lacked = {name for name, *_ in existing}
     flags = [one for one in read_flags(sentence) if one.field not in lacked]
     constraints = [*version_ranges(sentence, constraints), *flags]
-    fields = vocabulary.catalogue.fields
-    pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
-    stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
-    of_years = {(one.start, one.end) for one in numbers}
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
+    stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
     stated += _date_pieces(sentence, dates, now)
-    if len(tokens) > _STORY:
-        stated = [replace(one, confidence=_TOLD) for one in stated]
-    pieces += stated
-    known = {one.field for one in pieces if one.confidence >= SURE}
-    pieces += [
-        Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
-        for name, there, start, end in existing
-        if name not in known
-    ]
-    pieces.sort(key=lambda piece: piece.start)
     lengths = tuple(
         Piece(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
         for name, operator, number, start, end in find_lengths(sentence)
@@ -150,12 +120,74 @@ def find(
         tuple(constraints),
         tuple(dates),
         tuple(numbers),
-        tuple(pieces),
+        _pieces(sentence, constraints, stated, existing),
         tuple(left),
         lengths,
         tuple(unread_dates),
         tuple(unclear),
     )
+
+
+def _sentence_of(
+    text: str,
+    vocabulary: Vocabulary,
+    nouns: frozenset[str],
+    more: Sequence[tuple[str, str, int]],
+    *,
+    counted: bool,
+    frequencies: Mapping[str, float],
+) -> Sentence:
+    """Return the text with its tokens and mentions; arguments as for `find`."""
+    tokens = tokenize(text)
+    more_cues = translated_cues(tokens, vocabulary)
+    if more_cues:
+        vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
+    nouns = nouns | _numbered(vocabulary)
+    about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
+    mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
+    return Sentence(
+        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
+        frequencies=frequencies, calculates=wording.is_calculating(text),
+    )  # fmt: skip
+
+
+def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
+    """Return the sentence with its dates and denials, the dates, and the places of unread date words."""
+    ranges, unread = read_dates(sentence.text, calendar)
+    dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
+    dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
+    taken = tuple((one.start, one.end) for one in dates)
+    sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
+    denials = denials_of(sentence)
+    if len(sentence.tokens) > _STORY:
+        denials = {place: None if denied else denied for place, denied in denials.items()}
+    return replace(sentence, denials=denials), dates, unread
+
+
+def _pieces(
+    sentence: Sentence,
+    constraints: Sequence[Constraint],
+    stated: Sequence[Piece],
+    existing: Sequence[Existence],
+) -> tuple[Piece, ...]:
+    """Return the constraints in the order of the text.
+
+    Args:
+        stated: those on numbers and dates.
+        existing: those on the existence of a field: name, whether it exists, start, end.
+    """
+    fields = sentence.vocabulary.catalogue.fields
+    pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
+    if len(sentence.tokens) > _STORY:
+        stated = [replace(one, confidence=_TOLD) for one in stated]
+    pieces += stated
+    known = {one.field for one in pieces if one.confidence >= SURE}
+    pieces += [
+        Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
+        for name, there, start, end in existing
+        if name not in known
+    ]
+    return tuple(sorted(pieces, key=lambda piece: piece.start))
 
 
 def _is_in_counting_word(text: str, mention: Mention) -> bool:

@@ -25,7 +25,8 @@ from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, Model, ModelFailed
+from agent.llm.calls import Calls
+from agent.llm.model import Model, ModelFailed
 from agent.settings import Settings
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged
@@ -271,7 +272,7 @@ class Cascade:
         except (ModelFailed, Unavailable):
             return intent
         chosen = {choice.name: choice for choice in intent.sources}
-        sql = SourceChoice(name="sql", confidence=0.6, reason="SQL that the model wrote, if the guard lets it pass")
+        sql = SourceChoice(name="sql", confidence=0.6, reason="SQL written by the model, if the guard accepts it")
         sources = (chosen.pop("sql", sql), *chosen.values())
         return intent.model_copy(
             update={"kind": "aggregate", "aggregate": {"op": "sql", "statement": statement}, "sources": sources}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.intent.sources import usual
-from agent.llm.model import Calls
+from agent.llm.calls import Calls
 from agent.types import Intent, Request, SourceChoice
 from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Card, Scope

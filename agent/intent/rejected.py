@@ -16,8 +16,8 @@ from agent.types import Rejected
 
 Span = tuple[int, int]
 
-SEARCHED = "no condition was made of it, so it is only searched for as words"
-NOT_EXCLUDED = "it was not read as a condition, so nothing is excluded by it"
+SEARCHED = "it was not read as a filter, so it is only searched for as words"
+NOT_EXCLUDED = "it was not read as a filter, so it excludes nothing"
 
 _QUOTED = re.compile(r"\"[^\"]{2,80}\"|“[^”]{2,80}”|「[^」]{2,80}」|《[^》]{2,80}》|(?<!\w)'[^']{2,80}'(?!\w)")
 _EXACT = re.compile(r"[\d_@/.:-]|(?<=[a-z])[A-Z]|\s")
@@ -80,10 +80,10 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
     """Yield date words that could not be read and filter nothing, and dates with ambiguous day and month."""
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
-        yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+        yield Rejected(what=phrase[:200], reason="it could not be read as a date, so it was not used as a filter")
     for one in found.dates:
         if is_exchangeable(one.phrase, found.sentence.text):
-            reason = "its day and its month may be the other way round; a month in letters tells"
+            reason = "its day and month may be swapped; write the month as a word"
             yield Rejected(what=one.phrase[:200], reason=reason)
 
 

@@ -6,31 +6,24 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import asking, followup, pointing, smalltalk, turn, vocabulary, wording
+from agent.intent import asking, followup, pointing, smalltalk, vocabulary, wording
 from agent.intent import calculation as calculations
 from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
+from agent.intent.identifiers import is_identifier
+from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.reading import SURE
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
 from agent.intent.sources import usual
-from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
+from agent.intent.text import MOST_CHARACTERS, readable
 from agent.intent.time.periods import Calendar
-from agent.intent.topic import plain_words, topic_of
+from agent.intent.topic import topic_of
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
 
-# The length of each part is limited, so that a long text without blanks is not scanned again and again.
-_PART = r"[A-Za-z0-9]{0,40}"
-_IDENTIFIER = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    # sev-1, net.tcp_mem, max_age, main(), os.path, ERR42, std::move, etc/hosts.conf, camelCase
-    rf"{_PART}\d{_PART}[-_.][\w.-]{{1,60}}|{_PART}[-_.]{_PART}\d\w{{0,40}}|"
-    r"\w{1,60}_\w{1,60}|\w{1,60}\(\)|[A-Za-z]\w{0,40}(?:\.\w{1,40}){1,6}|[A-Z]{2,20}[-\d]\w{0,40}|"
-    r"\w{1,60}::\w{1,60}|\w{1,40}/\w{1,40}\.\w{1,40}|[a-z]{1,30}[A-Z]\w{1,40})"
-)
 _HEAD = re.compile(
     r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
 )
@@ -46,7 +39,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, in the order of the question.
         complete: True if a model could add nothing: small talk, identifiers, questions about metadata only.
-        mentioned: names of the catalogue in a question to the documents, see `turn`; None for any other question.
+        mentioned: names of the catalogue in a question to the documents; None for any other question.
         is_listing: True if the question consists of constraints only: "all Final PEPs by Guido".
         wants: what the answer is made of, for example passages or a complete list.
     """
@@ -60,7 +53,7 @@ class RulesReading:
     confidence: float
     rejected: tuple[Rejected, ...]
     complete: bool
-    mentioned: turn.Mentioned | None = None
+    mentioned: Mentioned | None = None
     is_listing: bool = False
     wants: asking.Wants = "passages"
 
@@ -145,7 +138,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
     may_be = made.kind == "retrieve" and calculation is None
-    return replace(made, mentioned=turn.mentioned(found)) if may_be else made
+    return replace(made, mentioned=mentioned(found)) if may_be else made
 
 
 def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
@@ -195,17 +188,17 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
-        reason = "metadata says nothing of it, so nothing was calculated"
+        reason = "no metadata field matches it, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
-        reason = "taken for what a document is called: documents are counted"
+        reason = "read as a word for the documents, so documents were counted"
         rejected = (*rejected, *(Rejected(what=word, reason=reason) for word in calculation.assumed))
         # A name that was not used may mean something to a model.
         complete = not rejected and not found.left and calculation.sure
         confidence = _confidence(calculation.pieces, 0.9)
         return _aggregated(question, calculation, context, confidence, rejected, complete=complete)
-    exact = _is_identifier(found)
+    exact = is_identifier(found)
     is_listing = bool(found.pieces) and not topic_of(found)
     search = found.rest if found.pieces and not is_listing else question
     return RulesReading(
@@ -241,7 +234,7 @@ def _aggregated(
         question=question,
         searches=(question,),
         pieces=calculation.pieces,
-        sources=_choices(context, sql="it is answered by metadata", documents=not calculation.sure),
+        sources=_choices(context, sql="metadata answers it", documents=not calculation.sure),
         aggregate=calculation.aggregate,
         confidence=confidence,
         rejected=rejected,
@@ -339,7 +332,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         question=question,
         searches=tuple(searches[:_MOST_SEARCHES]),
         pieces=pieces,
-        sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
+        sources=_choices(context, sql="metadata answers a part of it" if aggregate else None),
         aggregate=aggregate,
         confidence=0.6,
         rejected=rejected_of(whole) if aggregate else with_unread(rejected_of(whole), whole),
@@ -390,14 +383,3 @@ def _choices(
 
 def _confidence(pieces: Sequence[Piece], least: float) -> float:
     return round(min((piece.confidence for piece in pieces), default=least), 2)
-
-
-def _is_identifier(found: Found) -> bool:
-    """Return whether a question is little more than names of code, errors or parts."""
-    text = found.sentence.text
-    names = _IDENTIFIER.findall(text)
-    if not names:
-        return False
-    rest = _IDENTIFIER.sub(" ", text)
-    words = plain_words(rest)
-    return len(words) <= (2 if not has_chinese(text) else 3)

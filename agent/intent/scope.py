@@ -52,13 +52,13 @@ _SHARE = 0.2
 
 Numbers = NDArray[np.float64]
 
-LET_GO = "the question names no collection, and what it asks for was not found in those that were chosen for it"
+LET_GO = "the question names no collection, and the collections chosen for it do not contain the answer"
 """The reason in `Result.relaxed`."""
 EVIDENCE = (
-    "its passages hold the question's words",
-    "its fields hold the question's words",
+    "its passages contain the question's words",
+    "its fields contain the question's words",
     "the question names it",
-    "the question names its fields or what it is described by",
+    "the question names its fields or words of its description",
     "its passages are near",
     "its description is near in meaning",
 )

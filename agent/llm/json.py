@@ -127,7 +127,7 @@ def json_in(text: str, *, finite: bool = True) -> Any:
         try:
             value = decoder.decode(candidate)
         except (_NotFinite, RecursionError):
-            raise BadReply("it holds NaN, an infinite number or too many levels") from None
+            raise BadReply("it contains NaN, an infinite number or too many levels") from None
         except ValueError:
             continue
         # Some models encode the arguments of a tool call twice.
@@ -193,18 +193,18 @@ def _first_object(text: str, decoder: json.JSONDecoder) -> Any:
         try:
             value, _ = decoder.raw_decode(text, start)
         except (_NotFinite, RecursionError):
-            raise BadReply("it holds NaN, an infinite number or too many levels") from None
+            raise BadReply("it contains NaN, an infinite number or too many levels") from None
         except json.JSONDecodeError as error:
             if error.pos > start + 1 + len(text[start + 1 :]) - len(text[start + 1 :].lstrip()):
                 # It began as JSON, so an object further inside must not be taken for the whole reply.
                 raise BadReply(f"its JSON is broken or cut short at character {error.pos}") from None
         except ValueError:
-            raise BadReply("it holds a number of too many digits") from None
+            raise BadReply("it contains a number with too many digits") from None
         else:
             # Text about code may contain empty braces.
             if value:
                 return value
-    raise BadReply("it holds no JSON object", prose=True)
+    raise BadReply("it contains no JSON object", prose=True)
 
 
 def _braces(text: str) -> Iterator[int]:

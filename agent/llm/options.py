@@ -49,7 +49,7 @@ class Options:
             return True
         dropped = [name for name in named if name in (*_SAMPLING, *limits[:1])]
         if named and not dropped:
-            raise BadRequest(f"the model does not take this {named[0]}", where=named[0])
+            raise BadRequest(f"the model does not accept this {named[0]}", where=named[0])
         for name in dropped:
             del self.values[name]
         return bool(named)
@@ -77,7 +77,7 @@ class ToolCalls:
                 call.id = call.id or _text(piece.get("id"))
                 call.add(function.get("name") or "", function.get("arguments") or "")
             if len(self._calls) > _MOST_CALLS or call.length > _LONGEST_ARGUMENTS:
-                raise ModelFailed("its calls of tools are too many or too long")
+                raise ModelFailed("it made too many tool calls, or one is too long")
 
     def add_legacy(self, call: object) -> None:
         """Add a `function_call`, the form used before tools; no request here can offer it."""

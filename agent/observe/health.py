@@ -115,7 +115,7 @@ class Health:
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
         if (works := self._service.worker.works) is not None:
             self._parts.setdefault("worker", PartHealth(True, datetime.now(UTC)))
-            self.note("worker", works, "error", "it has stopped")
+            self.note("worker", works, "error", "the worker has stopped")
         for one in self._service.database.reads.standbys():
             self.note(one.name, one.fault is None, one.fault or "", f"{one.host}: {one.reason}")
         if time.monotonic() - self._database_seen_at >= _FRESH_S:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,54 +49,52 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Standing(service, health, gates))
-        build = Gauge("signalbox_build_info", "What runs.", ["version", "python"], registry=registry)
-        build.labels(_version(), ".".join(map(str, sys.version_info[:3]))).set(1)
-        self._requests = Counter(
-            "signalbox_http_requests", "HTTP requests.", ["method", "route", "status"], registry=registry
-        )
-        self._request_s = Histogram(
-            "signalbox_http_request_seconds", "HTTP requests, to the last byte of the answer.", ["route"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self.at_work = Gauge("signalbox_http_requests_at_work", "HTTP requests not yet answered.", registry=registry)
-        self._questions = Counter(
-            "signalbox_questions", "Questions answered, by what was asked for.", ["kind", "status"], registry=registry
-        )
-        self._failures = Counter(
-            "signalbox_questions_failed", "Questions that could not be answered.", registry=registry
-        )
-        self._question_s = Histogram(
-            "signalbox_question_seconds", "Questions, without HTTP.", ["kind"], buckets=_SECONDS, registry=registry
-        )
-        self._stage_s = Histogram(
-            "signalbox_stage_seconds", "One stage of a question.", ["stage"], buckets=_SECONDS, registry=registry
-        )
-        self._searches = Counter(
-            "signalbox_source_searches", "Searches, by what became of them.", ["source", "status"], registry=registry
-        )
-        self._source_s = Histogram(
-            "signalbox_source_seconds", "One search of a source that was asked.", ["source"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self._spent = Counter(
-            "signalbox_source_cost_dollars", "US dollars, by what the settings say a search costs.", ["source"],
+        build = Gauge(
+            "signalbox_build_info",
+            "Versions of signalbox and Python, as labels; the value is always 1.",
+            ["version", "python"],
             registry=registry,
-        )  # fmt: skip
+        )
+        build.labels(_version(), ".".join(map(str, sys.version_info[:3]))).set(1)
+        counter = partial(Counter, registry=registry)
+        duration = partial(Histogram, buckets=_SECONDS, registry=registry)
+        self._requests = counter("signalbox_http_requests", "Number of HTTP requests.", ["method", "route", "status"])
+        self._request_s = duration(
+            "signalbox_http_request_seconds", "Duration of HTTP requests, to the last byte of the response.", ["route"]
+        )
+        self.at_work = Gauge(
+            "signalbox_http_requests_at_work", "Number of HTTP requests in progress.", registry=registry
+        )
+        self._questions = counter(
+            "signalbox_questions", "Number of answered questions, by kind of request and status.", ["kind", "status"]
+        )
+        self._failures = counter("signalbox_questions_failed", "Number of questions that failed.")
+        self._question_s = duration(
+            "signalbox_question_seconds", "Duration of questions, without the time for HTTP.", ["kind"]
+        )
+        self._stage_s = duration("signalbox_stage_seconds", "Duration of one stage of a question.", ["stage"])
+        self._searches = counter(
+            "signalbox_source_searches", "Number of searches, by source and status.", ["source", "status"]
+        )
+        self._source_s = duration("signalbox_source_seconds", "Duration of one search of a source.", ["source"])
+        self._spent = counter(
+            "signalbox_source_cost_dollars", "Cost of searches in US dollars, as stated in the settings.", ["source"]
+        )
         self._costs = {name: source.card.cost for name, source in service.pipeline.sources.items() if source.card.cost}
-        self._degraded = Counter(
-            "signalbox_degraded_answers", "Answers that went without something.", ["what"], registry=registry
+        self._degraded = counter(
+            "signalbox_degraded_answers", "Number of degraded answers, by the unavailable part.", ["what"]
         )
-        self._calls = Counter(
-            "signalbox_model_calls", "Calls of the model, by who asked it.", ["stage", "status"], registry=registry
+        self._calls = counter(
+            "signalbox_model_calls", "Number of model calls, by stage and status.", ["stage", "status"]
         )
-        self._call_s = Histogram(
-            "signalbox_model_call_seconds", "One call of the model.", ["stage"], buckets=_SECONDS, registry=registry
+        self._call_s = duration("signalbox_model_call_seconds", "Duration of one model call.", ["stage"])
+        self._tokens = counter(
+            "signalbox_model_tokens", "Number of tokens that the model read and wrote.", ["stage", "kind"]
         )
-        self._tokens = Counter(
-            "signalbox_model_tokens", "Tokens that the model read and wrote.", ["stage", "kind"], registry=registry
-        )
-        self._dollars = Counter(
-            "signalbox_model_cost_dollars", "US dollars, where the provider says.", ["stage"], registry=registry
+        self._dollars = counter(
+            "signalbox_model_cost_dollars",
+            "Cost of model calls in US dollars, as far as the provider reports it.",
+            ["stage"],
         )
 
     def answered(self, trace: "Trace") -> None:
@@ -186,31 +185,42 @@ class _Standing(Collector):
     def collect(self) -> Iterable[Metric]:
         service, recent = self._service, self._service.embedder.recent
         yield from (
-            _counter("signalbox_embedding_cache_hits", "Questions whose vector was at hand.", recent.found),
-            _counter("signalbox_embedding_cache_misses", "Questions that were embedded.", recent.missed),
-            _counter("signalbox_traces_lost", "Traces that were not stored.", service.traces.lost),
-            _gauge("signalbox_traces_waiting", "Traces not yet stored.", {"": service.traces.waiting}),
+            _counter("signalbox_embedding_cache_hits", "Number of questions whose vector was cached.", recent.found),
+            _counter("signalbox_embedding_cache_misses", "Number of questions that were embedded.", recent.missed),
+            _counter("signalbox_traces_lost", "Number of traces that could not be stored.", service.traces.lost),
+            _gauge(
+                "signalbox_traces_waiting", "Number of traces that wait to be stored.", {"": service.traces.waiting}
+            ),
         )
         pool = service.database.usage()
         yield _gauge(
             "signalbox_pool_connections",
-            "Database connections.",
+            "Number of database connections, by state.",
             {"in_use": pool.in_use, "idle": pool.idle, "most": pool.most},
             label="state",
         )
-        yield _gauge("signalbox_pool_waiting", "Who waits for a database connection.", {"": pool.waiting})
+        yield _gauge(
+            "signalbox_pool_waiting", "Number of callers that wait for a database connection.", {"": pool.waiting}
+        )
         yield from _standbys(service.database.reads.standbys())
         at_work = {name: gate.at_work for name, gate in self._gates.items()}
         waiting = {name: gate.waiting for name, gate in self._gates.items()}
-        yield _gauge("signalbox_gate_at_work", "Requests that are worked on.", at_work, label="gate")
-        yield _gauge("signalbox_gate_waiting", "Requests that wait for their turn.", waiting, label="gate")
+        yield _gauge("signalbox_gate_at_work", "Number of admitted requests in progress.", at_work, label="gate")
+        yield _gauge("signalbox_gate_waiting", "Number of requests that wait for admission.", waiting, label="gate")
         parts = self._health.parts()
         working = {name: float(part.works) for name, part in parts.items()}
         failures = {name: float(part.failures) for name, part in parts.items()}
-        yield _gauge("signalbox_part_up", "1 while a part works, by what it last did.", working, label="part")
-        yield _counters("signalbox_part_failures", "Failures of a part.", failures, label="part")
+        yield _gauge(
+            "signalbox_part_up", "1 if the last use of a part succeeded, 0 if it failed.", working, label="part"
+        )
+        yield _counters("signalbox_part_failures", "Number of failures of a part.", failures, label="part")
         resting = {name: float(state != "closed") for name, state in self._health.breakers().items()}
-        yield _gauge("signalbox_breaker_open", "1 while a part is left alone or on trial.", resting, label="part")
+        yield _gauge(
+            "signalbox_breaker_open",
+            "1 while the circuit breaker of a part is open or half-open.",
+            resting,
+            label="part",
+        )
 
     def describe(self) -> Iterator[Metric]:
         yield from ()  # the names are only known at collection time
@@ -221,9 +231,11 @@ def _standbys(standbys: Sequence[Standing]) -> Iterator[Metric]:
         in_use = {one.name: float(one.fault is None) for one in standbys}
         lags = {one.name: one.lag_s for one in standbys if one.lag_s is not None}
         reads = {one.name: float(one.reads) for one in standbys}
-        yield _gauge("signalbox_standby_in_use", "1 while a standby is read.", in_use, label="standby")
-        yield _gauge("signalbox_standby_lag_seconds", "How old what a standby holds is at most.", lags, label="standby")
-        yield _counters("signalbox_standby_reads", "Statements that a standby has answered.", reads, label="standby")
+        yield _gauge("signalbox_standby_in_use", "1 while queries may use the standby.", in_use, label="standby")
+        yield _gauge("signalbox_standby_lag_seconds", "Maximum replication lag of a standby.", lags, label="standby")
+        yield _counters(
+            "signalbox_standby_reads", "Number of statements that a standby answered.", reads, label="standby"
+        )
 
 
 def _gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:

@@ -25,10 +25,10 @@ def parse_weights(text: str) -> dict[str, float]:
     for one in filter(None, map(str.strip, text.split(","))):
         found = _WEIGHT.fullmatch(one)
         if found is None:
-            raise ValueError(f'"{one}" is no weight; they are written SOURCE=WEIGHT, between commas')
+            raise ValueError(f'"{one}" is not a weight; write SOURCE=WEIGHT, separated by commas')
         if found["source"] in weights:
             raise ValueError(f'the source "{found["source"]}" has two weights')
         weights[found["source"]] = float(found["weight"])
     if math.fsum(weights.values()) > _MOST_NAMED:
-        raise ValueError("the weights must be below 1 together: sources without a weight share the rest")
+        raise ValueError("the sum of the weights must be below 1: sources without a weight share the rest")
     return weights

@@ -19,7 +19,7 @@ def compiled(rule: str) -> re.Pattern[str]:
         try:
             return re.compile(rule.removeprefix(PATTERN), re.IGNORECASE)
         except re.error as error:
-            raise ValueError(f'"{rule[:80]}" is no regular expression: {error}') from None
+            raise ValueError(f'"{rule[:80]}" is not a regular expression: {error}') from None
     words = re.escape(plain(rule).strip())
     if not words:
         raise ValueError("a blocked word is empty")

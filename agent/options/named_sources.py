@@ -35,7 +35,7 @@ def as_sent(key: str | None) -> str | None:
     """
     key = key.strip() if key else ""
     if not (key.isascii() and key.isprintable()):
-        raise ValueError("it holds a character that no key has")
+        raise ValueError("it contains a character that no key has")
     return key or None
 
 
@@ -45,7 +45,7 @@ Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 def _name(value: str) -> str:
     if value in RESERVED:
-        raise ValueError(f'"{value}" is the name of a part of the service: take another')
+        raise ValueError(f'"{value}" is a reserved name; choose another')
     return value
 
 
@@ -94,7 +94,7 @@ class NamedSource(BaseModel):
     @classmethod
     def _can_be_passed_on(cls, value: object) -> object:
         if any("\0" in str(one) for one in (value if isinstance(value, tuple | list) else (value,))):
-            raise ValueError("it holds a NUL character")
+            raise ValueError("it contains a NUL character")
         # An empty path would mean the working folder and every file in it.
         return None if value == "" else value
 
@@ -102,15 +102,15 @@ class NamedSource(BaseModel):
     def _has_what_its_kind_needs(self) -> Self:
         own = _KEYS[self.kind]
         if not getattr(self, own[0]):
-            raise ValueError(f"a source of the kind {self.kind} needs the key {own[0]}")
+            raise ValueError(f"a source of kind {self.kind} needs the key {own[0]}")
         fields = type(self).model_fields
         # A dump of the settings, from which a replay is built, holds every key.
         if others := sorted(key for key in _OWN - set(own) if getattr(self, key) != fields[key].default):
-            raise ValueError(f"a source of the kind {self.kind} has no key {listing(others)}; its own: {listing(own)}")
+            raise ValueError(f"a source of kind {self.kind} has no key {listing(others)}; its keys are: {listing(own)}")
         if self.min_relevance is not None and self.kind in ("web", "cloud"):
-            raise ValueError(f"the relevance of hits of the kind {self.kind} is not known, so min_relevance has no use")
+            raise ValueError(f"hits of kind {self.kind} have no relevance, so min_relevance has no effect; remove it")
         if self.api_key is not None and self.api_key_env is not None:
-            raise ValueError("api_key and api_key_env exclude each other")
+            raise ValueError("give api_key or api_key_env, not both")
         return self
 
     def stated(self, name: str) -> SourceDefinition:
@@ -129,7 +129,7 @@ def clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "
     for name, setting in _SHORT.items():
         one = sources.get(name)
         if one is not None and one.kind != name:
-            return f'the name "{name}" is that of a source of the kind {name}: take another'
+            return f'the name "{name}" is reserved for a source of kind {name}; choose another'
         if one is not None and given.get(name):  # type: ignore[call-overload]
-            return f"[sources.{name}] and {setting} say the same: remove one"
+            return f"[sources.{name}] and {setting} define the same source; remove one of them"
     return None

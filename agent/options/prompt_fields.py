@@ -10,7 +10,7 @@ from retrievers.core.fields import flatten
 from retrievers.core.types import Chunk
 
 FORM = (
-    "FIELD,FIELD or COLLECTION=FIELD,FIELD between semicolons; nothing behind = shows none, * is every other collection"
+    "FIELD,FIELD or COLLECTION=FIELD,FIELD separated by semicolons; COLLECTION= shows none, * is any other collection"
 )
 MOST = 10
 """Maximum number of fields per passage."""
@@ -32,9 +32,9 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
         collection = collection.strip() if sign else _ALL
         fields = tuple(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
         if not collection:
-            raise ValueError(f'"{part[:80]}" names no collection; it is {FORM}')
+            raise ValueError(f'"{part[:80]}" names no collection; write {FORM}')
         if collection in groups:
-            raise ValueError(f'the collection "{collection[:80]}" is there twice')
+            raise ValueError(f'the collection "{collection[:80]}" occurs twice; remove one of them')
         if len(fields) > MOST:
             raise ValueError(f'"{collection[:80]}" has {len(fields)} fields; a prompt shows at most {MOST}')
         groups[collection] = fields

@@ -43,18 +43,20 @@ def parse(text: str) -> tuple[RankFeature, ...]:
         found = _PATTERN.fullmatch(one)
         kind = found["kind"] if found else ""
         if not found or kind not in KINDS or bool(found["field"]) == (kind == "feedback"):
-            raise ValueError(f'"{one}" is no rank feature; they are written {FORM}')
+            raise ValueError(f'"{one}" is not a rank feature; write {FORM}')
         if bool(found["days"]) != (kind == "recency"):
-            raise ValueError(f'"{one}": recency, and no other, has its half-life in days: recency:FIELD/DAYS=WEIGHT')
+            raise ValueError(
+                f'"{one}": only recency has a half-life, and needs one, in days: recency:FIELD/DAYS=WEIGHT'
+            )
         try:
             weight, days = float(found["weight"]), float(found["days"] or 0)
         except ValueError:
-            raise ValueError(f'"{one}" holds what is no number') from None
+            raise ValueError(f'"{one}" contains a value that is not a number') from None
         if not 0 < weight <= 10 or (kind == "recency" and not 0 < days <= 36_500):
             raise ValueError(
-                f'"{one}": a weight is above 0 and at most 10, a half-life above 0 and at most 36,500 days'
+                f'"{one}": a weight must be above 0 and at most 10, a half-life above 0 and at most 36,500 days'
             )
         features.append(RankFeature(kind, (found["field"] or "").strip(), weight, days))  # type: ignore[arg-type]
     if len({one.kind for one in features}) < len(features):
-        raise ValueError("a rank feature is asked for twice")
+        raise ValueError("a rank feature occurs twice; remove one of them")
     return tuple(features)

@@ -27,7 +27,7 @@ def parse(rule: str) -> Route:
     key, _, value = condition.partition("=")
     sources = tuple(one.strip() for one in named.split("+"))
     if not (key.strip() and value.strip() and all(sources)):
-        raise ValueError(f'"{rule[:80]}" is no route; one looks like {FORM}')
+        raise ValueError(f'"{rule[:80]}" is not a route; write {FORM}')
     return Route(key.strip(), value.strip(), sources)
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import BadSetting, readable
-from agent.llm.model import ModelCall, Recorded
+from agent.llm.calls import ModelCall
+from agent.llm.recording import Recorded
 from agent.options.rerankers import shown
-from agent.records.trace import REPLAYABLE, Json, shown_settings
+from agent.records.encoding import Json
+from agent.records.trace import REPLAYABLE, shown_settings
 from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.recorded import RecordedReranker
@@ -38,7 +40,9 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
         if name not in REPLAYABLE:
             what = "a replay cannot change" if name in Settings.model_fields else "there is no setting"
             known = listing((one.upper() for one in REPLAYABLE), 40)
-            raise BadSetting(f'{what} "{name.upper()[:80]}"; it can change: {known}', where=name, valid=REPLAYABLE)
+            raise BadSetting(
+                f'{what} "{name.upper()[:80]}"; a replay can change: {known}', where=name, valid=REPLAYABLE
+            )
     now, then = shown_settings(current), trace.get("settings") or {}
     if given.get("llm"):
         del given["llm"]  # any model is replaced by the trace's own replies, see `model_of`

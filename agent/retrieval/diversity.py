@@ -51,7 +51,7 @@ def spread(
         ValueError: `per_document` is less than 1.
     """
     if per_document < 1:
-        raise ValueError(f"per_document is {per_document}, it must be at least 1")
+        raise ValueError(f"per_document is {per_document}; it must be at least 1")
     best = ranking[0].score if ranking else 0.0
     least = least_share * best if best > 0 else -math.inf  # without a positive best score, nothing can be called weak
     relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))

@@ -168,7 +168,7 @@ async def _ask(step: Step, query: Query, sources: GuardedSources, deadline: floa
     started = time.monotonic()
     timeout_s = min(step.timeout_s, deadline - started)
     if timeout_s <= 0:
-        return _skipped(step, "no time was left for it", Unavailable(step.source, "no time was left"))
+        return _skipped(step, "no time was left for this search", Unavailable(step.source, "no time was left"))
     breaker = sources.breakers.of(part)
     if not breaker.admit():
         rests = f"{part} failed too often lately; it is tried again soon"

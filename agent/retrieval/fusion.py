@@ -108,7 +108,7 @@ def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused
         Cormack, Clarke, Buettcher, SIGIR 2009, doi:10.1145/1571941.1572114.
     """
     if k <= 0:
-        raise ValueError(f"k is {k}, it must be positive")
+        raise ValueError(f"k is {k}; it must be positive")
     measures = by_measure(rankings)
     return _summed(rankings, measures, lambda source, hits: [1 / (k + rank) for rank in range(1, len(hits) + 1)])
 

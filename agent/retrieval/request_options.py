@@ -19,7 +19,7 @@ def settings_for(request: Request, settings: Settings) -> Settings:
     given = {name: getattr(request, name) for name in NAMES}
     own = {name: value for name, value in given.items() if value is not None}
     if "lexical_weight" in own and own.get("fusion", settings.fusion) != "convex":
-        raise BadRequest("lexical_weight has an effect in the fusion convex alone", where="lexical_weight")
+        raise BadRequest("lexical_weight has an effect only with the fusion convex", where="lexical_weight")
     return settings.model_copy(update=own) if own else settings
 
 

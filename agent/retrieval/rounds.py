@@ -13,13 +13,16 @@ from typing import Any, Literal
 from agent.intent.asking import parts_perhaps
 from agent.intent.text import readable
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, Model, ModelFailed
+from agent.llm.calls import Calls
+from agent.llm.model import Model, ModelFailed
 from agent.retrieval import sufficiency
+from agent.retrieval.course import Asked
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
+from agent.retrieval.further_searches import FurtherSearches
 from agent.retrieval.fusion import Fused, take_turns
 from agent.retrieval.router import Rung
-from agent.retrieval.search import SEARCH_BY, Asked, Search, SearchResults
+from agent.retrieval.search import SEARCH_BY, Search, SearchResults
 from agent.retrieval.sufficiency import QuestionPart
 from agent.settings import Settings
 from agent.types import Intent, Relaxed
@@ -199,7 +202,7 @@ class Loop:
             return []
         if not found.course.plan.rungs:
             return []  # no source may be asked
-        if intent.sources and not any(self.search.is_of_documents(one.name) for one in intent.sources):
+        if intent.sources and not any(self.search.planner.is_of_documents(one.name) for one in intent.sources):
             return []  # a question for sources outside cannot be answered by rewording a search of the documents
         if self.model is None:
             # If the rules read several parts, each has been searched for already.
@@ -323,9 +326,8 @@ class _RoundsState:
         self, wanted: Sequence[str], parts: Sequence[QuestionPart], by: Literal["rules", "llm"], budget: _Budget
     ) -> int:
         """Search for what is missing, give each search its share of the ranking, and return the number of new hits."""
-        ran = await self.loop.search.again(
-            self.asked, self.found, wanted, outside=by == "llm", deadline=budget.deadline
-        )
+        further = FurtherSearches(self.loop.search.planner, self.asked, self.found, budget.deadline)
+        ran = await further.run(wanted, outside=by == "llm")
         rankings = [answers_first(self.ranking, parts)]
         for answers, rung in ran:
             rankings.append(await self._fused(answers, rung))
@@ -343,7 +345,7 @@ class _RoundsState:
         if rung is None or not rung.dropped or not ranking:
             return ranking
         reason = f'nothing was found with it for "{rung.steps[0].search}"'
-        inside = self.loop.search.is_of_documents(rung.steps[0].source)
+        inside = self.loop.search.planner.is_of_documents(rung.steps[0].source)
         self.relaxed += [Relaxed(dropped=one.dropped, reason=reason if inside else one.reason) for one in rung.dropped]
         return await self.loop.load(self.asked.scope, rung.filter, ranking[:JUDGED])
 

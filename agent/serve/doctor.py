@@ -150,7 +150,8 @@ async def _embedder(settings: Settings) -> Check:
 
 
 async def _model(settings: Settings) -> Check:
-    from agent.llm.model import ModelFailed, open_model
+    from agent.llm.model import ModelFailed
+    from agent.llm.opening import open_model
 
     if not settings.llm:
         mend = "to have questions read by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
@@ -184,7 +185,7 @@ def _mend_model(reason: str, settings: Settings) -> str:
 
 async def _reranker(settings: Settings) -> Check:
     """Try the reranker on two passages. For RERANKER=llm no call is made: the model has its own check."""
-    from agent.llm.model import open_model
+    from agent.llm.opening import open_model
     from agent.retrieval.rerank import open_reranker
 
     name = shown(settings.reranker)

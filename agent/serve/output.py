@@ -14,7 +14,7 @@ from retrievers.core.types import Collection
 from retrievers.text.visible import visible_text
 
 if TYPE_CHECKING:
-    from agent.records.trace import TraceStore
+    from agent.records.trace_store import TraceStore
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20

@@ -141,7 +141,7 @@ class Metering:
         try:
             await within(self.flush(), _DRAIN_S)
         except Exception as failed:
-            _log.warning("the last use of tenants could not be written down: %s", type(failed).__name__)
+            _log.warning("cannot store the last usage of the tenants: %s", type(failed).__name__)
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
@@ -215,7 +215,7 @@ class Metering:
             try:
                 await within(self.flush(), _WRITE_S)
             except Exception as error:
-                _log.warning("the use of tenants is written down later: %s", type(error).__name__)
+                _log.warning("cannot store the usage of the tenants now, will try again: %s", type(error).__name__)
                 await asyncio.sleep(_REST_S)
 
 
@@ -225,5 +225,5 @@ def _used_up(state: State) -> QuotaUsedUp:
     used = [("questions", use.questions, rules.questions_per_day), ("tokens", use.tokens, rules.tokens_per_day)]
     said = " and ".join(f"{most:,} {what} a day" for what, n, most in used if most is not None and n >= most)
     ends_at = use.ends_at.isoformat(timespec="seconds")
-    what = f"the quota of this tenant is used up ({said}); it is free again at {ends_at}"
+    what = f"the daily quota of this tenant is used up ({said}); it starts again at {ends_at}"
     return QuotaUsedUp(what, use.ends_at)

@@ -26,11 +26,12 @@ from agent.chat.memory import Memory
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
-from agent.llm.model import open_model
+from agent.llm.model import Model
+from agent.llm.opening import open_model
 from agent.pipeline import Pipeline
-from agent.records.observer import Observers
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.retrieval.rerank import open_reranker
+from agent.retrieval.rerank.base import Reranker
 from agent.service.metering import Metering
 from agent.service.schedules import scheduled
 from agent.service.service import Service
@@ -86,7 +87,7 @@ async def open_service(
     if settings is None:
         settings = load_settings(changes)
     elif changes:
-        raise TypeError(f"give all settings or single ones, not both: {', '.join(changes)}")
+        raise TypeError(f"give either `settings` or single settings, not both: {', '.join(changes)}")
     templates = _templates(settings)
     before, SCANS.languages = SCANS.languages, settings.ocr
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
@@ -96,46 +97,16 @@ async def open_service(
         for name in parse_pairs(settings.embedders):
             await embedder.named(name)  # load it now rather than during the first question
         with _embedded(settings) as server:
-            owner, service = _addresses(settings, server)
+            owner, login = _addresses(settings, server)
             opened = Database(
-                owner, service, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s
+                owner, login, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s
             )
-            async with _watched(server), opened as database:
-                catalogue = Catalogue(database)
-                options = settings.model_dump()
-                resources = registry.Resources(database, embedder, catalogue, options)
-                sources = _sources(settings, resources)
-                cards = {name: one.card for name, one in sources.items()}
-                columns = getattr(sources.get("sql"), "columns", None)
-                reader = Cascade(settings, catalogue, cards, embedder, model, columns, templates=templates)
-                chooser = Chooser(catalogue, embedder, sources) if settings.choose_collections else None
-                pipeline = Pipeline(
-                    settings, catalogue, sources, embedder, reader, chooser, reranker,
-                    model=model, model_breaker=reader.breaker, templates=templates,
-                )  # fmt: skip
-                answerer = Answerer(settings, embedder, model, reader.breaker)
-                memory, records = None, None
-                async with AsyncExitStack() as stack:
-                    await stack.enter_async_context(_closing(sources.values()))
-                    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
-                    traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
-                    around: list[Advisor] = [Log(), Guard(settings.guard)]
-                    around += advisors
-                    if days := settings.chat_days:
-                        memory = Memory(
-                            database, days=days, model=model, breaker=reader.breaker, spent=metering.spent,
-                            templates=templates,
-                        )  # fmt: skip
-                        await stack.enter_async_context(memory)
-                        records = await stack.enter_async_context(ExchangeStore(database, days))
-                        around += [RecordAdvisor(records), Remember(memory)]
-                    chats = await stack.enter_async_context(Chat(answerer, around))
-                    _settle_heap()
-                    keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
-                    yield Service(
-                        settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        metering, memory, records, Observers(),
-                    )  # fmt: skip
+            async with _watched(server), opened as database, AsyncExitStack() as stack:
+                pipeline = _pipeline(settings, database, embedder, model, reranker, templates)
+                await stack.enter_async_context(_closing(pipeline.sources.values()))
+                service = await _service(settings, database, embedder, pipeline, advisors, stack)
+                _settle_heap()
+                yield service
     finally:
         SCANS.languages = before
         await embedder.aclose()
@@ -143,6 +114,65 @@ async def open_service(
             await reranker.aclose()
         if model is not None:
             await model.aclose()
+
+
+def _pipeline(
+    settings: Settings,
+    database: Database,
+    embedder: Embedders,
+    model: Model | None,
+    reranker: Reranker | None,
+    templates: Library,
+) -> Pipeline:
+    """Return the pipeline over all sources."""
+    catalogue = Catalogue(database)
+    sources = _sources(settings, registry.Resources(database, embedder, catalogue, settings.model_dump()))
+    cards = {name: source.card for name, source in sources.items()}
+    columns = getattr(sources.get("sql"), "columns", None)
+    reader = Cascade(settings, catalogue, cards, embedder, model, columns, templates=templates)
+    chooser = Chooser(catalogue, embedder, sources) if settings.choose_collections else None
+    return Pipeline(
+        settings, catalogue, sources, embedder, reader, chooser, reranker,
+        model=model, model_breaker=reader.breaker, templates=templates,
+    )  # fmt: skip
+
+
+async def _service(
+    settings: Settings,
+    database: Database,
+    embedder: Embedders,
+    pipeline: Pipeline,
+    advisors: Sequence[Advisor],
+    stack: AsyncExitStack,
+) -> Service:
+    """Return the service around a pipeline; the stack closes the parts that write in the background."""
+    model, breaker, templates = pipeline.model, pipeline.model_breaker, pipeline.templates
+    answerer = Answerer(settings, embedder, model, breaker)
+    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
+    traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
+    memory, records = None, None
+    around: list[Advisor] = [Log(), Guard(settings.guard), *advisors]
+    if days := settings.chat_days:
+        memory = Memory(database, days=days, model=model, breaker=breaker, spent=metering.spent, templates=templates)
+        await stack.enter_async_context(memory)
+        records = await stack.enter_async_context(ExchangeStore(database, days))
+        around += [RecordAdvisor(records), Remember(memory)]
+    chats = await stack.enter_async_context(Chat(answerer, around))
+    return Service(
+        settings=settings,
+        database=database,
+        embedder=embedder,
+        catalogue=pipeline.catalogue,
+        worker=worker_over(settings, database, embedder, pipeline.catalogue),
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        keys=Keys(database),
+        chats=chats,
+        metering=metering,
+        memory=memory,
+        records=records,
+    )
 
 
 def _templates(settings: Settings) -> Library:
@@ -251,7 +281,7 @@ def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
         yield None
         return
     if settings.read_urls:
-        what = "setting READ_URLS: they are standbys of the server at DATABASE_URL, which is not set"
+        what = "setting READ_URLS: set DATABASE_URL too, the address of the primary of these standbys"
         raise BadSetting(what, where="read_urls")
     server = EmbeddedServer(settings.home)
     server.start()
@@ -277,9 +307,9 @@ async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
             await asyncio.sleep(_WATCH_S)
             try:
                 if await asyncio.to_thread(server.revive):
-                    _log.warning("the embedded PostgreSQL was gone and has been started again")
+                    _log.warning("the embedded PostgreSQL had stopped and was started again")
             except Unavailable as error:
-                _log.warning("the embedded PostgreSQL is gone and cannot be started: %s", error)
+                _log.warning("the embedded PostgreSQL has stopped and cannot be started again: %s", error)
 
     task = asyncio.create_task(watch(server)) if server is not None else None
     try:

@@ -11,10 +11,11 @@ from agent.errors import readable
 from agent.intent.reader import Cascade
 from agent.llm.model import Model
 from agent.options.languages import check_language
+from agent.options.time_zones import check_time_zone
 from agent.pipeline import Pipeline
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.service.metering import Account, Metered
-from agent.settings import Settings, check_time_zone
+from agent.settings import Settings
 from agent.types import Shape
 from retrievers import registry
 from retrievers.core.errors import BadRequest, listing
@@ -49,7 +50,9 @@ class TenantChanges(Shape):
 
     sources: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None,
-        Field(min_length=1, max_length=100, description="names of sources that may be asked, between commas"),
+        Field(
+            min_length=1, max_length=100, description="names of the sources that questions may use, separated by commas"
+        ),
     ] = None
     time_zone: Annotated[
         str | None, Field(max_length=100, description="a time zone, such as Asia/Shanghai or Europe/Berlin")
@@ -116,7 +119,7 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
             what = f'there is no setting "{key[:80]}" of a tenant' if equals else f'"{pair[:80]}" is not KEY=VALUE'
             raise BadRequest(f"{what}; there are: {listing(NAMES)}", where=key[:80], valid=NAMES)
         if key in given:
-            raise BadRequest(f"{key} is there twice", where=key)
+            raise BadRequest(f"{key} occurs twice; give it once", where=key)
         given[key] = value.strip() or None
     if given.get("sources"):
         given["sources"] = tuple(filter(None, map(str.strip, given["sources"].split(","))))
@@ -125,7 +128,7 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
     except ValidationError as error:
         problem = readable(error)
         wanted = TenantChanges.model_fields[problem.where.partition(".")[0]].description
-        raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
+        raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None
 
 
 def shown(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:

@@ -20,14 +20,14 @@ def page(run: RunFile, found: Mapping[str, Any] | None = None) -> str:
     """
     title = f"{run.dataset}: {len(run.questions)} questions"
     parts: list[tuple[str, str, object]] = [
-        ("compared", "Against the earlier run", comparison.section(found) if found is not None else None),
+        ("compared", "Compared with the earlier run", comparison.section(found) if found is not None else None),
         ("failures", "What went wrong", joined(sections.verdicts(run), failures.section(run.questions))),
         ("groups", "By class and language", sections.groups(run)),
-        ("ranking", "Finding the right documents", sections.ranking(run)),
+        ("ranking", "Ranking of the right documents", sections.ranking(run)),
         ("worst", "Questions ranked low", failures.worst(run.questions)),
         ("latency", "Latency", sections.latency(run)),
-        ("trust", "How far readings can be trusted", sections.trust(run)),
-        ("settings", "How it was made", sections.settings(run)),
+        ("trust", "Reliability of the readings", sections.trust(run)),
+        ("settings", "Settings and versions", sections.settings(run)),
     ]
     shown = [part for part in parts if part[2] is not None]
     head = element(
@@ -62,10 +62,10 @@ def _about(run: RunFile) -> str:
         f" over {run.documents:,} documents, {run.chunks:,} passages. Started {sections.shown_moment(run.started_at)}."
     )
     if run.filters == "gold":
-        text += " The right filters were given: what is read from questions was not judged."
+        text += " The gold filters were given, so the reading of the questions was not judged."
     failed = sum(row.status == "error" for row in run.questions)
     if failed:
-        text += f" Not answered, and counted as missed: {failed}."
+        text += f" Questions that failed and count as missed: {failed}."
     degraded = sum(bool(row.degraded) for row in run.questions)
     if degraded:
         text += f" Degraded answers: {degraded}."
@@ -74,4 +74,4 @@ def _about(run: RunFile) -> str:
 
 def _how_to(run: RunFile) -> Markup:
     command = element("code", f"signalbox explain TRACE --tenant {run.tenant}")
-    return element("p", "How an answer came to be, while its trace is kept: ", command, class_="why")
+    return element("p", "To see how an answer was made, while its trace is kept: ", command, class_="why")

@@ -33,25 +33,25 @@ def _verdict(found: Json) -> Markup:
         items = (element("li", line.removeprefix("regression: ")) for line in lines)
         return element("div", element("p", "Significantly lower than before:"), element("ul", items), class_="alarm")
     better = [name for name in HEADLINE if name in found["measures"] and tone(found["measures"][name]) == "good"]
-    text = "Nothing is significantly lower than before."
+    text = "No headline measure is significantly lower than before."
     if better:
         text += f" Significantly higher: {', '.join(NAMES[name][0].lower() for name in better)}."
     if not found["moved"]:
-        text = "No question is answered differently by a headline measure."
+        text = "No headline measure differs for any question."
     return element("p", text, class_="good-news")
 
 
 def _coverage(found: Json) -> str:
-    before = found["before"]
-    text = f"{found['questions']} questions of both runs; the earlier one is of {shown_moment(before['started_at'])}."
+    started = shown_moment(found["before"]["started_at"])
+    text = f"{found['questions']} questions are in both runs; the earlier run started {started}."
     for which, name in (("only_before", "earlier"), ("only_after", "later")):
         if found[which]:
-            text += f" {len(found[which])} questions of the {name} run alone are left out."
+            text += f" {len(found[which])} questions are only in the {name} run and are left out."
     if found["relabelled"]:
-        text += f" {len(found['relabelled'])} questions have other labels now."
+        text += f" {len(found['relabelled'])} questions have different labels now."
     return (
-        f"{text} Intervals are of 95 %; p is of a paired randomisation test, corrected by Holm for the "
-        "headline measures; there it is left out where fewer than 8 questions differ, in which no loss is significant."
+        f"{text} Intervals are 95 % intervals. p comes from a paired randomisation test, with Holm's correction for "
+        "the headline measures; it is left out where fewer than 8 questions differ, too few for a significant loss."
     )
 
 
@@ -72,7 +72,7 @@ def _changed(found: Json) -> Markup:
     rows += [[f"answers with {name}", old, new] for name, (old, new) in found["degraded"].items() if old != new]
     title = element("h3", "What was changed")
     if not rows:
-        return joined(title, element("p", "Nothing: the same settings, prompts, versions and documents."))
+        return joined(title, element("p", "No changes: the same settings, prompts, versions and documents."))
     return joined(title, table(["", "earlier", "later"], rows, class_="plain"))
 
 
@@ -103,7 +103,7 @@ def _groups(found: Json) -> Markup | None:
     if not rows:
         return None
     columns = ["class or language", "difference", "earlier", "later", "95 % interval", "p", "won", "lost", "same"]
-    return joined(element("h3", "Where the headline measures differ"), table(columns, rows))
+    return joined(element("h3", "Differences of the headline measures"), table(columns, rows))
 
 
 def _row(name: str, one: Json) -> list[object]:
@@ -136,7 +136,7 @@ def _moved(moved: Sequence[Json]) -> Markup | None:
     more = (
         element("p", f"{left} more differ: `signalbox eval compare` lists them.", class_="more") if left > 0 else None
     )
-    title = element("h3", "Questions that moved most ", element("span", len(moved), class_="count"))
+    title = element("h3", "Questions with the largest changes ", element("span", len(moved), class_="count"))
     return joined(title, cards, more)
 
 

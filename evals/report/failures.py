@@ -36,34 +36,34 @@ def _misses(measure: str, least: float = _LOW) -> Callable[[QuestionRow], bool]:
 
 
 KINDS = (
-    FailureKind("Not answered", "The service refused the question or gave it up.", lambda row: row.status == "error"),
+    FailureKind(
+        "Not answered", "The service rejected the question or did not finish it.", lambda row: row.status == "error"
+    ),
     FailureKind(
         "Wrong filters",
-        "Documents that were asked for are shut out, or a condition was made up.",
+        "The filter excludes wanted documents, or has a condition that the question does not state.",
         lambda row: row.filter_verdict in ("wrong", "invented"),
     ),
     FailureKind(
         "Wrong numbers",
-        "A value was calculated, and it is not the right one.",
+        "The calculated value is wrong.",
         lambda row: row.table is not None and _misses("answer_accuracy")(row),
     ),
     FailureKind(
         "Values not found",
-        "The right value was not calculated, or the expected words stand in none of the first 10 passages.",
+        "The right value was not calculated, or none of the first 10 passages contains the expected words.",
         lambda row: _misses("answer_accuracy")(row) or _misses("answer_in_hits")(row),
     ),
     FailureKind(
         "Missing and partial filters",
-        "Nothing that was asked for is shut out, but other documents are let in.",
+        "The filter excludes no wanted document, but admits others.",
         lambda row: row.filter_verdict in ("missing", "partial"),
     ),
-    FailureKind("Wrong sources", "Another source was asked than the labels say.", _misses("route_accuracy")),
+    FailureKind("Wrong sources", "The searched sources differ from the labels.", _misses("route_accuracy")),
 )
 
 
-RANKED_LOW = FailureKind(
-    "Ranked low", "The right documents are there, but not first, or not at all.", _misses("nDCG@10")
-)
+RANKED_LOW = FailureKind("Ranked low", "The right documents are not at the top, or are missing.", _misses("nDCG@10"))
 
 
 def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[QuestionRow]]]:
@@ -93,7 +93,7 @@ def section(rows: Sequence[QuestionRow]) -> Markup:
     """Return the section of failures other than ranking, as lists of questions to open."""
     kinds = sorted_out(rows)
     if not kinds:
-        return element("p", "No filter, value or source was read wrong.", class_="good-news")
+        return element("p", "All filters, values and sources are right.", class_="good-news")
     first, *others = kinds
     return joined(_listed(*first, opened=_OPEN), (_listed(*one) for one in others))
 
@@ -122,7 +122,7 @@ def card(row: QuestionRow, *, is_open: bool = False) -> Markup:
         if one
     ]
     turns = [element("p", _turn(turn)) for turn in row.history]
-    facts: list[tuple[str, object]] = [("Asked after", turns)] if turns else []
+    facts: list[tuple[str, object]] = [("Earlier turns", turns)] if turns else []
     facts += [*_filters(row), *_values(row), *_sources(row), ("Expected", _expected(row)), ("Top hits", _hits(row))]
     facts += [*_notes(row), ("Trace", _trace(row))]
     rows = (joined(element("dt", name), element("dd", content)) for name, content in facts if content)
@@ -139,19 +139,19 @@ def _filters(row: QuestionRow) -> list[tuple[str, object]]:
         return [("Filter read", _chips(row.intent_filter))] if row.intent_filter else []
     read, gold = _conditions(row.intent_filter), _conditions(row.gold_filter)
     found = [("Filter read", joined(_compared(read, gold, "extra"), " ", element("em", _VERDICTS[row.filter_verdict])))]
-    found.append(("Asked for", _compared(gold, read, "lacking")))
+    found.append(("Gold filter", _compared(gold, read, "lacking")))
     if row.soft_filter:
         found.append(("Likely meant", _chips(row.soft_filter)))
     return [*found]
 
 
 _VERDICTS = {
-    "right": "as asked for",
+    "right": "right",
     "none": "rightly none",
-    "wrong": "wrong: documents asked for are shut out",
-    "partial": "partial: too many documents are let in",
+    "wrong": "wrong: it excludes wanted documents",
+    "partial": "partial: it admits too many documents",
     "missing": "missing",
-    "invented": "made up: no filter was asked for",
+    "invented": "invented: the question states no filter",
 }
 
 
@@ -238,7 +238,7 @@ def _notes(row: QuestionRow) -> list[tuple[str, object]]:
     if row.rejected:
         found.append(("Not understood", ", ".join(row.rejected)))
     if row.relaxed:
-        found.append(("Let go of", ", ".join(map(in_words, row.relaxed))))
+        found.append(("Dropped", ", ".join(map(in_words, row.relaxed))))
     if row.degraded:
         found.append(("Degraded", ", ".join(row.degraded)))
     return found

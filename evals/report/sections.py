@@ -22,11 +22,11 @@ NAMES = {
     "RR@10": ("Reciprocal rank", "one over the rank of the first right document"),
     "AP@100": ("Average precision", "over the first 100"),
     "hit@1": ("First hit right", "the first document is a right one"),
-    "filter_exact": ("Filters as meant", "the question's conditions and no others"),
-    "filter_f1": ("Filter overlap", "F1 of the documents let through"),
+    "filter_exact": ("Filters right", "the question's conditions and no others"),
+    "filter_f1": ("Filter overlap", "F1 of the documents that the filter admits"),
     "route_accuracy": ("Right sources", "documents, metadata, web or nothing"),
     "answer_accuracy": ("Right values", "calculated values that are right"),
-    "answer_in_hits": ("Answer found", "the expected words stand in the first 10 passages"),
+    "answer_in_hits": ("Answer found", "the first 10 passages contain the expected words"),
 }
 _CARDS = ("nDCG@10", "hit@1", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
 _COLUMNS = ("nDCG@10", "hit@1", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
@@ -35,7 +35,7 @@ _TONES = {
     "right": "good", "none": "good2", "partial": "soft", "missing": "warn", "wrong": "bad", "invented": "bad2",
 }  # fmt: skip
 _VERDICTS = {
-    "right": "as asked for", "none": "rightly none", "partial": "partial", "missing": "missing", "wrong": "wrong",
+    "right": "right", "none": "rightly none", "partial": "partial", "missing": "missing", "wrong": "wrong",
     "invented": "made up",
 }  # fmt: skip
 _STAGES = {stages.FUSED: "fused", stages.FINAL: "as answered"}
@@ -56,7 +56,7 @@ def cards(run: RunFile, found: Json | None) -> Markup:
     if found is not None:
         moved = time["p50"] - found["latency_ms"]["before"]["p50"]
         delta = element("p", f"{moved:+.0f} ms p50", class_="delta")
-    latency = _card("Latency", joined(f"{time['p50']:.0f}", element("small", " ms")), "half of the answers came within",
+    latency = _card("Latency", joined(f"{time['p50']:.0f}", element("small", " ms")), "median response time",
                     f"95 % within {time['p95']:.0f} ms", delta)  # fmt: skip
     return element("div", parts, latency, class_="cards")
 
@@ -196,10 +196,12 @@ def _added(held: Mapping[str, Sequence[QuestionRow]]) -> Markup:
             gain = f"{moved:+.3f}"
         rows.append([_STAGES.get(name, f"{name} alone"), len(held[name]), _cell(own), gain])
     note = (
-        "Each line is of the questions its stage took part in. Then fusing adds so much to a source alone on those "
-        "questions, and reranking and paging to what is fused."
+        "Each line covers the questions in which the stage took part. The last column is the gain of the next stage on "
+        "these questions: fusion over a single source, reranking and paging over fusion."
     )
-    return joined(table(["stage", "questions", "nDCG@10", "next adds"], rows), element("p", note, class_="why"))
+    return joined(
+        table(["stage", "questions", "nDCG@10", "gain of the next stage"], rows), element("p", note, class_="why")
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -211,7 +213,9 @@ def latency(run: RunFile) -> Markup:
     values = [max(row.latency_ms, 0.0) for row in run.questions]
     marks = {f"{name} {run.latency_ms[name]:.0f} ms": run.latency_ms[name] for name in ("p50", "p95")}
     parts = [
-        element("div", element("h3", "Answers by their time"), plots.histogram("answers by latency", values, marks))
+        element(
+            "div", element("h3", "Answers by response time"), plots.histogram("answers by response time", values, marks)
+        )
     ]
     elapsed: dict[str, list[float]] = {}
     for row in run.questions:
@@ -224,8 +228,8 @@ def latency(run: RunFile) -> Markup:
             [stage, joined(f"{one['mean']:.1f}", plots.bar(one["mean"] / most, "s0")), f"{one['p95']:.1f}", count]
             for stage, (one, count) in figures.items()
         ]
-        times = table(["stage", "mean ms", "95 % within ms", "questions"], rows)
-        parts.append(element("div", element("h3", "Where the time goes"), times))
+        times = table(["stage", "mean ms", "p95 ms", "questions"], rows)
+        parts.append(element("div", element("h3", "Time by stage"), times))
     return element("div", parts, class_="grid")
 
 
@@ -238,7 +242,7 @@ def trust(run: RunFile) -> Markup | None:
     sure = sum(probability for probability, _ in stated) / len(stated)
     text = (
         f"{len(stated)} conditions were read from questions, with a mean probability of {sure:.2f}; {right:.0%} of "
-        "them are in the labels. On the dashed line a probability is as often right as it says."
+        "them are in the labels. On the dashed line, the probability equals the share of right conditions."
     )
     plot = plots.calibration("calibration of conditions", stated)
     return element("div", element("div", plot), element("p", text), class_="grid")

@@ -15,7 +15,7 @@ from agent.intent.deciding import Weights
 from agent.intent.rules import Context, RulesReading
 from agent.types import Message
 from evals import grounds
-from evals.filters import Corpus
+from evals.filters import FilterCorpus
 from evals.metrics import route_accuracy
 from retrievers.core.types import Card
 
@@ -35,7 +35,7 @@ class Ground:
     context: Context
 
     @property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> FilterCorpus:
         return self.known.corpus
 
     def read(self, text: str, history: list[dict[str, str]] | None = None) -> RulesReading:

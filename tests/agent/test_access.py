@@ -689,7 +689,7 @@ def test_keys_of_tokens_are_public_ones_and_may_change(keys_file: Path, signer: 
 
 
 def test_tokens_need_all_of_their_settings_and_callers_that_are_asked(keys_file: Path):
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="together, or none of them"):
         Settings(jwt_issuer=ISSUER)
     assert check_exposure(Settings(**given(keys_file)), "127.0.0.1") == "keys"
     with pytest.raises(BadSetting):

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from agent.llm.chat_model import ChatModel
 from agent.llm.model import ModelFailed, Reply
-from agent.llm.wire import ChatModel, LiteLLMWire, OpenAIWire
+from agent.llm.wire import LiteLLMWire, OpenAIWire
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.http import HttpReranker
 from agent.retrieval.rerank.litellm import LiteLLMReranker
@@ -277,7 +278,7 @@ async def test_a_stream_without_an_end_is_cut_at_the_limit_and_its_connection_cl
     with answering([fault]) as server:
         said, why = await heard(server)
         assert server.left.wait(30)
-    assert "calls of tools are too many" in why if name == "calls" else why == "its answer is longer than 128 KiB"
+    assert "too many tool calls" in why if name == "calls" else why == "its answer is longer than 128 KiB"
     assert said.startswith("word word") if name == "text" else set(said) <= {"["}
     assert server.sent < MOST_ON_THE_WAY
 

@@ -557,11 +557,14 @@ def test_variables_that_are_no_settings_are_said_in_one_line_by_every_command(
 ):
     for name in ("SIGNALBOX_DATABSE_URL", "SIGNALBOX_ZZZ", "SIGNALBOX_KEY_OF_WIKI", "SIGNALBOX_TEST_X"):
         monkeypatch.setenv(name, "the value")
-    meant = "signalbox: the variable SIGNALBOX_DATABSE_URL is no setting: is SIGNALBOX_DATABASE_URL meant?; "
+    said_of_it = (
+        "the environment variable SIGNALBOX_DATABSE_URL is not a setting (did you mean SIGNALBOX_DATABASE_URL?)"
+    )
+    meant = f"signalbox: {said_of_it}; "
     for command in (["collections", "--json"], ["ingest", "--help"], ["keys", "list"], ["jobs"], ["--version"]):
         answer = signalbox(*command)
         assert answer.code == 0, command
-        said = [line for line in answer.err.splitlines() if "is no setting" in line]
+        said = [line for line in answer.err.splitlines() if "is not a setting" in line]
         assert len(said) == 1, command
         assert said[0].startswith(meant), command
         assert "SIGNALBOX_ZZZ" in said[0]
@@ -576,4 +579,4 @@ def test_variables_that_are_no_settings_are_said_in_one_line_by_every_command(
     assert "KEY_OF_WIKI" not in signalbox("collections").err
     for name in ("SIGNALBOX_DATABSE_URL", "SIGNALBOX_ZZZ"):
         monkeypatch.delenv(name)
-    assert "is no setting" not in signalbox("collections").err
+    assert "is not a setting" not in signalbox("collections").err

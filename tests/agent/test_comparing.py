@@ -134,7 +134,7 @@ def test_what_is_not_clear_of_a_number_filters_nothing_and_is_told(question: str
 
 def test_why_a_comparison_is_of_no_field_is_told():
     reasons = {one.what: one.reason for one in read("ready in under 10 hours").rejected}
-    assert reasons["under 10 hours"].startswith("it may be of paint_h, refit_h")
+    assert reasons["under 10 hours"].startswith("it may mean paint_h, refit_h")
 
 
 def test_nothing_is_told_beside_a_comparison_that_was_read():

@@ -30,7 +30,7 @@ async def test_no_model_is_fine_and_says_what_one_would_bring():
 async def test_a_model_that_answers_is_named():
     with ScriptedServer(models=["small"]) as server:
         check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
-    assert (check.ok, check.found) == (True, "openai/small, the server answers and lists it")
+    assert (check.ok, check.found) == (True, "openai/small: the server answers and lists this model")
     assert [request.path for request in server.requests] == ["/v1/models"]
 
 
@@ -93,7 +93,8 @@ async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pyt
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/x")
     settings = (await doctor.examine())[0]
     assert settings.ok
-    assert settings.mend == "the variable SIGNALBOX_DATABSE_URL is no setting: is SIGNALBOX_DATABASE_URL meant?"
+    what = "the environment variable SIGNALBOX_DATABSE_URL is not a setting (did you mean SIGNALBOX_DATABASE_URL?)"
+    assert settings.mend == what
 
 
 async def test_a_local_folder_is_read_and_what_in_it_cannot_be_is_named(tmp_path: Path):

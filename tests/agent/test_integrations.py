@@ -297,11 +297,11 @@ def test_haystack_filters_mean_what_they_mean_there(
     [
         ({"operator": "XOR", "conditions": []}, "AND, OR, NOT"),
         ({"operator": "AND", "conditions": []}, "list of conditions"),
-        ({"operator": "AND", "conditions": ["year"]}, r"filters\.conditions\.0 is no condition"),
-        (condition("~", 1), "operator is none of"),
-        (condition("==", "x", "content"), "no metadata"),
+        ({"operator": "AND", "conditions": ["year"]}, r"filters\.conditions\.0 is not a Haystack condition"),
+        (condition("~", 1), "operator must be one of"),
+        (condition("==", "x", "content"), "not metadata"),
         (condition("==", "x", "id"), "meta.id"),
-        (condition(">", None), "compare with None"),
+        (condition(">", None), "accept None"),
     ],
 )
 def test_what_haystack_filters_cannot_say_here_is_refused(

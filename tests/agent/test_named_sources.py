@@ -531,22 +531,22 @@ WEB = '[sources.news]\nkind = "web"\nprovider = "tavily"\ndescription = "News"\n
     [
         (FOLDER.replace('"local"', '"locale"'), "setting sources.bios.kind ({file}): input should be 'local', 'web'"),
         (FOLDER.replace("path", "pth"), "setting sources.bios.pth ({file}): there is no such key"),
-        (FOLDER.replace('path = "bios"\n', ""), "setting sources.bios ({file}): a source of the kind local needs"),
+        (FOLDER.replace('path = "bios"\n', ""), "setting sources.bios ({file}): a source of kind local needs"),
         (
             FOLDER + 'provider = "x"\n',
-            'setting sources.bios ({file}): a source of the kind local has no key "provider"',
+            'setting sources.bios ({file}): a source of kind local has no key "provider"',
         ),
         (
             FOLDER.replace('"bios"', '""'),
-            "setting sources.bios ({file}): a source of the kind local needs the key path",
+            "setting sources.bios ({file}): a source of kind local needs the key path",
         ),
-        (FOLDER.replace('"bios"', '"b\\u0000"'), "setting sources.bios.path ({file}): it holds a NUL character"),
+        (FOLDER.replace('"bios"', '"b\\u0000"'), "setting sources.bios.path ({file}): it contains a NUL character"),
         (FOLDER + "top_k = 0\n", "setting sources.bios.top_k ({file}): "),
         (FOLDER + "timeout_s = 500\n", "setting sources.bios.timeout_s ({file}): "),
         (FOLDER.replace("bios]", "Bios]"), "setting sources.Bios ({file}): the name of a source is a small letter"),
-        (FOLDER.replace("bios]", "vector]"), 'setting sources.vector ({file}): "vector" is the name of a part'),
-        (FOLDER.replace("bios]", "web]"), 'settings ({file}): the name "web" is that of a source of the kind web'),
-        (WEB + "min_relevance = 0.5\n", "setting sources.news ({file}): the relevance of hits of the kind web"),
+        (FOLDER.replace("bios]", "vector]"), 'setting sources.vector ({file}): "vector" is a reserved name'),
+        (FOLDER.replace("bios]", "web]"), 'settings ({file}): the name "web" is reserved for a source of kind web'),
+        (WEB + "min_relevance = 0.5\n", "setting sources.news ({file}): hits of kind web have no relevance"),
         (
             WEB + 'api_key_env = "NO_SUCH"\n',
             "setting sources.news.api_key_env ({file}): the variable NO_SUCH is",
@@ -640,7 +640,7 @@ def test_a_weight_is_given_to_sources_outside_by_their_names(tmp_path: Path, mon
 def test_a_source_and_its_short_form_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / FILE).write_text(WEB.replace("news", "web"))
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "ddgs")
-    with pytest.raises(BadRequest, match=r"\[sources.web\] and WEB_PROVIDER say the same: remove one"):
+    with pytest.raises(BadRequest, match=r"\[sources.web\] and WEB_PROVIDER define the same source; remove one"):
         load_settings(folder=tmp_path)
 
 

@@ -195,11 +195,11 @@ async def test_the_stages_before_the_answer_use_the_tenants_templates(
                 "declares ['fence', 'passages', 'question']",
             ],
         ),
-        ("answer/v2", OWN + "$question $passages $fence costs $5", ['"$5" is no placeholder', "$$"]),
+        ("answer/v2", OWN + "$question $passages $fence costs $5", ['"$5" is not a placeholder', "$$"]),
         (
             "answer/v2",
             '+++\ninputs = ["question", "passages", "fence", "user"]\n+++\n$question $passages $fence $user',
-            ['the placeholder "$user" is never filled in here', "valid: question, passages, fence"],
+            ['the placeholder "$user" gets no value in this stage', "valid: question, passages, fence"],
         ),
         (
             "answer/v2",
@@ -210,17 +210,17 @@ async def test_the_stages_before_the_answer_use_the_tenants_templates(
         (
             "judge/v2",
             '+++\ninputs = ["passages", "sentences", "fence"]\n+++\n$passages $sentences $fence',
-            ["it declares no output", 'valid here: output = "agent.judge:Verdicts"'],
+            ["it declares no output", 'this stage needs output = "agent.judge:Verdicts"'],
         ),
         (
             "answer/v2",
             '+++\ninputs = ["question", "passages", "fence"]\noutput = "agent.judge:Verdicts"\n+++\n'
             "$question $passages $fence",
-            ['it declares output = "agent.judge:Verdicts"', "valid here: no output"],
+            ['it declares output = "agent.judge:Verdicts"', "this stage needs no output"],
         ),
         ("anwser/v1", OWN, ["there is no such stage", "answer, compress"]),
-        ("answer/V2", OWN, ["a template is called v1.md"]),
-        ("judge/strict", OWN, ["a template is called v1.md"]),
+        ("answer/V2", OWN, ["name the template v1.md"]),
+        ("judge/strict", OWN, ["name the template v1.md"]),
         ("answer/v2", "no head", ["has no head between +++ lines"]),
         ("answer/v2", "+++\ninputs = [\n+++\nx", ["answer/v2.md: "]),
         ("tenants/acme/answer/v1", OWN + "$question", ["tenants/acme/answer/v1.md declares"]),
@@ -241,7 +241,7 @@ async def test_a_bad_template_is_one_line_at_start_that_says_what_is_valid(
 
 
 def test_files_that_cannot_be_read_and_folders_that_clash_are_refused(tmp_path: Path):
-    with pytest.raises(BadTemplate, match=r"nowhere cannot be read as a folder"):
+    with pytest.raises(BadTemplate, match=r"the folder .*nowhere cannot be read"):
         open_library(tmp_path / "nowhere")
     (tmp_path / "answer").mkdir()
     (tmp_path / "answer/v2.md").write_bytes(b"+++\n\xff")
@@ -250,7 +250,7 @@ def test_files_that_cannot_be_read_and_folders_that_clash_are_refused(tmp_path: 
     (tmp_path / "answer/v2.md").unlink()
     for folder in ("a%2Fb", "a%2fb"):
         write(tmp_path, f"tenants/{folder}/answer/v1", OWN + "$question $passages $fence")
-    with pytest.raises(BadTemplate, match='is that of the tenant "a/b", too'):
+    with pytest.raises(BadTemplate, match='another folder also belongs to the tenant "a/b"'):
         open_library(tmp_path)
 
 

@@ -17,12 +17,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent import turn
+from agent.intent import turn_wording
 from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
 from agent.llm.breaker import FAILURES, Breaker
-from agent.llm.model import open_model
+from agent.llm.opening import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
 from agent.types import Intent, Request
@@ -684,7 +684,9 @@ async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minil
         one = json.loads(line)
         text = without_greeting(one["text"])
         if not is_own(text):
-            sent[one["class"]].append(turn.by_wording("world", text, await turn.meaning(text, minilm)) > 1)
+            sent[one["class"]].append(
+                turn_wording.by_wording("world", text, await turn_wording.meaning(text, minilm)) > 1
+            )
     private, world = (sum(sent[kind]) / len(sent[kind]) for kind in ("private", "world"))
     assert private <= 0.03
     assert world >= 0.75

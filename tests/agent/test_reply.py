@@ -15,7 +15,8 @@ from agent.intent.model.ground import to_aggregate
 from agent.intent.model.reply import ModelReading, Time, read_reply
 from agent.intent.model.schema import Form
 from agent.llm.json import BadReply, strict_schema
-from agent.llm.model import Model, ModelFailed, open_model
+from agent.llm.model import Model, ModelFailed
+from agent.llm.opening import open_model
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
 from retrievers.core.aggregates import parse_aggregate

@@ -54,7 +54,7 @@ def chosen(result: Result) -> list[str]:
 @pytest.mark.parametrize(
     ("question", "name", "reason"),
     [
-        ("what did Okafor hand in?", "expenses", "its fields hold the question's words"),
+        ("what did Okafor hand in?", "expenses", "its fields contain the question's words"),
         ("which expenses are there?", "expenses", "the question names it"),
         ("how long do I boil pulses with spices?", "recipes", "its passages are near"),
     ],

@@ -487,7 +487,7 @@ async def test_a_request_that_takes_too_long_says_which_step_had_not_ended(teams
             await asked.retrieve("penguins", timeout_s=2)
     assert str(caught.value) == (
         "the service is unavailable: no answer within 2 s: "
-        "the page step was still waiting for the database to give the texts of the hits"
+        "the page step was still waiting for the database to return the texts of the hits"
     )
     assert caught.value.retry_after_s == 5
 

@@ -66,7 +66,7 @@ def test_weights_are_of_sources_that_there_are(tmp_path: Path):
     assert 'there is no source "fultext"; there are: "cloud", "fulltext"' in str(
         problem(tmp_path, fusion_weights="fultext=0.3")
     )
-    assert "below 1 together" in str(problem(tmp_path, fusion_weights="fulltext=0.3,vector=0.7"))
+    assert "must be below 1" in str(problem(tmp_path, fusion_weights="fulltext=0.3,vector=0.7"))
 
 
 def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_are_not(
@@ -125,7 +125,7 @@ def test_a_table_is_no_setting(table: str, tmp_path: Path):
 
 def test_a_setting_that_the_file_holds_twice_is_an_error(tmp_path: Path):
     (tmp_path / FILE).write_text("depth = 20\nDEPTH = 30\n")
-    assert str(problem(tmp_path)) == f'the setting "DEPTH" is there twice ({tmp_path / FILE})'
+    assert str(problem(tmp_path)) == f'the setting "DEPTH" occurs twice ({tmp_path / FILE}); remove one of them'
 
 
 def test_a_folder_in_the_place_of_the_file_is_not_passed_over(tmp_path: Path):
@@ -162,7 +162,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(name: str, tm
     for key in ("schlüssel-0123", "key-0123\nx", "key-0123\0"):
         error = problem(tmp_path, **{name: key})
         assert (error.where, str(error)) == (
-            name, f"setting {name.upper()} (the command line): it holds a character that no key has",
+            name, f"setting {name.upper()} (the command line): it contains a character that no key has",
         )  # fmt: skip
         with pytest.raises(ValidationError) as raised:
             Settings(**{name: key})

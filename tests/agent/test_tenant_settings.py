@@ -229,7 +229,7 @@ async def test_the_default_collection_is_asked_when_the_request_names_none(world
     answer = await world.send("POST", "/v1/retrieve", {"query": QUESTION})
     assert answer.status_code == 404
     assert '"gone"' in answer.json()["detail"]
-    assert "default collection of this tenant" in answer.json()["detail"]
+    assert "tenant's default collection" in answer.json()["detail"]
     await world.set("collection=")
     assert len((await world.ask())["hits"]) == 3
 
@@ -284,7 +284,7 @@ async def test_a_source_that_a_tenant_may_not_ask_is_refused_by_name_and_never_a
     await world.set("sources=vector,fulltext,sql")
     answer = await world.send("POST", path, body)
     assert answer.status_code == (400 if "chat" in door else 422)
-    assert 'this tenant may not ask the source \\"web\\"; it may ask: ' in answer.text
+    assert 'this tenant may not use the source \\"web\\"; it may use: ' in answer.text
     assert world.searched_web == 1
     assert (await world.send("POST", path, body, tenant="globex")).status_code == 200
 
@@ -294,7 +294,7 @@ async def test_the_command_line_asks_no_source_that_the_tenant_may_not(world: Wo
     await world.set("sources=fulltext")
     code, _, said = await world.command("retrieve", QUESTION, "--tenant", "acme", "--source", "web")
     assert (code, said.count("\n")) == (2, 1)
-    assert 'may not ask the source "web"; it may ask: "fulltext"' in said
+    assert 'may not use the source "web"; it may use: "fulltext"' in said
     assert {source for hit in (await world.retrieve())["hits"] for source in hit["sources"]} == {"fulltext"}
     assert world.searched_web == 1
 
@@ -343,7 +343,7 @@ async def test_a_replay_asks_no_source_that_was_taken_away_since(world: World):
     await world.set("sources=vector")
     answer = await world.send("POST", f"/v1/traces/{first['trace_id']}/replay", {})
     assert answer.status_code == 422
-    assert 'may not ask the source "web"' in answer.json()["detail"]
+    assert 'may not use the source "web"' in answer.json()["detail"]
     assert world.searched_web == 1
 
 
@@ -485,7 +485,7 @@ async def test_a_quota_of_questions_holds_at_every_door_and_is_said_in_the_heade
     assert (answer.status_code, answer.headers["x-ratelimit-remaining-requests"]) == (429, "0")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(1)
     assert abs(int(answer.headers["retry-after"]) - (midnight - datetime.now(UTC)).total_seconds()) < 10
-    assert f"2 questions a day); it is free again at {midnight.isoformat(timespec='seconds')}" in answer.text
+    assert f"2 questions a day); it starts again at {midnight.isoformat(timespec='seconds')}" in answer.text
     assert len(world.prompts) == asked
     # Nobody else's.
     other = await world.send("POST", path, body, tenant="globex")
@@ -509,7 +509,7 @@ async def test_a_quota_holds_at_mcp_and_on_the_command_line_too(world: World):
     for command in ("retrieve", "augment", "ask"):
         code, out, said = await world.command(command, QUESTION, "--tenant", "acme")
         assert (code, out, said.count("\n")) == (1, "", 1)
-        assert "quota of this tenant is used up (2 questions a day); it is free again at " in said
+        assert "quota of this tenant is used up (2 questions a day); it starts again at " in said
 
 
 async def test_questions_of_the_command_line_count(world: World):
@@ -722,19 +722,19 @@ async def test_a_key_that_reads_as_somebody_changes_nothing(world: World):
     [
         ("colour=red", '"collection", "fiscal_year_start", "language", "questions_per_day", "sources"'),
         ("week_start", "is not KEY=VALUE; there are: "),
-        ("week_start=7", "wanted is 0 (Monday) to 6 (Sunday)"),
-        ("week_start=soon", "wanted is 0 (Monday) to 6 (Sunday)"),
-        ("fiscal_year_start=13", "wanted is a month, 1 (January) to 12 (December)"),
+        ("week_start=7", "expected: 0 (Monday) to 6 (Sunday)"),
+        ("week_start=soon", "expected: 0 (Monday) to 6 (Sunday)"),
+        ("fiscal_year_start=13", "expected: a month, 1 (January) to 12 (December)"),
         ("time_zone=Mars/Olympus", "names look like Asia/Shanghai"),
         ("time_zone=../../etc/passwd", "names look like Asia/Shanghai"),
         ("language=xx", 'there are: "ar", "bg"'),
         ("collection=a/b", "printable characters and no slash"),
         ("sources=web,moon", 'there is no source "moon"; there are: "cloud", "fulltext"'),
-        ("sources=,", "wanted is names of sources"),
-        ("questions_per_day=-1", "wanted is a whole number from 0"),
-        ("questions_per_day=1.5", "wanted is a whole number from 0"),
-        ("tokens_per_day=many", "wanted is a whole number from 0"),
-        ("tokens_per_day=99999999999999999999", "wanted is a whole number from 0"),
+        ("sources=,", "expected: names of sources"),
+        ("questions_per_day=-1", "expected: a whole number from 0"),
+        ("questions_per_day=1.5", "expected: a whole number from 0"),
+        ("tokens_per_day=many", "expected: a whole number from 0"),
+        ("tokens_per_day=99999999999999999999", "expected: a whole number from 0"),
     ],
 )
 async def test_what_cannot_be_set_is_said_in_one_line_with_what_can(world: World, pair: str, said: str):

@@ -14,7 +14,8 @@ import pytest
 from agent.intent.model.sqlwriter import statement_in, write
 from agent.intent.transform import Applied, apply, load
 from agent.intent.transform.base import Transformed, TransformInput
-from agent.llm.model import Model, ModelFailed, open_model
+from agent.llm.model import Model, ModelFailed
+from agent.llm.opening import open_model
 from agent.options.transforms import NAMES, Name
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
@@ -128,7 +129,7 @@ async def test_hyde_is_for_vectors_alone():
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault(status=401), "HTTP 401, its key is refused"),
+        (Fault(status=401), "HTTP 401, the API key is rejected"),
         (Fault(body="<html>Bad gateway</html>"), "its answer is not JSON"),
         (Fault(body=json.dumps({"choices": [{"message": {"content": " \n"}}]})), "its answer is empty"),
         (Fault(body=json.dumps({"choices": [{"message": {"content": "<think>x"}}]})), "its answer is empty"),

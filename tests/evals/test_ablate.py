@@ -197,7 +197,7 @@ async def test_an_alternative_and_a_dataset_that_fail_are_said_and_the_others_go
     found = await ablate([broken, codes], bounded, notes.append, limit=3, only=["reranker", "max_rounds"])
 
     failed, entry = found["datasets"]
-    assert "no document of the corpus could be stored" in failed["error"]
+    assert "no document could be stored" in failed["error"]
     rows = {one["change"]: one for one in entry["alternatives"]}
     assert rows["RERANKER=none"]["judgement"] == "failed"
     assert "RERANK_MIN_SCORE" in rows["RERANKER=none"]["error"]
@@ -214,7 +214,7 @@ async def test_no_dataset_that_can_be_used_is_an_error(beir: Path, settings: Set
     broken = load(beir)
     (beir / "corpus.jsonl").write_text("{}\n")
 
-    with pytest.raises(BadRequest, match="no document of the corpus could be stored"):
+    with pytest.raises(BadRequest, match="no document could be stored"):
         await ablate([broken], settings, silent)
     with pytest.raises(BadRequest, match='no stage "fushion"; there are: "depth", "fusion", "intent"'):
         await ablate([broken], settings, silent, only=["fushion"])

@@ -52,7 +52,7 @@ def test_recorded_replies_are_served_as_the_model(routed: Callable[..., Path], a
     )  # fmt: skip
 
     assert done.exception is None
-    assert "read by the model: 1 of 1" in done.stdout
+    assert "the model read 1 of 1 questions" in done.stdout
     assert json.loads(out.read_text())["questions"][0]["intent_filter"] == wanted
 
 
@@ -68,13 +68,13 @@ def test_bench_prints_figures_with_units(beir: Path, address: list[str]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "FUSION"], "--set takes KEY=VALUE"),
+        (["--set", "FUSION"], "--set needs KEY=VALUE"),
         (["--set", "FUSHION=rrf"], 'there is no setting "FUSHION"'),
         (["--set", "FUSION=best"], "setting FUSION"),
-        (["--out", "/nowhere/RUN.json"], "that file cannot be written"),
+        (["--out", "/nowhere/RUN.json"], "the file cannot be written"),
         (["--split", "train"], 'no split "train"'),
         (["--replies", "/nowhere/replies.jsonl"], "cannot be read"),
-        (["--replies", __file__], "it is not JSON lines"),
+        (["--replies", __file__], "the file is not JSON lines"),
     ],
 )
 def test_bad_usage_raises_one_line_for_the_main_command_line(beir: Path, arguments: list[str], message: str):

@@ -40,7 +40,7 @@ def test_a_run_with_itself_differs_in_nothing(run_file: Write):
     done = invoke(path, path, "--fail-on-regression")
 
     assert done.return_value == 0
-    assert "no question is answered differently" in done.stdout
+    assert "no headline measure differs for any question" in done.stdout
     found = compare(load_run(path), load_run(path))
     assert {one["difference"] for one in found["measures"].values()} == {0.0}
     assert (found["moved"], found["regressions"], found["relabelled"]) == ([], [], [])
@@ -119,9 +119,9 @@ def test_other_questions_are_left_out_and_other_labels_are_said(run_file: Write)
 
     done = invoke(first, second)
 
-    assert "2 questions are in A alone and are left out" in done.stdout
-    assert "2 questions are in B alone and are left out" in done.stdout
-    assert "1 questions have other labels in B: both" in done.stdout
+    assert "2 questions are only in A and are left out" in done.stdout
+    assert "2 questions are only in B and are left out" in done.stdout
+    assert "1 questions have different labels in B: both" in done.stdout
     assert "settings: fusion convex in A, rrf in B" in done.stdout
     printed = json.loads(invoke(first, second, "--json").stdout)
     assert (printed["questions"], printed["only_before"], printed["only_after"]) == (
@@ -146,13 +146,13 @@ def test_questions_that_moved_most_come_first_with_both_traces(run_file: Write):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"dataset": "other"}, "the runs are of other datasets: tiny (routed) and other (routed)"),
-        ({"form": "beir"}, "the runs are of other datasets: tiny (routed) and tiny (beir)"),
-        ({"format": 1}, "a run of format 1, this version reads 2: run it again"),
-        ({"format": 9}, "a run of format 9"),
-        ({"questions": []}, "a damaged run: questions"),
-        ({"latency_ms": "fast"}, "a damaged run: latency_ms"),
-        ({"metrics": {"nDCG@10": float("nan")}}, "a damaged run: metrics.nDCG@10"),
+        ({"dataset": "other"}, "the runs are of different datasets: tiny (routed) and other (routed)"),
+        ({"form": "beir"}, "the runs are of different datasets: tiny (routed) and tiny (beir)"),
+        ({"format": 1}, "the run has format 1, this version reads 2: run it again"),
+        ({"format": 9}, "the run has format 9"),
+        ({"questions": []}, "the run is damaged: questions"),
+        ({"latency_ms": "fast"}, "the run is damaged: latency_ms"),
+        ({"metrics": {"nDCG@10": float("nan")}}, "the run is damaged: metrics.nDCG@10"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused_in_a_line(run_file: Write, given: dict[str, Any], message: str):
@@ -168,7 +168,12 @@ def test_runs_that_cannot_be_compared_are_refused_in_a_line(run_file: Write, giv
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "it is not JSON"), ("[1]", "no run of"), ("{}", "no run of"), ("[" * 100_000, "no run of")],
+    [
+        ("", "the file is not JSON"),
+        ("[1]", "this is not a run of"),
+        ("{}", "this is not a run of"),
+        ("[" * 100_000, "this is not a run of"),
+    ],
 )
 def test_a_file_that_is_no_run_is_refused_in_a_line(run_file: Write, tmp_path: Path, text: str, message: str):
     first, second = run_file("a.json", ranked("q", 1)), tmp_path / "b.json"
@@ -181,5 +186,5 @@ def test_a_file_that_is_no_run_is_refused_in_a_line(run_file: Write, tmp_path: P
 
 
 def test_runs_without_a_question_in_common_are_refused(run_file: Write):
-    with pytest.raises(BadRequest, match="no question in common"):
+    with pytest.raises(BadRequest, match="no questions in common"):
         compare(load_run(run_file("a.json", ranked("p", 1))), load_run(run_file("b.json", ranked("q", 1))))

@@ -70,18 +70,18 @@ def test_the_sample_and_the_peps_load(shared_data: Callable[[str], Path]):
     [
         ("queries.jsonl", '{"_id": "q1", "text": "a"}\n{"_id"', "queries.jsonl:2: malformed JSON"),
         ("queries.jsonl", '\n["q1"]\n', "queries.jsonl:2: every line must be a JSON object"),
-        ("queries.jsonl", '{"_id": "q1", "text": " "}\n', 'queries.jsonl:1: "text" is missing or no text'),
-        ("queries.jsonl", '{"_id": 7, "text": "a"}\n', 'queries.jsonl:1: "_id" is missing or no text'),
+        ("queries.jsonl", '{"_id": "q1", "text": " "}\n', 'queries.jsonl:1: "text" is missing or not text'),
+        ("queries.jsonl", '{"_id": 7, "text": "a"}\n', 'queries.jsonl:1: "_id" is missing or not text'),
         (
             "queries.jsonl",
             '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}\n',
             'queries.jsonl:2: the question id "q"',
         ),
         ("queries.jsonl", "\n", "the file is empty"),
-        ("qrels/test.tsv", "q\td\n", "qrels/test.tsv:1: a line is"),
+        ("qrels/test.tsv", "q\td\n", "qrels/test.tsv:1: a line needs"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td\tmuch\n", 'qrels/test.tsv:2: the grade "much"'),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n", "no judgements"),
-        ("qrels/test.tsv", "q-other\td\t1\n", 'judges questions that queries.jsonl does not have: "q-other"'),
+        ("qrels/test.tsv", "q-other\td\t1\n", 'these judged questions are not in queries.jsonl: "q-other"'),
     ],
 )
 def test_a_malformed_beir_file_is_refused_with_its_line(beir: Path, name: str, content: str, message: str):
@@ -121,7 +121,7 @@ def test_a_missing_folder_file_split_or_label_is_refused(beir: Path, tmp_path: P
         load(beir, "train")
     (beir / "qrels" / "test.tsv").unlink()
     (beir / "qrels").rmdir()
-    with pytest.raises(BadRequest, match=r'queries.jsonl:1: "relevant" is missing; a BEIR dataset has its judgements'):
+    with pytest.raises(BadRequest, match=r'queries.jsonl:1: "relevant" is missing; in a BEIR dataset the'):
         load(beir)
     (beir / "queries.jsonl").write_bytes(json.dumps({"_id": "ü"}, ensure_ascii=False).encode("latin-1"))
     with pytest.raises(BadRequest, match="not UTF-8 at byte 9"):

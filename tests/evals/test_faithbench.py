@@ -76,5 +76,5 @@ def test_a_file_of_another_form_says_so(text: str, tmp_path: Path):
     path = tmp_path / "batch.json"
     path.write_text(text)
 
-    with pytest.raises(BadRequest, match=r"batch\.json: no batch of FaithBench"):
+    with pytest.raises(BadRequest, match=r"batch\.json: this is not a batch of FaithBench"):
         read_samples(path)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from evals.filters import Corpus, corpus_of
+from evals.filters import FilterCorpus, corpus_of
 from retrievers.core.errors import BadFilter
 from retrievers.ingest.documents import Document
 
@@ -14,7 +14,7 @@ def doc(id: str, **metadata: Any) -> Document:
 
 
 @pytest.fixture
-def corpus() -> Corpus:
+def corpus() -> FilterCorpus:
     return corpus_of(
         [
             doc("a", team="infra", tags=["x", "y"], day="2024-12-31", at="2025-01-01T08:00:00", budget=10, share=0.5),
@@ -72,7 +72,7 @@ A, B, C = eq("team", "infra"), eq("tags", "y"), eq("team", "data")
         (eq("public", False), {"type": "in", "key": "public", "value": [False]}),
     ],
 )
-def test_filters_that_say_the_same_are_equal(corpus: Corpus, one: Json | None, other: Json | None):
+def test_filters_that_say_the_same_are_equal(corpus: FilterCorpus, one: Json | None, other: Json | None):
     assert corpus.exact(corpus.read(one), corpus.read(other)) == 1.0
 
 
@@ -90,7 +90,7 @@ def test_filters_that_say_the_same_are_equal(corpus: Corpus, one: Json | None, o
     ],
 )
 def test_other_filters_are_not_equal_and_overlap_by_what_they_allow(
-    corpus: Corpus, one: Json | None, other: Json | None, f1: float
+    corpus: FilterCorpus, one: Json | None, other: Json | None, f1: float
 ):
     gold, found = corpus.read(one), corpus.read(other)
 
@@ -98,14 +98,14 @@ def test_other_filters_are_not_equal_and_overlap_by_what_they_allow(
     assert corpus.f1(gold, found) == pytest.approx(f1)
 
 
-def test_a_date_beyond_the_last_one_has_a_normal_form(corpus: Corpus):
+def test_a_date_beyond_the_last_one_has_a_normal_form(corpus: FilterCorpus):
     one, other = compare("lte", "day", "9999-12-31"), compare("lt", "day", "9999-12-31")
 
     assert corpus.exact(corpus.read(one), corpus.read(other)) == 0.0
     assert corpus.f1(corpus.read(one), corpus.read(other)) == 1.0
 
 
-def test_an_unknown_key_is_refused(corpus: Corpus):
+def test_an_unknown_key_is_refused(corpus: FilterCorpus):
     with pytest.raises(BadFilter, match="valid keys"):
         corpus.read(eq("colour", "red"))
     assert corpus.read(eq("language", "en")) is not None

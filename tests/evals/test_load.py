@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from evals.load import Target, closed_loop, described, open_loop
+from evals.load import LoadTarget, closed_loop, described, open_loop
 from retrievers.core.errors import BadRequest, Unavailable
 
 QUESTIONS = [{"query": "one", "collection": None}, {"query": "two", "collection": None}]
@@ -43,7 +43,7 @@ async def test_every_answer_is_counted_as_what_it_is():
         return {1: 503, 2: 422}.get(number, 200), "Connection: close\r\n" if number == 3 else ""
 
     async with server(respond) as (url, requests):
-        found = await closed_loop(Target(url, "sbx_key"), QUESTIONS, connections=1, seconds=0.2)
+        found = await closed_loop(LoadTarget(url, "sbx_key"), QUESTIONS, connections=1, seconds=0.2)
     assert (found["refused"], found["errors"]) == (1, {"422": 1})
     assert found["answered"] == len(requests) - 2 >= 2
     assert found["latency_ms"]["p50"] >= 10
@@ -63,7 +63,7 @@ async def test_in_an_open_loop_a_question_is_timed_from_when_it_was_due():
         return 200, ""
 
     async with server(respond) as (url, _):
-        found = await open_loop(Target(url), QUESTIONS, rate=100, seconds=0.1)
+        found = await open_loop(LoadTarget(url), QUESTIONS, rate=100, seconds=0.1)
     assert (found["answered"], found["errors"]) == (10, {})
     assert found["latency_ms"]["p99"] > 9 * 50 - 100
     assert found["latency_ms"]["p50"] < found["latency_ms"]["p99"]
@@ -77,17 +77,17 @@ async def test_a_connection_that_breaks_is_an_error_and_another_takes_its_place(
         return 200, ""
 
     async with server(respond) as (url, _):
-        found = await closed_loop(Target(url), QUESTIONS, connections=1, seconds=0.1)
+        found = await closed_loop(LoadTarget(url), QUESTIONS, connections=1, seconds=0.1)
     assert found["errors"] == {"ConnectionResetError": 1}
     assert found["answered"] >= 1
 
 
 async def test_nobody_at_the_address_is_said_with_the_command_to_run():
     with pytest.raises(Unavailable, match="signalbox serve"):
-        await closed_loop(Target("http://127.0.0.1:9"), QUESTIONS, connections=1, seconds=1)
+        await closed_loop(LoadTarget("http://127.0.0.1:9"), QUESTIONS, connections=1, seconds=1)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "https://127.0.0.1", "http://", "http://h:port", "http://[::1"])
 def test_an_address_that_is_none_is_refused_with_an_example(url: str):
     with pytest.raises(BadRequest, match=r"such as http://127\.0\.0\.1:8000"):
-        Target(url).address()
+        LoadTarget(url).address()

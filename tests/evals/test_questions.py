@@ -80,17 +80,17 @@ def test_a_question_keeps_its_id_when_lines_are_moved(write: Write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no questions in it"),
-        ("question,document\n", "no questions in it"),
-        ("text,document\nWho?,a\n", 'questions.csv:1: the first line names the columns, "question" among them'),
+        ("", "the file has no questions"),
+        ("question,document\n", "the file has no questions"),
+        ("text,document\nWho?,a\n", 'questions.csv:1: the first line must name the columns, including "question"'),
         ("question,document\nWho?,a\nWhen?,\n", 'questions.csv:3: give "document" or "answer"'),
         ("question,document\n,a\n", 'questions.csv:2: "question" is missing'),
         ("question,document\nWho?,a,b\n", "questions.csv:2: 3 cells for 2 columns"),
         ('question,document\n"a\nb",x\n"Who?,a\n', "questions.csv:4: malformed CSV"),
         ("question,document,filter\nWho?,a,{team}\n", 'questions.csv:2: "filter" is not JSON: {team}'),
         ("question,document,filter\nWho?,a,[]\n", 'questions.csv:2: "filter" must be a filter expression'),
-        ("question,document\nWho?,[a\n", 'questions.csv:2: "document" begins as a JSON list and is none'),
-        ("question,document\nWho?,a\nWho?,b\n", 'questions.csv:3: the question "Who?" was given before'),
+        ("question,document\nWho?,[a\n", 'questions.csv:2: "document" starts like a JSON list but is not JSON'),
+        ("question,document\nWho?,a\nWho?,b\n", 'questions.csv:3: the question "Who?" occurs twice'),
     ],
 )
 def test_a_bad_line_is_named_by_file_and_number(write: Write, text: str, message: str):
@@ -119,11 +119,11 @@ def test_a_bad_json_line_is_named_by_file_and_number(write: Write, line: dict[st
 def test_a_file_needs_a_collection_has_no_splits_and_must_be_there(write: Write, tmp_path: Path):
     path = write("question,document\nWho?,a\n")
 
-    with pytest.raises(BadRequest, match=r"questions\.csv:2: which collection is asked"):
+    with pytest.raises(BadRequest, match=r"questions\.csv:2: the collection is missing"):
         load_file(path)
     with pytest.raises(BadRequest, match="no splits"):
         load_questions(path, "train", "handbook", print)
-    with pytest.raises(BadRequest, match="there is no such file"):
+    with pytest.raises(BadRequest, match="the file does not exist"):
         load_questions(tmp_path / "none.csv", "test", "handbook", print)
 
 
@@ -168,7 +168,7 @@ def test_a_file_becomes_a_report_in_three_commands(handbook: Settings, write: Wr
 
     assert done.exception is None
     assert "collection handbook: 3 documents" in done.stderr
-    assert "questions.csv: columns that are not used: " in done.stderr
+    assert "questions.csv: unused columns: " in done.stderr
     run = json.loads(out.read_text())
     assert (run["dataset"], run["form"], run["tenant"], run["collections"], run["documents"]) == (
         "questions", "file", "default", ["handbook"], 3
@@ -193,7 +193,7 @@ def test_a_file_becomes_a_report_in_three_commands(handbook: Settings, write: Wr
     ("line", "message"),
     [
         ("who?,oven.mdx,", 'questions.csv:2: collection "handbook" holds no document "oven.mdx"'),
-        ('who?,oven.md,"{""type"":""eq"",""key"":""tame"",""value"":""red""}"', "questions.csv:2: its gold filter"),
+        ('who?,oven.md,"{""type"":""eq"",""key"":""tame"",""value"":""red""}"', "questions.csv:2: the gold filter"),
     ],
 )
 def test_labels_that_do_not_fit_the_collection_are_refused(handbook: Settings, write: Write, line: str, message: str):

@@ -10,16 +10,8 @@ import pytest
 
 from agent.settings import Settings
 from evals.filters import corpus_of
-from evals.reading import (
-    Tally,
-    calibration_error,
-    holds,
-    judged_filter,
-    judged_to_the_day,
-    measure,
-    moved,
-    questions_of,
-)
+from evals.reading import Tally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
+from evals.reading_questions import questions_of
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, parse

@@ -116,14 +116,14 @@ def test_a_page_shows_what_a_run_holds(run_file: Write, tmp_path: Path):
     text = Elements(out.read_text(encoding="utf-8")).text
     for shown in (
         "tiny", "2 questions (split test) over 6 documents", "20 November 2026, 09:00 UTC", "0.400", "Wrong numbers",
-        "team = red", "published >= 2025-01-01", "partial: too many documents are let in", "Right value42",
+        "team = red", "published >= 2025-01-01", "partial: it admits too many documents", "Right value42",
         "Calculated41", "d9 not found", "d2 at 2", "trace-q1", "vector (labelled: sql)", "Not understood17",
         "2 conditions were read from questions, with a mean probability of 0.90; 100% of them are in the labels",
         "answer/v1", "fusion", "convex", "signalbox explain TRACE --tenant eval", "user: Hello", "web_unavailable",
         "Degraded answers: 2",
     ):  # fmt: skip
         assert shown in text, shown
-    assert "Against the earlier run" not in text
+    assert "Compared with the earlier run" not in text
     # Each stage gains 0.25 on the one before it.
     assert text.count("+0.250") == 2
 
@@ -131,8 +131,8 @@ def test_a_page_shows_what_a_run_holds(run_file: Write, tmp_path: Path):
 def test_a_page_of_a_plain_run_leaves_out_what_it_does_not_hold(run_file: Write):
     text = Elements(page(load_run(run_file("a.json", {"id": "q1", "measures": {"route_accuracy": 1.0}})))).text
 
-    assert "No filter, value or source was read wrong." in text
-    for left_out in ("Finding the right documents", "How far readings can be trusted", "Questions ranked low"):
+    assert "All filters, values and sources are right." in text
+    for left_out in ("Ranking of the right documents", "Reliability of the readings", "Questions ranked low"):
         assert left_out not in text
 
 
@@ -163,7 +163,7 @@ def test_a_comparison_names_what_fell_and_what_was_changed(run_file: Write, tmp_
     assert "setting fusionconvexrrf" in text
     assert "10 from right to wrong" in text
     assert "trace later" in text
-    assert "10 questions of both runs; the earlier one is of 20 November 2026, 09:00 UTC." in text
+    assert "10 questions are in both runs; the earlier run started 20 November 2026, 09:00 UTC." in text
 
 
 def test_failures_are_sorted_by_what_they_do_to_an_answer(run_file: Write):

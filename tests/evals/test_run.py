@@ -127,7 +127,7 @@ async def test_a_conversation_is_asked_with_its_history(routed: Write, settings:
 async def test_a_gold_filter_that_does_not_fit_the_corpus_is_the_datasets_fault(routed: Write, settings: Settings):
     folder = routed(question("q7", filter={"type": "eq", "key": "colour", "value": "red"}))
 
-    with pytest.raises(BadRequest, match="question q7: its gold filter does not fit the corpus"):
+    with pytest.raises(BadRequest, match="question q7: the gold filter does not fit the corpus"):
         await run(load(folder), settings, silent)
 
 
@@ -138,5 +138,5 @@ async def test_a_corpus_without_one_good_document_and_a_database_that_is_down_ar
     with pytest.raises(Unavailable, match="the database is unavailable"):
         await run(load(folder), Settings(database_url="host=/nowhere dbname=x"), silent)
     (folder / "corpus.jsonl").write_text("{}\n")
-    with pytest.raises(BadRequest, match=r"no document of the corpus could be stored: .*corpus\.jsonl:1: no text"):
+    with pytest.raises(BadRequest, match=r"no document could be stored: .*corpus\.jsonl:1: no text"):
         await run(load(folder), settings, silent)

@@ -12,7 +12,7 @@ from agent.retrieval.rerank.ltr import load
 from evals import learn
 from evals.cli import app
 from evals.datasets import splits
-from evals.learn import Example
+from evals.learn import RankingExample
 from evals.paired import difference
 from evals.tune import parts
 from retrievers.core.errors import BadRequest
@@ -119,7 +119,7 @@ def test_a_difference_of_nothing_or_of_unlike_questions_is_a_mistake():
 # Training.
 
 
-def synthetic(count: int, seed: int) -> list[Example]:
+def synthetic(count: int, seed: int) -> list[RankingExample]:
     """Questions whose one relevant passage has the most words; the fused order is by chance."""
     draw = np.random.default_rng(seed)
     examples = []
@@ -127,7 +127,7 @@ def synthetic(count: int, seed: int) -> list[Example]:
         rows = draw.random((12, len(NAMES)))
         pool = [f"d{n}" for n in range(12)]
         right = pool[int(rows[:, NAMES.index("passage_words")].argmax())]
-        examples.append(Example(f"q{number}", rows, pool, ["below"], {right: 1}))
+        examples.append(RankingExample(f"q{number}", rows, pool, ["below"], {right: 1}))
     return examples
 
 
@@ -144,7 +144,7 @@ def test_training_finds_the_feature_that_decides():
 
 
 def test_a_question_without_a_relevant_passage_in_its_pool_keeps_its_score():
-    example = Example("q", np.zeros((2, len(NAMES))), ["a", "b"], ["c"], {"c": 1})
+    example = RankingExample("q", np.zeros((2, len(NAMES))), ["a", "b"], ["c"], {"c": 1})
 
     assert learn.judge([example]) == pytest.approx([0.5])  # third place: 1 / log2(4)
     assert learn.usable([example]) == []
@@ -211,16 +211,16 @@ def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions
 def test_what_is_not_shown_to_help_is_neither_recommended_nor_written(beir: Path, owner_url: str, tmp_path: Path):
     stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}")
 
-    assert "not shown to help, left as it is (+0.0000, 95 % interval +0.0000 to +0.0000" in stdout
-    assert "not trained: something can be learned from 2 questions, 20 are needed" in stdout
-    assert "use: the settings in force" in stdout
+    assert "no significant gain, left unchanged (+0.0000, 95 % interval +0.0000 to +0.0000" in stdout
+    assert "not trained: 2 questions are usable for training; at least 20 are needed" in stdout
+    assert "use: the current settings" in stdout
     assert "a random half of split test (2)" in stdout
     assert list(tmp_path.glob("*.json")) == []
 
 
 def test_the_ranker_that_is_to_be_written_may_be_set_already(beir: Path, owner_url: str, tmp_path: Path):
     stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}", "--set", "RERANKER=ltr")
-    assert "use: the settings in force" in stdout
+    assert "use: the current settings" in stdout
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.answering.assemble import join_adjacent
+from agent.answering.passages import join_adjacent
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Query, Scope

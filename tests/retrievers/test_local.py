@@ -22,7 +22,7 @@ from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.intent.reader import Cascade
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.service.metering import Metering
 from agent.service.opening import worker_over
 from agent.service.service import Service
@@ -70,17 +70,17 @@ def service_on(database: Database, **changes: Any) -> Service:
     answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
     worker = worker_over(chosen, database, EMBEDDER, catalogue)
     return Service(
-        chosen,
-        database,
-        EMBEDDER,
-        catalogue,
-        pipeline,
-        answerer,
-        traces,
-        worker,
-        Keys(database),
-        Chat(answerer, ()),
-        Metering(database),
+        settings=chosen,
+        database=database,
+        embedder=EMBEDDER,
+        catalogue=catalogue,
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        worker=worker,
+        keys=Keys(database),
+        chats=Chat(answerer, ()),
+        metering=Metering(database),
     )
 
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.service.metering import Metering
 from agent.service.opening import worker_over
 from agent.service.service import Service
@@ -52,17 +52,17 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
     worker = worker_over(chosen, database, embedder, catalogue)
     return Service(
-        chosen,
-        database,
-        embedder,
-        catalogue,
-        pipeline,
-        answerer,
-        traces,
-        worker,
-        Keys(database),
-        Chat(answerer, ()),
-        Metering(database),
+        settings=chosen,
+        database=database,
+        embedder=embedder,
+        catalogue=catalogue,
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        worker=worker,
+        keys=Keys(database),
+        chats=Chat(answerer, ()),
+        metering=Metering(database),
     )
 
 

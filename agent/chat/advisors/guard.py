@@ -58,7 +58,7 @@ class Guard:
         """Return a guard that also blocks the request's own words."""
         for place, word in enumerate(parameters.words):
             if word.startswith(PATTERN) or not plain(word).strip():
-                what = "a request blocks words and phrases; patterns are for the setting GUARD"
+                what = "a request can block words and phrases only; patterns belong in the setting GUARD"
                 raise BadRequest(what, where=f"words.{place}")
         return Guard(self._rules, parameters)
 

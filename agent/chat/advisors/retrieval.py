@@ -8,7 +8,8 @@ from agent.answering.decision import Decision
 from agent.chat.advisors.base import Call, End
 from agent.pipeline import Pipeline
 from agent.records.observer import Observers
-from agent.records.trace import Trace, TraceStore
+from agent.records.trace import Trace
+from agent.records.trace_store import TraceStore
 from agent.types import AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers.core.errors import Unavailable
 

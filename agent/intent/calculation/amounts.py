@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.ends import read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
-from agent.intent.calculation.parts import RECORD, UNIT
+from agent.intent.calculation.part import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of

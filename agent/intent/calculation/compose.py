@@ -12,7 +12,8 @@ from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
-from agent.intent.calculation.parts import RECORD, Part, split
+from agent.intent.calculation.part import RECORD, Part
+from agent.intent.calculation.parts import split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
@@ -247,7 +248,7 @@ def _difference(question: Question, told: Several) -> Calculation | None:
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
     if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
-        raise Unclear("of totals or of averages")
+        raise Unclear("totals or averages")
     if operand is not None and not directed and not told.is_row:
         op = "sum"
     elif not directed:

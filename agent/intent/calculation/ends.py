@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
-from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD
+from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.filters import Json

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
+from agent.intent.calculation.part import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, RankOrder, is_dated, is_records
 from agent.intent.found import date_field
@@ -39,7 +39,7 @@ def read_group(question: Question) -> Group | None:
     periodical = _periodical(question) if not groups else None
     groups += [periodical] if periodical is not None else []
     if len([one for one in groups if not one.per_record]) > 1:
-        raise Unclear("by more than one thing")
+        raise Unclear("more than one grouping")
     for one in groups:
         question.used.update((one.place, *question.of_kind("per")))
         question.taken.add(one.expression)
@@ -104,7 +104,7 @@ def _refuse_second(question: Question, place: int) -> None:
     behind = question.parts[place + 1 : place + 3]
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
     if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
-        raise Unclear("by more than one thing")
+        raise Unclear("more than one grouping")
 
 
 def _periodical(question: Question) -> Group | None:
@@ -120,7 +120,7 @@ def _periodical(question: Question) -> Group | None:
             behind = question.parts[place + 1] if place + 1 < len(question.parts) else part
             number = question.number_of(behind) if question.has("avg", "median") else None
             if number is not None and part.kind not in _periods_of(number):
-                raise Unclear("of a period, or by period")  # "average monthly pay"
+                raise Unclear("one period or every period")  # "average monthly pay"
             if number is not None:
                 question.used.add(place)
                 return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
-from agent.intent.calculation.parts import RECORD
+from agent.intent.calculation.part import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
 from agent.intent.filters import Json, both, excludes

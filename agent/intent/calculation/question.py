@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part, says
+from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part
+from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
@@ -151,7 +152,7 @@ class Question:
         """
         self.taken.add(name)
         if not self.columns.measures[name].is_plain:
-            raise Unclear("its texts are no plain numbers")
+            raise Unclear("texts that are not plain numbers")
         if len(self.columns.measures[name].units) > 1:
             self._keep_to_unit(name)
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.intent.calculation.parts import FILLER, RECORD, UNKNOWN, VALUE, Part
+from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
 from agent.intent.found import Found, Piece

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
+from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.filters import Json
 from agent.intent.numbers import unit_of
@@ -276,14 +276,14 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
     """
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
-        raise Unclear("a number that only numbers the records")
+        raise Unclear("a number that only identifies the records")
     if question.has("sum", "how_much") and question.columns.is_year(bare):
-        raise Unclear("years, of which no sum says anything")
+        raise Unclear("a sum of years")
     if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
-        raise Unclear("a place in an order")
+        raise Unclear("a position in an order")
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
-        raise Unclear("the best of it")  # the best time is the shortest
+        raise Unclear("the best value")  # the best time is the shortest
     units = question.columns.measures[bare].units
     for part in question.parts:
         text = question.found.sentence.text[part.start : part.end]

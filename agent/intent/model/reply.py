@@ -108,7 +108,7 @@ def read_reply(given: object) -> ModelReading:
     """
     data = json_in(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
-        raise BadReply("it is no JSON object")
+        raise BadReply("it is not a JSON object")
     problems: list[ReplyProblem] = []
 
     def part(name: str, read: Callable[[Any, list[ReplyProblem]], T], default: T) -> T:
@@ -169,14 +169,14 @@ def _kind(value: object, _: list[ReplyProblem]) -> Kind:
     match value:
         case "retrieve" | "aggregate" | "none":
             return value
-    raise _Bad(f"{_named(value)} is none of {listing(KINDS)}")
+    raise _Bad(f"{_named(value)} is not one of {listing(KINDS)}")
 
 
 def _language(value: object, _: list[ReplyProblem]) -> str:
     # "zh-CN" is read as zh.
     code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
     if not _LANGUAGE.fullmatch(code):
-        raise _Bad(f"{_named(value)} is no ISO 639 code")
+        raise _Bad(f"{_named(value)} is not an ISO 639 code")
     return code
 
 
@@ -243,7 +243,7 @@ def _time(value: object, problems: list[ReplyProblem]) -> Time | None:
         if isinstance(bound, str) and _ISO_DATE.fullmatch(bound.strip()):
             bounds[name] = bound.strip()
         elif bound is not None:
-            problems.append(ReplyProblem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
+            problems.append(ReplyProblem(f"time.{name}", f"{_named(bound)} is not an ISO 8601 date"))
     if not phrase and not any(bounds.values()):
         raise _Bad("it has neither a phrase nor a date")
     return Time(key, phrase or "", bounds["from"], bounds["to"])
@@ -296,7 +296,7 @@ def _node(node: object, where: str) -> dict[str, Any]:
     if kind == "not":
         return {"type": "not", "filter": _node(node.get("filter"), f"{where}.filter")}
     if kind not in OPERATORS:
-        raise _Bad(f"type {_named(kind)} is none of {listing((*GROUPS, *OPERATORS), 20)}", where)
+        raise _Bad(f"type {_named(kind)} is not one of {listing((*GROUPS, *OPERATORS), 20)}", where)
     if not _is_key(node.get("key")):
         raise _Bad(f'"key" must be a field\'s name, not {_named(node.get("key"))}', where)
     made = {"type": kind, "key": node["key"]}
@@ -311,7 +311,7 @@ def _value(node: Mapping[Any, Any], where: str) -> Any:
     for item in items:
         if isinstance(item, str):
             if len(item) > MAX_VALUE_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in item):
-                raise _Bad("a value is too long or holds a character of no text", where)
+                raise _Bad("a value is too long or contains a character that is not text", where)
         elif not isinstance(item, bool) and not (isinstance(item, int | float) and _is_number(item)):
             raise _Bad(f"text, a finite number, true or false is expected, not {_named(item)}", where)
     return value
@@ -330,7 +330,7 @@ def _aggregate(value: object, problems: list[ReplyProblem]) -> dict[str, Any]:
         raise _Bad(f"an object is expected, not {_named(value)}")
     op = value.get("op")
     if op not in OPS:
-        raise _Bad(f"op {_named(op)} is none of {listing(OPS)}", "aggregate.op")
+        raise _Bad(f"op {_named(op)} is not one of {listing(OPS)}", "aggregate.op")
     made: dict[str, Any] = {"op": op}
     for name, read in _OF_AGGREGATES.items():
         if name not in value:
@@ -342,7 +342,7 @@ def _aggregate(value: object, problems: list[ReplyProblem]) -> dict[str, Any]:
             problems.append(ReplyProblem(error.where or f"aggregate.{name}", error.reason))
             made[name] = None
     if op == "distinct" and not made.get("field"):
-        raise _Bad("distinct values are of a field, and none is named", "aggregate.field")
+        raise _Bad("distinct values need a field, and none is named", "aggregate.field")
     return made
 
 
@@ -354,7 +354,7 @@ def _expression(value: object) -> str:
 
 def _order(value: object) -> str:
     if value not in ORDERS:
-        raise _Bad(f"{_named(value)} is none of {listing(ORDERS)}")
+        raise _Bad(f"{_named(value)} is not one of {listing(ORDERS)}")
     return str(value)
 
 

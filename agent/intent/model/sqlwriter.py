@@ -69,7 +69,7 @@ def statement_in(reply: str) -> str:
     text = fenced[1] if fenced else text
     begins = _BEGINS.search(text)
     if begins is None:
-        raise ModelFailed("its reply holds no SELECT")
+        raise ModelFailed("its reply contains no SELECT")
     statement = _REMARK.sub("", text[begins.start() :]).strip().removesuffix(";").rstrip()
     if len(statement) > _LONGEST:
         raise ModelFailed(f"its statement has more than {_LONGEST:,} characters")

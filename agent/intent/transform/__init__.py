@@ -82,4 +82,4 @@ def unavailable(names: Iterable[str]) -> tuple[str, ...]:
 
 def _report(made: Transformed) -> None:
     if made.degraded:
-        _log.warning("a query transformer gave nothing: %s", "".join(c for c in made.degraded if c.isprintable()))
+        _log.warning("a query transformer returned nothing: %s", "".join(c for c in made.degraded if c.isprintable()))

@@ -128,7 +128,7 @@ def queries_in(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[st
         seen.add(_folded(query))
         found.append(query)
     if not found:
-        raise ModelFailed("its reply holds no query")
+        raise ModelFailed("its reply contains no query")
     return found[:most]
 
 

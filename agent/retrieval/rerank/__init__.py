@@ -23,14 +23,14 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
     """
     kind, rest = kind_of(settings.reranker)
     if settings.reranker_model and kind != "http":
-        reason = f"RERANKER_MODEL is for a server at http:URL; {shown(settings.reranker)} says all itself"
+        reason = f"RERANKER_MODEL works only with RERANKER=http:URL, not with {shown(settings.reranker)}: unset it"
         raise BadSetting(reason, where="reranker_model")
     reranker = _built(kind, rest, settings, llm, cores)
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
-        reason = f"RERANK_MIN_SCORE: {shown(settings.reranker)} gives no scores that could be compared with it"
+        reason = f"RERANK_MIN_SCORE cannot be used with RERANKER={shown(settings.reranker)}, which gives no scores on a fixed scale"
         raise BadSetting(reason, where="rerank_min_score")
     if settings.rerank_blend and kind in ("none", "hybrid"):
-        reason = f"RERANK_BLEND joins the scores of a model, and RERANKER={kind} is none"
+        reason = f"RERANK_BLEND needs a reranker with a model; RERANKER={kind} has none"
         raise BadSetting(reason, where="rerank_blend")
     return reranker
 

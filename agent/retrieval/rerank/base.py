@@ -118,26 +118,26 @@ def scores_in(answer: object, count: int, source: str) -> list[float]:
     """
     listed = answer if isinstance(answer, list) else part(answer, "results") or part(answer, "data")
     if not isinstance(listed, list):
-        raise Unavailable(source, "its answer holds no list of scores")
+        raise Unavailable(source, "its answer contains no list of scores")
     scores: dict[int, float] = {}
     for one in records(listed, count + 1):
         index, score = one.get("index"), number(_first(one, "relevance_score", "score"))
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count or index in scores:
-            raise Unavailable(source, "its answer numbers the passages in another way than they were sent")
+            raise Unavailable(source, "its answer has a wrong or repeated passage number")
         if score is None:
-            raise Unavailable(source, "its answer holds a score that is no finite number")
+            raise Unavailable(source, "its answer contains a score that is not a finite number")
         scores[index] = score
     if len(scores) != count:
-        raise Unavailable(source, f"its answer holds {len(scores)} scores for {count} passages")
+        raise Unavailable(source, f"its answer contains {len(scores)} scores for {count} passages")
     return [scores[index] for index in range(count)]
 
 
 def check_scores(scores: Sequence[float], count: int, source: str) -> None:
     """Raise Unavailable unless there are exactly `count` scores and all are finite."""
     if len(scores) != count:
-        raise Unavailable(source, f"it gave {len(scores)} scores for {count} passages")
+        raise Unavailable(source, f"it returned {len(scores)} scores for {count} passages")
     if not all(math.isfinite(score) for score in scores):
-        raise Unavailable(source, "it gave a score that is no finite number")
+        raise Unavailable(source, "it returned a score that is not a finite number")
 
 
 def _first(found: Mapping[str, Any], *keys: str) -> Any:

@@ -41,7 +41,7 @@ class FastEmbedReranker:
         try:
             return [sigmoid(float(logit)) for logit in model.rerank(question, texts)]
         except Exception as error:  # the runtime and the tokenizer raise their own exception types
-            raise Unavailable(self._source, f"it cannot judge these passages ({type(error).__name__})") from error
+            raise Unavailable(self._source, f"it cannot score these passages ({type(error).__name__})") from error
 
     @cached_property
     def _model(self) -> Any:
@@ -53,5 +53,5 @@ class FastEmbedReranker:
             return encoders.TextCrossEncoder(model_name=self._model_name)
         except Exception as error:  # the downloader and the runtime raise their own exception types
             reason = " ".join(str(error).split())[:160] or type(error).__name__
-            hint = "without a network give a folder instead, as onnx:DIR"
+            hint = "without a network, give a folder: RERANKER=onnx:DIR"
             raise Unavailable(self._source, f"cannot download or load the model: {reason}; {hint}") from error

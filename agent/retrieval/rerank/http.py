@@ -97,9 +97,9 @@ def _path_of(url: str) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
-        raise BadSetting("RERANKER: after http: comes an address such as http://HOST:PORT/rerank", where="reranker")
+        raise BadSetting("RERANKER: give an address after http:, such as http://HOST:PORT/rerank", where="reranker")
     if "@" in parts.netloc:
-        raise BadSetting("RERANKER: its key belongs in RERANKER_API_KEY, not in the address", where="reranker")
+        raise BadSetting("RERANKER: put the API key into RERANKER_API_KEY, not into the address", where="reranker")
     if parts.path in ("", "/"):
         raise BadSetting(
             "RERANKER: give the full address with its path, such as http://HOST:PORT/v1/rerank", where="reranker"

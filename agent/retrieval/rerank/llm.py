@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, field_validator
 
 import prompts
-from agent.llm.model import Calls, Model, ModelFailed
+from agent.llm.calls import Calls
+from agent.llm.model import Model, ModelFailed
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import passage
 
@@ -31,7 +32,7 @@ class Order(BaseModel):
             return value
         numbers = [number for one in value if (number := _number(one)) is not None]
         if value and not numbers:
-            raise ValueError("it holds no number")
+            raise ValueError("it contains no number")
         return numbers
 
 

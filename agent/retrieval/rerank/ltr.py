@@ -66,7 +66,7 @@ class LearnedRanker:
             judging = asyncio.to_thread(self._scores, question, language, pool)
             return await within(judging, deadline - time.monotonic())
         except TimeoutError as error:
-            raise Unavailable(self.name, "the hits were not judged in time") from error
+            raise Unavailable(self.name, "the hits were not scored in time") from error
 
     def _scores(self, question: str, language: str, pool: Sequence[Fused]) -> list[float]:
         return self.model.scores(features(question, language, pool))
@@ -118,11 +118,11 @@ def load(path: Path) -> TrainedRanker:
         reason = f"{path} cannot be read ({error.strerror}); {_TRAIN}"
         raise BadSetting(f"RERANKER=ltr: {reason}", where="reranker") from error
     except (ValueError, RecursionError):
-        raise _unusable(path, "it is no model file") from None
+        raise _unusable(path, "it is not a model file") from None
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise _unusable(path, "it is no model file")
+        raise _unusable(path, "it is not a model file")
     if (record.get("version"), record.get("features")) != (VERSION, list(NAMES)):
-        raise _unusable(path, "its model was trained on other features than this version's")
+        raise _unusable(path, "its model was trained on features other than those of this version")
     text, trained_on = record.get("model"), record.get("trained_on")
     # LightGBM's parser can crash the process on a damaged text, so it only gets a text with the right checksum.
     if not isinstance(text, str) or record.get("sha256") != _digest(text) or not isinstance(trained_on, dict):
@@ -132,7 +132,7 @@ def load(path: Path) -> TrainedRanker:
     except lightgbm.basic.LightGBMError:
         raise _unusable(path, "this version of LightGBM cannot read its model") from None
     if booster.num_feature() != len(NAMES):
-        raise _unusable(path, "its model was trained on other features than this version's")
+        raise _unusable(path, "its model was trained on features other than those of this version")
     return TrainedRanker(booster, trained_on)
 
 

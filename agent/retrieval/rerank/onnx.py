@@ -67,7 +67,7 @@ class OnnxReranker:
         try:
             return graph.tokenize([(question, text) for text in texts])
         except Exception as error:  # the tokenizer raises its own exception types
-            raise Unavailable(self._source, f"its tokenizer fails ({type(error).__name__})") from error
+            raise Unavailable(self._source, f"its tokenizer failed ({type(error).__name__})") from error
 
     def _judge(self, batch: Sequence[Any], deadline: float) -> list[float]:
         if time.monotonic() > deadline:
@@ -78,7 +78,9 @@ class OnnxReranker:
         except Exception as error:  # the runtime raises its own exception types
             raise Unavailable(self._source, f"its model cannot be run ({type(error).__name__})") from error
         if labels.shape[1] not in (1, 2):
-            raise Unavailable(self._source, f"its model gives {labels.shape[1]} values per pair: no cross-encoder's")
+            raise Unavailable(
+                self._source, f"its model returns {labels.shape[1]} values per pair; a cross-encoder returns 1 or 2"
+            )
         logits = labels[:, 0] if labels.shape[1] == 1 else labels[:, 1] - labels[:, 0]
         return [sigmoid(float(logit)) for logit in np.asarray(logits, dtype=np.float64)]
 

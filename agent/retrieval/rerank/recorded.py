@@ -32,10 +32,12 @@ class RecordedReranker:
         ids = [str(hit.id) for hit in pool]
         if self.recorded.get("by") != self.name or not scores:
             raise Unavailable(
-                self._source, self.recorded.get("error") or "a replay asks no server, and no score is kept"
+                self._source, self.recorded.get("error") or "a replay calls no server, and the trace has no scores"
             )
         if self.recorded.get("question") != question or scores.keys() != set(ids):
-            raise Unavailable(self._source, "a replay asks no server, and its scores are of other passages")
+            raise Unavailable(
+                self._source, "a replay calls no server, and the trace has scores for other passages only"
+            )
         return [scores[id] for id in ids]
 
     @property

@@ -91,7 +91,9 @@ async def rerank_texts(
     if reranker is None or reranker.name in ("hybrid", "ltr") or reranker.name.startswith("ltr:"):
         reranker, blend = HybridOfTexts(embedder=embedder), 0.0
     if reranker.name == "llm" and len(texts) > MOST_FOR_A_MODEL:
-        raise BadRequest(f"a language model judges at most {MOST_FOR_A_MODEL} documents at once", where="documents")
+        raise BadRequest(
+            f"a language model reranks at most {MOST_FOR_A_MODEL} documents per request", where="documents"
+        )
     ids = [ChunkId("", "", "", number) for number in range(len(texts))]
     pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, cut_longest(texts), strict=True)]
     patience = Patience(timeout_s, timeout_s, breaker)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from agent.llm.model import Calls
+from agent.llm.calls import Calls
 from agent.llm.tokens import cut
 from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.retrieval.rerank.llm import ListwiseReranker

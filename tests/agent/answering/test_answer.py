@@ -19,7 +19,8 @@ from agent.answering.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, 
 from agent.answering.assemble import assemble
 from agent.errors import BadSetting
 from agent.llm.breaker import FAILURES
-from agent.llm.model import Calls, open_model
+from agent.llm.calls import Calls
+from agent.llm.opening import open_model
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
@@ -321,7 +322,7 @@ async def test_a_reader_who_leaves_ends_the_call_and_says_nothing_of_the_model()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-    assert decision.calls.records[0].error == "nobody read it to its end"
+    assert decision.calls.records[0].error == "the caller did not read it to the end"
     assert one.breaker.state == "closed"
 
 

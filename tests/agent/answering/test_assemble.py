@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import prompts
-from agent.answering.assemble import assemble, distinct, join_adjacent
+from agent.answering.assemble import assemble
+from agent.answering.passages import distinct, join_adjacent
 from agent.llm.tokens import estimate_tokens
 from retrievers.core.types import Chunk, ChunkId
 

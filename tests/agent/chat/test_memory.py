@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.chat.memory import KEPT, WINDOW, Memory, StoredTurn, joined
-from agent.llm.model import open_model
+from agent.llm.opening import open_model
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
 from retrievers.postgres.database import Database

@@ -326,8 +326,8 @@ async def test_the_model_sees_what_the_callers_tenant_and_principals_see(chattin
 
 
 BAD = {
-    "no JSON": ('{"query": "ro', "the arguments are no JSON"),
-    "no object": ('["rotor"]', "no JSON object"),
+    "no JSON": ('{"query": "ro', "the arguments are not JSON"),
+    "no object": ('["rotor"]', "not a JSON object"),
     "no query": ('{"top_k": 3}', "the query is empty"),
     "an empty query": ('{"query": "  "}', "the query is empty"),
     "an argument too many": ('{"query": "rotor", "sources": ["web"]}', "there are: query, collection, filter, top_k"),

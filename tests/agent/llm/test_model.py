@@ -19,9 +19,14 @@ import pytest
 from pydantic import BaseModel
 
 from agent.errors import BadSetting
+from agent.llm.calls import Calls, ModelCall
+from agent.llm.chat_model import ChatModel
+from agent.llm.forms import ReplyForm
 from agent.llm.json import BadReply, json_in, parse, strict_schema, without_thoughts
-from agent.llm.model import Calls, CallUsage, Model, ModelCall, ModelFailed, Recorded, Reply, open_model
-from agent.llm.wire import ChatModel, LiteLLMWire, ReplyForm
+from agent.llm.model import CallUsage, Model, ModelFailed, Reply
+from agent.llm.opening import open_model
+from agent.llm.recording import Recorded
+from agent.llm.wire import LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import RetrievalError, Unavailable
 
@@ -263,13 +268,14 @@ async def test_one_repair_is_tried_with_the_error_and_the_shape():
 async def test_a_second_bad_reply_ends_it():
     with ScriptedServer(["no idea", "still none", PARIS]) as server:
         error = await failure(server)
-    assert error.reason == "its reply cannot be used, nor its repair: it holds no JSON object"
+    assert error.reason == "neither its reply nor the repaired reply can be used: it contains no JSON object"
     assert len(server.requests) == 2
 
 
 async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(monotonic=time.monotonic)
-    monkeypatch.setattr("agent.llm.wire.time", clock)
+    monkeypatch.setattr("agent.llm.chat_model.time", clock)
+    monkeypatch.setattr("agent.llm.attempts.time", clock)
 
     def reply(body: dict[str, Any]) -> str:
         clock.monotonic = lambda: time.monotonic() + 45
@@ -277,7 +283,7 @@ async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytes
 
     with ScriptedServer(reply) as server:
         error = await failure(server, timeout_s=60)
-    assert error.reason == "its reply cannot be used: it holds no JSON object"
+    assert error.reason == "its reply cannot be used: it contains no JSON object"
     assert len(server.requests) == 1
 
 
@@ -337,7 +343,7 @@ async def test_a_refusal_without_a_reason_costs_three_requests_and_teaches_nothi
     with ScriptedServer(faults=itertools.repeat(Fault(status=400))) as server:
         async with model_at(server) as model:
             for _ in range(2):
-                with pytest.raises(ModelFailed, match="HTTP 400, it refuses the request"):
+                with pytest.raises(ModelFailed, match="HTTP 400, the server rejects the request"):
                     await ask(model)
             assert isinstance(model, ChatModel)
             assert model._rung is ReplyForm.SCHEMA
@@ -347,8 +353,8 @@ async def test_a_refusal_without_a_reason_costs_three_requests_and_teaches_nothi
 @pytest.mark.parametrize(
     ("status", "says", "reason"),
     [
-        (404, "The model `small` does not exist", "there is no model small there"),
-        (400, "This model's maximum context length is 8192 tokens", "the prompt is too long for it"),
+        (404, "The model `small` does not exist", "the server has no model small"),
+        (400, "This model's maximum context length is 8192 tokens", "the prompt is too long for the model"),
     ],
 )
 async def test_what_no_other_form_would_change_is_not_tried_in_another(status: int, says: str, reason: str):
@@ -400,7 +406,7 @@ async def test_a_failure_that_may_pass_is_tried_three_times(fault: Fault):
     ("fault", "reason"),
     [
         (Fault(status=503), "after 3 tries: HTTP 503, the server failed"),
-        (Fault(status=429), "after 3 tries: HTTP 429, too many requests, or its quota is used up"),
+        (Fault(status=429), "after 3 tries: HTTP 429, too many requests, or the quota is used up"),
         (Fault(reset=True), "after 3 tries: the connection failed"),
         (Fault(truncated=True), "after 3 tries: the connection failed"),
     ],
@@ -420,7 +426,9 @@ async def test_repair_and_first_answer_share_the_retries():
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize(("status", "reason"), [(401, "its key is refused"), (403, "its key may not use it")])
+@pytest.mark.parametrize(
+    ("status", "reason"), [(401, "the API key is rejected"), (403, "the API key has no access to the model")]
+)
 async def test_a_refused_key_is_not_repeated_nor_shown(status: int, reason: str):
     body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}})
     with ScriptedServer(faults=itertools.repeat(Fault(status=status, body=body))) as server:
@@ -436,13 +444,13 @@ async def test_a_refused_key_is_not_repeated_nor_shown(status: int, reason: str)
         ("<html>502 Bad Gateway</html>", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         ("[" * 100_000, "more than 50 levels"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "no message"),
         ('{"choices": []}', "no message"),
         ('{"choices": [{"message": "hi"}]}', "no message"),
-        (json.dumps({"error": {"message": KEY}}), "holds an error"),
+        (json.dumps({"error": {"message": KEY}}), "contains an error"),
         ("x" * (9 << 20), "longer than 8 MiB"),
-        (json.dumps({"choices": [{"message": {"content": ""}}]}), "nor its repair: it is empty"),
+        (json.dumps({"choices": [{"message": {"content": ""}}]}), "nor the repaired reply can be used: it is empty"),
         (json.dumps({"choices": [{"message": {"content": 7, "tool_calls": [1, {"function": 2}]}}]}), "it is empty"),
     ],
 )
@@ -536,7 +544,7 @@ async def test_a_wait_that_is_asked_for_is_kept():
 async def test_without_time_nothing_is_sent():
     with ScriptedServer([PARIS]) as server:
         error = await failure(server, timeout_s=-1)
-    assert error.reason == "no time was left for it"
+    assert error.reason == "no time was left for the call"
     assert server.requests == []
 
 
@@ -590,7 +598,7 @@ async def test_what_was_recorded_is_replayed_whatever_the_prompt_says_now(tmp_pa
     for stage, key in (("other", {"question": "capital?"}), ("test", {"question": "capital?", "date": "2026-01-01"})):
         with pytest.raises(ModelFailed) as caught:
             await replay.complete([], stage=stage, deadline=0, key=key)
-        expected = f'the recording {file} has no reply for stage "{stage}", question "capital?" and its other keys'
+        expected = f'the recording {file} has no reply for stage "{stage}", question "capital?" and the rest of the key'
         assert caught.value.reason == expected
 
 
@@ -613,8 +621,8 @@ async def test_failures_are_not_recorded_and_a_later_line_counts(tmp_path: Path)
     ("line", "reason"),
     [
         ("{", "line 2: Expecting property name"),
-        ("[]", 'line 2: it is no object with a "stage"'),
-        ('{"stage": "a"}', 'line 2: its "key" is no object'),
+        ("[]", 'line 2: it is not an object with a "stage"'),
+        ('{"stage": "a"}', 'line 2: its "key" is not an object'),
         ('{"stage": "a", "key": {}}', 'line 2: it has neither a "reply" nor a "text"'),
         ("[" * 100_000, "line 2: "),
     ],
@@ -665,7 +673,7 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
     assert KEY not in json.dumps(stored)
     replay = Recorded([ModelCall.from_json(one) for one in stored])
     assert (await ask(replay)).parsed.city == "Paris"
-    with pytest.raises(ModelFailed, match="nor its repair: it holds no JSON object"):
+    with pytest.raises(ModelFailed, match="nor the repaired reply can be used: it contains no JSON object"):
         await replay.complete([], stage="b", deadline=0, key={"n": 1}, schema=City)
 
 
@@ -675,8 +683,8 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
 async def test_a_probe_says_whether_the_server_lists_the_model():
     with ScriptedServer(models=["small"]) as server:
         async with model_at(server) as model, model_at(server, "openai/other") as other:
-            assert await model.probe(time.monotonic() + 9) == "openai/small, the server answers and lists it"
-            assert "does not list that model" in await other.probe(time.monotonic() + 9)
+            assert await model.probe(time.monotonic() + 9) == "openai/small: the server answers and lists this model"
+            assert "does not list this model" in await other.probe(time.monotonic() + 9)
 
 
 async def test_a_server_without_a_list_is_probed_with_a_short_prompt():
@@ -720,7 +728,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
 
 
 def test_importing_the_client_imports_no_sdk():
-    code = "import sys, agent.llm.model, agent.intent.transform, agent.settings, agent.intent.model.reply;"
+    code = "import sys, agent.llm.opening, agent.intent.transform, agent.settings, agent.intent.model.reply;"
     code += "print({'openai', 'litellm', 'tenacity', 'httpx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

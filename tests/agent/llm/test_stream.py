@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from agent.llm.calls import Calls
+from agent.llm.chat_model import ChatModel
 from agent.llm.json import Spoken, without_thoughts
-from agent.llm.model import Calls, CallUsage, Model, ModelFailed, Recorded, Reply, open_model
-from agent.llm.wire import ChatModel, LiteLLMWire
+from agent.llm.model import CallUsage, Model, ModelFailed, Reply
+from agent.llm.opening import open_model
+from agent.llm.recording import Recorded
+from agent.llm.wire import LiteLLMWire
 from agent.testing import Fault, ScriptedServer
 from retrievers.embed import remote
 
@@ -152,9 +156,9 @@ async def test_an_answer_that_breaks_off_keeps_what_came_and_fails_without_anoth
         (events(says(""), says(None, "stop"), "[DONE]"), [], "its answer is empty"),
         (events(says("<think>and so on", "stop"), "[DONE]"), [], "its answer is empty"),
         (events("[DONE]"), [], "its answer is empty"),
-        (events(says("Par"), {"error": {"message": "overloaded"}}), ["Par"], "its answer holds an error"),
+        (events(says("Par"), {"error": {"message": "overloaded"}}), ["Par"], "its answer contains an error"),
         (events(says("Par"), "{"), ["Par"], "its answer is not JSON"),
-        (events(says("Par"), "[1]"), ["Par"], "its answer is no JSON object"),
+        (events(says("Par"), "[1]"), ["Par"], "its answer is not a JSON object"),
         (events(says("Par"), says("a" * 200_000)), ["Par"], "its answer is longer than 200,000 characters"),
     ],
 )
@@ -210,7 +214,7 @@ async def test_a_refusal_of_the_prompt_is_not_repeated():
     refusal = json.dumps({"error": {"message": "maximum context length is 8192 tokens"}})
     with ScriptedServer(faults=[Fault(status=400, body=refusal)]) as server:
         _, error = await failure(server)
-    assert error.reason == "the prompt is too long for it"
+    assert error.reason == "the prompt is too long for the model"
     assert len(server.requests) == 1
 
 
@@ -253,7 +257,7 @@ async def test_calls_are_noted_with_their_end_whatever_it_was():
     assert told == [
         ("It is Paris.", 1, None),
         (None, 3, "after 3 tries: HTTP 500, the server failed"),
-        (None, 1, "nobody read it to its end"),
+        (None, 1, "the caller did not read it to the end"),
     ]
 
 

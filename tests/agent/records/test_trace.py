@@ -21,7 +21,9 @@ from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
 from agent.llm.breaker import FAILURES
-from agent.records.trace import REPLAYABLE, TraceStore, _packed, _unpacked, encoded
+from agent.records.encoding import encoded, packed, unpacked
+from agent.records.trace import REPLAYABLE
+from agent.records.trace_store import TraceStore
 from agent.serve.cli import run
 from agent.serve.explaining import show_difference, show_trace
 from agent.settings import Settings
@@ -261,7 +263,7 @@ async def test_other_settings_change_what_they_say_and_the_difference_names_it(s
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"NOPE": "1"}, 'there is no setting "NOPE"; it can change: "CONTEXT", "DEPTH"'),
+        ({"NOPE": "1"}, 'there is no setting "NOPE"; a replay can change: "CONTEXT", "DEPTH"'),
         ({"DATABASE_URL": "postgresql://x"}, 'a replay cannot change "DATABASE_URL"'),
         ({"embedder": "x"}, 'a replay cannot change "EMBEDDER"'),
         ({"LEXICAL_WEIGHT": "7"}, "setting LEXICAL_WEIGHT (the command line): input should be less than or equal to 1"),
@@ -383,7 +385,7 @@ async def test_another_tenant_can_neither_load_nor_replay_nor_tell_that_it_exist
 async def test_what_has_expired_is_not_shown_and_goes_in_batches(
     service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("agent.records.trace._SWEEP_BATCH", 4)
+    monkeypatch.setattr("agent.records.trace_store._SWEEP_BATCH", 4)
     old = await service.retrieve("penguins", collection="birds")
     assert await stored(service) == 1
     await until(lambda: "default" in service.traces._swept)  # what is written first is swept for, too
@@ -414,7 +416,7 @@ async def test_with_no_days_nothing_is_kept_and_what_was_kept_still_expires(
         connection.execute("UPDATE signalbox.trace SET expires_at = now()")
     async with opened(owner_url, service_url, trace_days=0) as none:
         result = await none.retrieve("penguins", collection="birds")
-        with pytest.raises(BadRequest, match="none is kept while TRACE_DAYS is 0"):
+        with pytest.raises(BadRequest, match="no traces are kept while TRACE_DAYS is 0"):
             await none.explain(result.trace_id)
     assert await service.database.fetch("default", "SELECT count(*) FROM signalbox.trace", {}) == [(0,)]
 
@@ -433,13 +435,13 @@ async def test_a_locked_table_neither_fails_nor_delays_an_answer(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("agent.records.trace._REST_S", 600.0)
+    monkeypatch.setattr("agent.records.trace_store._REST_S", 600.0)
     async with opened(owner_url, service_url, pool_size=pool_size) as service:
         await service.ingest(BIRDS, "birds")
         await service.retrieve("penguins", collection="birds")
         await stored(service)
         await until(lambda: bool(service.traces._swept))
-        with psycopg.connect(owner_url) as connection, caplog.at_level(logging.WARNING, "agent.records.trace"):
+        with psycopg.connect(owner_url) as connection, caplog.at_level(logging.WARNING, "agent.records.trace_store"):
             connection.execute("LOCK TABLE signalbox.trace IN ACCESS EXCLUSIVE MODE")
             await service.retrieve("penguins", collection="birds")
             await until(lambda: bool(caplog.records))
@@ -465,7 +467,7 @@ async def test_a_store_without_its_table_is_logged_and_the_answers_say_that_they
         connection.execute("DROP TABLE signalbox.trace")
 
     def logged() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.name == "agent.records.trace"]
+        return [record for record in caplog.records if record.name == "agent.records.trace_store"]
 
     result = await service.retrieve("penguins", collection="birds")
     assert (len(result.hits), result.degraded) == (3, ())
@@ -486,14 +488,14 @@ class Hanging:
 async def test_a_database_that_hangs_holds_up_neither_answers_nor_the_end(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("agent.records.trace._DRAIN_S", 0.3)
+    monkeypatch.setattr("agent.records.trace_store._DRAIN_S", 0.3)
     async with TraceStore(Hanging()) as traces:  # type: ignore[arg-type]
         hung = replace(service, traces=traces)
         for _ in range(11):
             result = await hung.retrieve("penguins", collection="birds")
         assert (await hung.explain(result.trace_id))["status"] == "found"
-    assert [record.message for record in caplog.records if record.name == "agent.records.trace"] == [
-        "11 traces were not stored: the database did not take them in time"
+    assert [record.message for record in caplog.records if record.name == "agent.records.trace_store"] == [
+        "11 traces were not stored: the database did not store them in time"
     ]
 
 
@@ -618,12 +620,10 @@ def test_a_question_is_explained_and_run_again_by_the_command_line(
 @pytest.mark.parametrize("ids", [["docs/a#0", "docs/b c#1", "docs/中 文#2"], ["docs/a\nb#0", "docs/c#0"], []])
 def test_a_ranking_is_stored_as_one_text_and_read_as_a_list(ids: list[str]):
     ranking = [(id, 12.3456789 / (place + 1)) for place, id in enumerate(ids)]
-    record = {"answers": [{"count": len(ids), "hits": _packed(ranking)}], "ranking": _packed(ranking)}
-    read = _unpacked(json.loads(encoded(record)))
+    record = {"answers": [{"count": len(ids), "hits": packed(ranking)}], "ranking": packed(ranking)}
+    read = unpacked(json.loads(encoded(record)))
     assert [id for id, _ in read["ranking"]] == ids
     assert [score for _, score in read["ranking"]] == pytest.approx([score for _, score in ranking], rel=1e-5)
     assert read["answers"] == [{"count": len(ids), "hits": read["ranking"]}]
-    assert _unpacked(read) == read  # as earlier versions stored it
-    assert _unpacked({"answers": [], "ranking": _packed([("docs/a#0", float("nan"))])})["ranking"] == [
-        ["docs/a#0", None]
-    ]
+    assert unpacked(read) == read  # as earlier versions stored it
+    assert unpacked({"answers": [], "ranking": packed([("docs/a#0", float("nan"))])})["ranking"] == [["docs/a#0", None]]

@@ -111,7 +111,7 @@ async def test_the_time_of_the_request_ends_every_source():
 async def test_a_source_for_which_no_time_is_left_is_not_asked():
     stub = StubRetriever(["a"])
     (answer,) = await run([step("a")], {"a": stub}, timeout_s=-1)
-    assert became([answer]) == [("a", "skipped", "no time was left for it")]
+    assert became([answer]) == [("a", "skipped", "no time was left for this search")]
     assert (stub.events, answer.unavailable) == ([], True)
 
 

@@ -141,13 +141,13 @@ def test_weights_are_read_from_a_setting():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("fulltext", "is no weight"),
-        ("fulltext=-0.1", "is no weight"),
-        ("fulltext=2", "is no weight"),
-        ("fulltext=nan", "is no weight"),
+        ("fulltext", "is not a weight"),
+        ("fulltext=-0.1", "is not a weight"),
+        ("fulltext=2", "is not a weight"),
+        ("fulltext=nan", "is not a weight"),
         ("fulltext=0.1,fulltext=0.2", "has two weights"),
-        ("fulltext=0.3,vector=0.7", "below 1 together"),
-        ("fulltext=0.1,vector=0.2,web=0.7", "below 1 together"),
+        ("fulltext=0.3,vector=0.7", "must be below 1"),
+        ("fulltext=0.1,vector=0.2,web=0.7", "must be below 1"),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused(text: str, reason: str):

@@ -159,7 +159,7 @@ def test_a_model_that_was_written_is_read_and_ranks_as_before(model: TrainedRank
 def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: TrainedRanker, tmp_path: Path):
     save(model, tmp_path / FILE)
 
-    with pytest.raises(Unavailable, match="not judged in time"):
+    with pytest.raises(Unavailable, match="not scored in time"):
         rerank("ltr", tmp_path, THREE, seconds=-1.0)
 
 
@@ -177,12 +177,12 @@ def changed(**values: Any) -> Any:
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
-        (lambda _: "tree\nversion=v4\n", "it is no model file"),
-        (lambda _: "[" * 100_000, "it is no model file"),
-        (lambda _: "[]", "it is no model file"),
-        (changed(format="other"), "it is no model file"),
-        (changed(version=0), "trained on other features"),
-        (changed(features=["fused"]), "trained on other features"),
+        (lambda _: "tree\nversion=v4\n", "it is not a model file"),
+        (lambda _: "[" * 100_000, "it is not a model file"),
+        (lambda _: "[]", "it is not a model file"),
+        (changed(format="other"), "it is not a model file"),
+        (changed(version=0), "trained on features other than those"),
+        (changed(features=["fused"]), "trained on features other than those"),
         (lambda record: json.dumps({**record, "model": record["model"][:-500]}), "it is damaged"),
         (changed(model=None), "it is damaged"),
         (changed(trained_on=[]), "it is damaged"),
@@ -202,7 +202,7 @@ def test_a_file_that_is_no_model_of_this_version_is_refused(
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path):
     (tmp_path / FILE).write_bytes(b"\xff\xfe\x00model")
 
-    with pytest.raises(BadSetting, match="it is no model file"):
+    with pytest.raises(BadSetting, match="it is not a model file"):
         open_ranker("ltr", tmp_path)
 
 

@@ -12,7 +12,7 @@ from agent.chat.chat import Chat
 from agent.errors import BadSetting
 from agent.options.rank_features import RankFeature, parse
 from agent.pipeline import Pipeline
-from agent.records.trace import TraceStore
+from agent.records.trace_store import TraceStore
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rank_features import FeatureInputs, apply
 from agent.serve.explaining import show_trace
@@ -123,17 +123,17 @@ def service_on(database: Database, **changes: Any) -> Service:
     answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
     worker = worker_over(settings, database, EMBEDDER, catalogue)
     return Service(
-        settings,
-        database,
-        EMBEDDER,
-        catalogue,
-        pipeline,
-        answerer,
-        traces,
-        worker,
-        Keys(database),
-        Chat(answerer, ()),
-        Metering(database),
+        settings=settings,
+        database=database,
+        embedder=EMBEDDER,
+        catalogue=catalogue,
+        pipeline=pipeline,
+        answerer=answerer,
+        traces=traces,
+        worker=worker,
+        keys=Keys(database),
+        chats=Chat(answerer, ()),
+        metering=Metering(database),
     )
 
 

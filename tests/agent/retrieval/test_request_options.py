@@ -12,8 +12,8 @@ from mcp import Client
 
 from agent import Service, open_service
 from agent.intent.reading import Reading, stated_alone
-from agent.pipeline import RERANK_POOL
 from agent.retrieval.fusion import Fused
+from agent.retrieval.rerank.pool import RERANK_POOL
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
 from agent.settings import Settings

@@ -17,7 +17,9 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.llm.breaker import Breaker
-from agent.llm.model import Calls, ModelCall, ModelFailed, Recorded
+from agent.llm.calls import Calls, ModelCall
+from agent.llm.model import ModelFailed
+from agent.llm.recording import Recorded
 from agent.options.rerankers import kind_of
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank import open_reranker
@@ -98,9 +100,9 @@ def test_what_names_none_is_refused_with_the_forms_there_are(name: str):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("http:nowhere", "an address such as"), ("http:ftp://h/rerank", "an address such as"),
-        ("http:http://h:port/rerank", "an address such as"), ("http:http://h/re rank", "an address such as"),
-        ("http:http://me:pw@h/rerank", "belongs in RERANKER_API_KEY"), ("http:http://h:1", "the full address"),
+        ("http:nowhere", "give an address after http:"), ("http:ftp://h/rerank", "give an address after http:"),
+        ("http:http://h:port/rerank", "give an address after"), ("http:http://h/re rank", "give an address after"),
+        ("http:http://me:pw@h/rerank", "the API key into RERANKER_API_KEY"), ("http:http://h:1", "the full address"),
         ("llm", "set LLM"),
     ],
 )  # fmt: skip
@@ -111,12 +113,12 @@ def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_asked(name:
 
 
 def test_a_setting_that_would_do_nothing_is_refused():
-    with pytest.raises(BadSetting, match="hybrid says all itself"):
+    with pytest.raises(BadSetting, match="works only with RERANKER=http:URL, not with hybrid"):
         open_reranker(Settings(reranker="hybrid", reranker_model="m"))
-    with pytest.raises(BadSetting, match="none gives no scores"):
+    with pytest.raises(BadSetting, match="RERANKER=none, which gives no scores"):
         open_reranker(Settings(rerank_min_score=0.5))
     for name in ("none", "hybrid"):
-        with pytest.raises(BadSetting, match=f"RERANKER={name} is none"):
+        with pytest.raises(BadSetting, match=f"RERANKER={name} has none"):
             open_reranker(Settings(reranker=name, rerank_blend=0.3))
 
 
@@ -223,19 +225,19 @@ async def test_a_long_passage_is_sent_cut():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ([{"index": 0, "score": 0.5}], "holds 1 scores for 2 passages"),
-        ([], "holds 0 scores for 2 passages"),
-        ([{"index": 0, "score": 0.5}, {"index": 2, "score": 0.5}], "numbers the passages in another way"),
-        ([{"index": 0, "score": 0.5}, {"index": -1, "score": 0.5}], "numbers the passages in another way"),
-        ([{"index": 0, "score": 0.5}, {"index": 0, "score": 0.4}], "numbers the passages in another way"),
-        ([{"index": 0, "score": 0.5}, {"index": True, "score": 0.4}], "numbers the passages in another way"),
-        ([{"index": 0, "score": 0.5}, {"index": 1, "score": float("nan")}], "no finite number"),
-        ([{"index": 0, "score": 0.5}, {"index": 1, "score": float("-inf")}], "no finite number"),
-        ([{"index": 0, "score": 0.5}, {"index": 1, "score": "0.4"}], "no finite number"),
-        ([{"index": 0, "score": 0.5}, {"index": 1}], "no finite number"),
-        ([{"index": 0, "score": 0.5}, "text"], "holds 1 scores for 2 passages"),
-        ({"results": "none"}, "holds no list of scores"),
-        ("text", "holds no list of scores"),
+        ([{"index": 0, "score": 0.5}], "contains 1 scores for 2 passages"),
+        ([], "contains 0 scores for 2 passages"),
+        ([{"index": 0, "score": 0.5}, {"index": 2, "score": 0.5}], "has a wrong or repeated passage number"),
+        ([{"index": 0, "score": 0.5}, {"index": -1, "score": 0.5}], "has a wrong or repeated passage number"),
+        ([{"index": 0, "score": 0.5}, {"index": 0, "score": 0.4}], "has a wrong or repeated passage number"),
+        ([{"index": 0, "score": 0.5}, {"index": True, "score": 0.4}], "has a wrong or repeated passage number"),
+        ([{"index": 0, "score": 0.5}, {"index": 1, "score": float("nan")}], "not a finite number"),
+        ([{"index": 0, "score": 0.5}, {"index": 1, "score": float("-inf")}], "not a finite number"),
+        ([{"index": 0, "score": 0.5}, {"index": 1, "score": "0.4"}], "not a finite number"),
+        ([{"index": 0, "score": 0.5}, {"index": 1}], "not a finite number"),
+        ([{"index": 0, "score": 0.5}, "text"], "contains 1 scores for 2 passages"),
+        ({"results": "none"}, "contains no list of scores"),
+        ("text", "contains no list of scores"),
     ],
 )
 async def test_an_answer_that_is_not_one_score_for_each_is_not_used(answer: Any, reason: str):
@@ -367,10 +369,10 @@ async def test_words_in_common_join_the_scores_of_a_model():
     [
         (Stub(Unavailable("x", "it is down")), "it is down"),
         (Stub(ConnectionResetError("10.0.0.7")), "the connection failed (ConnectionResetError)"),
-        (Stub([0.1]), "it gave 1 scores for 3 passages"),
-        (Stub([0.1, 0.2, 0.3, 0.4]), "it gave 4 scores for 3 passages"),
-        (Stub([0.1, float("nan"), 0.3]), "it gave a score that is no finite number"),
-        (Stub([0.1, float("inf"), 0.3]), "it gave a score that is no finite number"),
+        (Stub([0.1]), "it returned 1 scores for 3 passages"),
+        (Stub([0.1, 0.2, 0.3, 0.4]), "it returned 4 scores for 3 passages"),
+        (Stub([0.1, float("nan"), 0.3]), "it returned a score that is not a finite number"),
+        (Stub([0.1, float("inf"), 0.3]), "it returned a score that is not a finite number"),
         (Stub([0.3, 0.2, 0.1], delay_s=30), "no answer within 0.05 s"),
     ],
 )
@@ -448,7 +450,7 @@ class Ordering:
 
 @asynccontextmanager
 async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, ScriptedServer]]:
-    from agent.llm.model import open_model
+    from agent.llm.opening import open_model
 
     with ScriptedServer(replies) as server:
         model = open_model("openai/m", base_url=server.base_url)

@@ -197,7 +197,7 @@ async def test_a_run_that_nobody_waits_for_any_more_ends_at_the_deadline(folder)
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (graph([GOOD] * 3), "its model gives 3 values per pair: no cross-encoder's"),
+        (graph([GOOD] * 3), "its model returns 3 values per pair; a cross-encoder returns 1 or 2"),
         (graph([GOOD], counted="special_ids"), "its model cannot be run"),
         (b"no graph", "cannot load"),
         (ONE_VALUE, "its model cannot be run"),
@@ -254,9 +254,11 @@ async def test_fastembeds_logits_become_probabilities(fastembed: None):
 
 
 async def test_what_fastembed_cannot_do_is_said_in_one_line(fastembed: None):
-    with pytest.raises(Unavailable, match=r"Model other/model is not supported in .*; without a network give a folder"):
+    with pytest.raises(
+        Unavailable, match=r"Model other/model is not supported in .*; without a network, give a folder"
+    ):
         await judged("fastembed:other/model", "one")
-    with pytest.raises(Unavailable, match=r"it cannot judge these passages \(RuntimeError\)"):
+    with pytest.raises(Unavailable, match=r"it cannot score these passages \(RuntimeError\)"):
         await judged("fastembed:some/model", "one", question="broken")
 
 

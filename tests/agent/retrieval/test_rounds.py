@@ -16,7 +16,9 @@ from agent import Service, open_service
 from agent.answering.decision import Decision
 from agent.intent.asking import parts_perhaps
 from agent.llm.breaker import FAILURES, Breaker
-from agent.llm.model import Calls, ModelFailed, open_model
+from agent.llm.calls import Calls
+from agent.llm.model import ModelFailed
+from agent.llm.opening import open_model
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
@@ -394,7 +396,7 @@ async def test_outside_only_the_callers_filter_holds_and_the_rest_is_said_to_be_
     async with scripted.service(owner_url, service_url, **web) as service:
         inferred = await service.retrieve(TWO_PARTS, collection="notes")
         assert page["url"] in [hit.url for hit in inferred.hits]
-        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot tell")]
+        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot apply it")]
 
         callers = await service.retrieve(TWO_PARTS, collection="notes", filter=red)
         assert {hit.metadata.get("team") for hit in callers.hits} == {"red"}

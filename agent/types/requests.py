@@ -1,4 +1,4 @@
-"""The request and result types of the service; they have the same fields in Python, in JSON and over HTTP."""
+"""Requests for hits, a prompt or an answer."""
 
 import json
 from contextlib import suppress
@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -18,6 +17,7 @@ from pydantic import (
 
 from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.options.rank_features import parse as parse_rank_features
+from agent.types.shape import Message, Shape
 from retrievers.core.errors import BadRequest
 from retrievers.core.principals import check_principals
 
@@ -39,22 +39,14 @@ MOST_PARAMETER_CHARACTERS = 20_000
 
 Kind = Literal["retrieve", "augment", "ask"]
 """What a request returns: hits, a prompt or an answer."""
-Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
 Context = Literal["passage", "window", "section"]
 """Which text of a document the prompt shows.
 
 `passage`: the ranked passages only. `window`: also the passages next to them. `section`: also the other passages under
 the same heading.
 """
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
-
-
-class Shape(BaseModel):
-    """Base of all types here: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _moment(value: object) -> object:
@@ -70,7 +62,7 @@ def _moment(value: object) -> object:
     if isinstance(value, str):
         with suppress(ValueError):
             return datetime.fromisoformat(value.upper())
-    raise ValueError("must be a day or a moment of ISO 8601, such as 2026-11-20 or 2026-11-20T09:30:00+08:00")
+    raise ValueError("must be a date or a time of ISO 8601, such as 2026-11-20 or 2026-11-20T09:30:00+08:00")
 
 
 Moment = Annotated[
@@ -98,7 +90,7 @@ Principals = Annotated[tuple[str, ...], AfterValidator(_principals)]
 
 def _name(value: str) -> str:
     if not value.isprintable():
-        raise ValueError("must be of printable characters")
+        raise ValueError("must contain only printable characters")
     return value
 
 
@@ -127,20 +119,13 @@ class AdvisorChoice(Shape):
         try:
             size = len(json.dumps(self.parameters, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError):
-            raise ValueError("its parameters must be of JSON") from None
+            raise ValueError("its parameters must be JSON") from None
         if size > MOST_PARAMETER_CHARACTERS:
             raise ValueError(f"its parameters must be at most {MOST_PARAMETER_CHARACTERS:,} characters of JSON")
         return self
 
 
 Advisors = Annotated[tuple[AdvisorChoice, ...], Field(max_length=MOST_ADVISORS)]
-
-
-class Message(Shape):
-    """One turn of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    content: Annotated[str, Field(max_length=100_000)]
 
 
 class Request(Shape):
@@ -187,7 +172,7 @@ class Request(Shape):
     complete: bool | None = None
     principals: Principals | None = None
     user: UserName | None = None
-    metadata: Metadata = {}
+    metadata: Metadata = Field(default={})
     conversation: Conversation | None = None
     advisors: Advisors = ()
 
@@ -218,7 +203,7 @@ class AugmentRequest(Request):
     kind: ClassVar[Kind] = "augment"
 
     template: Annotated[str, Field(max_length=100)] | None = Field(
-        None, description="an answer template by its name, such as answer/v1; the newest when null"
+        None, description="name of an answer template, such as answer/v1; the newest when null"
     )
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
@@ -246,9 +231,9 @@ class ModelOptions(Shape):
         try:
             size = len(json.dumps(tools or (), ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError):
-            raise ValueError("must be of JSON") from None
+            raise ValueError("must be JSON") from None
         if size > MOST_TOOL_CHARACTERS:
-            raise ValueError(f"must together be at most {MOST_TOOL_CHARACTERS:,} characters of JSON")
+            raise ValueError(f"must be at most {MOST_TOOL_CHARACTERS:,} characters of JSON in total")
         return tools
 
 
@@ -271,251 +256,3 @@ class AskRequest(AugmentRequest):
         "retrieve", description="retrieve: one retrieval before the answer; tool: the model searches itself"
     )
     following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
-
-
-class SourceChoice(Shape):
-    name: str
-    confidence: float
-    reason: str
-
-
-class Rejected(Shape):
-    """A value, name or condition that was asked for and does not exist, with the valid ones."""
-
-    what: str
-    reason: str
-    valid: tuple[str, ...] = ()
-
-
-class Missing(Shape):
-    """A source or collection that the reading chose but the request cannot use, or a choice that was never made."""
-
-    kind: Literal["source", "collection", "choice"]
-    name: str
-
-
-class Intent(Shape):
-    """What the question asks for, checked against the collections and fields that exist.
-
-    Attributes:
-        missing: sources and collections that the reading chose but that do not exist for this request. The fallback
-            strategy says what the router does about them.
-        wants: what the answer consists of: the best passages, a list of documents, or all documents.
-        scope: the collections chosen from several, each with its confidence and reason. Empty if the request named a
-            collection or all were searched.
-    """
-
-    kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
-    question: str
-    language: str
-    searches: tuple[str, ...]
-    collections: tuple[str, ...]
-    filter: dict[str, Any] | None = None
-    soft_filter: dict[str, Any] | None = None
-    sources: tuple[SourceChoice, ...] = ()
-    aggregate: dict[str, Any] | None = None
-    by: Literal["rules", "llm", "caller"] = "caller"
-    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
-    rejected: tuple[Rejected, ...] = ()
-    wants: Literal["passages", "documents", "all"] = "passages"
-    scope: tuple[SourceChoice, ...] = ()
-    missing: Annotated[tuple[Missing, ...], Field(exclude_if=lambda value: not value)] = ()
-
-
-class SourceSummary(Shape):
-    """A source that questions can be sent to; `name` is the name to use in the `sources` of a request.
-
-    Attributes:
-        kind: searches document texts, calculates over metadata, or asks a service outside.
-        named: whether the source is defined as `[sources.NAME]` in the settings.
-        collections: collections that a group of collections searches, as far as the caller may read them; else empty.
-        top_k: maximum hits per search; None means no limit of its own.
-        min_relevance: hits of this source with a lower relevance are left out.
-        timeout_s: time limit of one search.
-        cost: US dollars per search.
-        resting: whether the source failed too often lately and is skipped for some seconds.
-    """
-
-    name: str
-    kind: Literal["documents", "metadata", "outside"]
-    description: str
-    examples: tuple[str, ...] = ()
-    named: bool = False
-    collections: tuple[str, ...] = ()
-    top_k: int | None = None
-    min_relevance: float | None = None
-    timeout_s: float
-    cost: float = 0.0
-    resting: bool = False
-
-
-class Step(Shape):
-    """One search sent to one source. Steps numbered 1 run at once, higher numbers are fallbacks."""
-
-    source: str
-    search: str
-    filter: dict[str, Any] | None
-    timeout_s: float
-    step: int = 1
-
-
-class Outcome(Shape):
-    """How a step ended."""
-
-    source: str
-    step: int
-    status: Literal["ok", "empty", "timeout", "error", "skipped"]
-    hits: int
-    elapsed_ms: float
-    reason: str | None = None
-
-
-class RankedHit(Shape):
-    """A hit of the result. `scores` holds each source's own score and the fused and reranked scores.
-
-    Attributes:
-        start, end: character range [start, end) of the passage in its document's text.
-        relevance: probability that the passage answers the question, 0 to 1, comparable across questions. None for a
-            hit from outside, for which it cannot be computed.
-        page: of the PDF where the passage begins, from 1; None where its file has no pages.
-        place: of the passage in its file: "pages 3-4", "slide 2", "sheet Prices, rows 7-12"; "" where it has none.
-    """
-
-    rank: int
-    id: str
-    document_id: str
-    title: str
-    text: str
-    start: int
-    end: int
-    url: str | None
-    metadata: dict[str, Any]
-    score: float
-    scores: dict[str, float]
-    sources: tuple[str, ...]
-    ranks: dict[str, int]
-    highlights: tuple[tuple[int, int], ...]
-    relevance: float | None = None
-    page: int | None = None
-    place: str = ""
-
-
-class Table(Shape):
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    sql: str
-
-
-class Relaxed(Shape):
-    dropped: dict[str, Any]
-    reason: str
-
-
-class Result(Shape):
-    """The hits and the record of how they were found.
-
-    Attributes:
-        status: `weak` if there are hits but none is relevant enough to answer the question.
-        explanation: the whole decision record, as returned by `Service.explain`. Only present if the request set
-            `explain`.
-        refusal: the message to the user if an advisor refused the question. Only present then; nothing was searched,
-            and `trace_id` is empty.
-        total: number of documents that satisfy the filter, if a complete list was asked for and there is a filter; else
-            None.
-        complete: whether this page and the pages before it hold all documents; None if no complete list was asked for.
-    """
-
-    trace_id: str
-    query: str
-    intent: Intent
-    plan: tuple[Step, ...]
-    hits: tuple[RankedHit, ...]
-    table: Table | None = None
-    outcomes: tuple[Outcome, ...]
-    relaxed: tuple[Relaxed, ...] = ()
-    degraded: tuple[str, ...] = ()
-    status: Status
-    took_ms: float
-    total: int | None = None
-    complete: bool | None = None
-    explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
-    refusal: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
-
-
-class Citation(Shape):
-    """The passage that a number in the prompt stands for: characters [start, end) of a document, under `heading`.
-
-    `page` and `place` are as in `RankedHit`.
-    """
-
-    n: int
-    document_id: str
-    chunk_id: str
-    title: str
-    url: str | None
-    start: int
-    end: int
-    heading: str = ""
-    page: int | None = None
-    place: str = ""
-
-
-class Prompt(Result):
-    """A result together with the prompt made from its hits."""
-
-    messages: tuple[Message, ...]
-    prompt: str
-    citations: tuple[Citation, ...]
-    tokens: int
-
-
-class AnswerSentence(Shape):
-    """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
-
-    Attributes:
-        citations: numbers of the passages that the sentence cites; numbers that no passage has are left out. A sentence
-            that cites nothing gets the number of the passage that supports it, if one does.
-        supported: None if the sentence claims nothing, or if only a model could decide, as for a paraphrase.
-        score: how far the cited passages support it, 0 to 1; None whenever `supported` is None.
-    """
-
-    text: str
-    start: int
-    end: int
-    citations: tuple[int, ...] = ()
-    supported: bool | None = None
-    score: float | None = None
-
-
-class Usage(Shape):
-    """Tokens used by the model calls of a request, and their cost in US dollars if known."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = None
-
-
-class Answer(Prompt):
-    """A prompt together with the model's answer.
-
-    Attributes:
-        answer: the text as it was streamed; without a model, the passages of the prompt.
-        answered: False if the text says that the documents do not contain the answer, or if no model answered.
-        sentences: the sentences of `answer` in order, if a model wrote it.
-        faithfulness: share of the sentences with claims that are supported; None if no sentence claims anything.
-        checked_by: what checked the sentences.
-        model: the model that wrote the answer; None if no model did.
-        usage: total of all model calls of the request.
-        finish_reason: `length` if the text was cut or broke off, `tool_calls` if the model calls the caller's tools.
-        tool_calls: the model's calls of the caller's tools, in OpenAI's form.
-    """
-
-    answer: str
-    answered: bool
-    sentences: tuple[AnswerSentence, ...] = ()
-    faithfulness: float | None = None
-    checked_by: Literal["rules", "llm"] = "rules"
-    model: str | None = None
-    usage: Usage = Usage()
-    finish_reason: FinishReason = "stop"
-    tool_calls: tuple[dict[str, Any], ...] = ()

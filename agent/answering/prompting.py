@@ -1,0 +1,119 @@
+"""Make the prompt from a result and its decision record."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agent.answering import assemble, lookups
+from agent.answering.context import Around, surroundings
+from agent.answering.decision import Decision
+from agent.intent import scope as scoping
+from agent.llm.tokens import estimate_tokens
+from agent.options import prompt_fields
+from agent.retrieval.clock import StageClock
+from agent.retrieval.loading import PassageLoader
+from agent.retrieval.results import distinct
+from agent.settings import Settings
+from agent.types import AugmentRequest, Citation, Message, Prompt, Result
+from retrievers.core.errors import Unavailable
+from retrievers.core.filters import in_words
+from retrievers.core.tasks import within
+from retrievers.core.types import Chunk, ChunkId
+from retrievers.text import glosses
+from retrievers.text.visible import prompt_text
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStage:
+    """Makes prompts. Arguments as for `Pipeline`."""
+
+    settings: Settings
+    loader: PassageLoader
+
+    async def assemble(
+        self,
+        request: AugmentRequest,
+        result: Result,
+        decision: Decision,
+        started: float,
+        *,
+        shown: Sequence[Citation] | None = None,
+    ) -> tuple[Prompt, Decision]:
+        """Make the prompt from a result; with `shown`, make the answer of the search tool."""
+        clock = StageClock(dict(decision.elapsed_ms))
+        chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
+        answering_tool = None
+        if shown is not None:
+            known = {chunk.id: lookups.number_of(chunk, shown) for chunk in chunks}
+            again = sorted({number for number in known.values() if number is not None})
+            answering_tool = assemble.AnsweringTool(len(shown) + 1, again)
+            chunks = [chunk for chunk in chunks if known[chunk.id] is None]
+        left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
+        around, degraded = await self._surroundings(request, decision, chunks, left_s)
+        # The collections were chosen by the service, not stated in the question, so the prompt does not mention them.
+        relaxed = distinct(*(in_words(one.dropped) for one in result.relaxed if one.reason != scoping.LET_GO))
+        rung = decision.found.rung if decision.found is not None else None
+        # Constraints that only later rounds left out may still hold for the first round's hits.
+        left_out = distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
+        fields = prompt_fields.parse(self.settings.prompt_fields)
+        made = assemble.assemble(
+            _in_own_words(request.question, result.query),
+            [prompt_fields.shown(chunk, fields) for chunk in chunks],
+            budget_tokens=request.budget_tokens,
+            template=request.template,
+            templates=decision.templates,
+            left_out=left_out,
+            left_out_in_part=[one for one in relaxed if one not in left_out],
+            unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
+            looked=result.status != "no_retrieval_needed",
+            around={
+                id: {other: prompt_fields.shown(chunk, fields) for other, chunk in beside.items()}
+                for id, beside in around.items()
+            },
+            total=result.total,
+            language=self.settings.language,
+            answering_tool=answering_tool,
+        )
+        given = {name: getattr(result, name) for name in Result.model_fields}
+        given["degraded"] = distinct(*result.degraded, *degraded)
+        given["took_ms"] = round((time.monotonic() - started) * 1000, 3)
+        prompt = Prompt.model_construct(
+            **given, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
+        )
+        clock.ended("assemble")
+        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
+
+    async def _surroundings(
+        self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
+    ) -> tuple[Around, tuple[str, ...]]:
+        """Load the text around each passage if the request asks for it. On failure the passages are returned alone."""
+        kind = request.context or self.settings.context
+        if kind == "passage":
+            return {}, ()
+
+        async def load(ids: Iterable[ChunkId]) -> Mapping[ChunkId, Chunk]:
+            return await self.loader.chunks(decision.scope, ids, decision.wanted)
+
+        reading = surroundings(chunks, kind, load, budget_tokens=request.budget_tokens)
+        try:
+            return await within(reading, min(self.settings.source_timeout_s, left_s)), ()
+        except (Unavailable, OSError):
+            return {}, ("context_unavailable",)
+
+
+def question_prompt(request: AugmentRequest, result: Result, decision: Decision, language: str | None) -> Prompt:
+    """Return the prompt for a question for which the model searches by tool calls: instructions and question only."""
+    system = decision.templates.load(assemble.TOOL_SYSTEM_TEMPLATE).render({"tool": lookups.NAME})
+    question = assemble.in_language(prompt_text(request.question), language)
+    messages = (Message(role="system", content=system), Message.model_construct(role="user", content=question))
+    given = {name: getattr(result, name) for name in Result.model_fields}
+    tokens = estimate_tokens(system) + estimate_tokens(question)
+    return Prompt.model_construct(**given, messages=messages, prompt=question, citations=(), tokens=tokens)
+
+
+def _in_own_words(asked: str, question: str) -> str:
+    """Return the self-contained question, preceded by the user's own words if a model has translated it.
+
+    The answer must be in the user's language.
+    """
+    return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"

@@ -1,0 +1,175 @@
+"""Find the nouns that name the records by their position in the question."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part, part_text
+from agent.intent.columns import Columns
+from agent.intent.lexicon import CONCEPTS, STOP_WORDS
+from agent.intent.numbers import unit_of
+from agent.intent.sentence import Sentence
+from agent.intent.words import table
+
+# Kinds after which a plural noun names the records: "how many [sightings]", "at least 5 [parcels]".
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top", "difference"])
+# Kinds directly after which a noun names the records: "which [parcel]", "the most expensive [part]".
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly", "newest", "oldest"])
+_NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
+_CALCULATING = frozenset(
+    """
+    count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest newest oldest
+    breakdown
+    """.split()
+)
+_COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])
+_SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
+_DETERMINERS = frozenset("the our all these those".split())
+_GENERAL = frozenset("one ones record records entry entries item items row rows".split())
+"""Words for records of any kind."""
+
+
+def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
+    """Turn nouns in the position of a record into records, and nouns after a number into its unit."""
+    before = ""
+    for place, part in enumerate(parts):
+        numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
+        if part.kind in ("or_more", "or_fewer") and not numbered:
+            parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
+        if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
+            parts[place] = replace(part, kind=FILLER)
+        elif part.kind in _SUPERLATIVE and any(one.piece and one.piece.field in part.fields for one in parts):
+            parts[place] = replace(part, kind=FIELD)  # "[first]-authored by Kim"
+        elif part.kind == "count" and _names_amount(sentence, part, parts[place - 1] if place else None, columns):
+            parts[place] = replace(part, kind=FILLER)
+        elif part.kind in (FIELD, UNKNOWN) and place and _is_general(sentence, part, parts[place - 1]):
+            parts[place] = replace(part, kind=FILLER, fields=())
+        elif (
+            part.kind == FIELD
+            and before in _BEFORE_PLURAL
+            and _names_records(sentence, part, columns)
+            and not (before == "distinct" and all(len(columns.stems[name]) == 1 for name in part.fields))
+        ):
+            parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
+        elif (
+            part.kind == UNKNOWN
+            and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
+            and not columns.may_be_value(part_text(sentence, part))
+        ):
+            parts[place] = replace(part, kind=RECORD, guessed=True)
+        if part.kind not in (FILLER, MARK, PIECE):
+            before = parts[place].kind
+    return tuple(parts)
+
+
+def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
+    """Return whether "amount of" or "number of" belongs to a number's name: "the claimed [amount of] all files"."""
+    named = before is not None and before.kind == FIELD and not columns.measures.keys().isdisjoint(before.fields)
+    return named and part_text(sentence, part).casefold().endswith(" of")
+
+
+def _is_general(sentence: Sentence, part: Part, before: Part) -> bool:
+    """Return whether a general word ends the name of a field: "mood [tag]" for moods, "claim [type]"."""
+    general = {*CONCEPTS["kind"][0], *CONCEPTS["topic"][0]}
+    named = before.kind == FIELD and before.strength >= 4 and part.strength <= 2
+    return named and part_text(sentence, part).casefold() in general
+
+
+def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
+    """Return whether a counted plural names records, not the values of fields that it resembles.
+
+    "vacancies" are no vacancyState, "inspections" no inspectors; dates, and amounts with a unit, are never counted.
+    """
+    is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
+    if is_noun and set(part.fields) <= set(columns.dates()):
+        return True
+    if not _is_plural(sentence, part) or part.strength == 2:
+        return False
+    word = sentence.tokens[part.first].folded
+    measures = [columns.measures[name] for name in part.fields if name in columns.measures]
+    if measures:
+        return any(one.units for one in measures) and unit_of(word) is None
+    return part.strength < 3 or not any(columns.is_called(name, word) for name in part.fields)
+
+
+def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
+    """Return whether a plural follows the word for a number and names its unit: "gold [medals]"."""
+    return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
+
+
+def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str) -> bool:
+    """Return whether an unknown noun stands in the position of a record.
+
+    Args:
+        before: the kind of the nearest part before it that is no filler.
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    behind = parts[place + 1] if place + 1 < len(parts) else None
+    if last is not None and _is_classified(sentence, parts, place):
+        return True
+    if sentence.tokens[part.first].kind != "word" or (behind is not None and behind.kind == UNKNOWN):
+        return False
+    if _is_plural(sentence, part):
+        grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
+        return before in _BEFORE_PLURAL or grouped
+    counted = behind is not None and behind.kind == "count" and behind.first == part.last
+    is_head = behind is None or behind.kind not in _NAMING
+    led = parts[place - 2] if last is not None and last.kind == FIELD and place > 1 else last  # "the highest rated [X]"
+    named = is_head and led is not None and led.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    return (counted or named) and part_text(sentence, part).isalpha()
+
+
+def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """Return whether an unknown noun after an article or a value is the only one that can name the records.
+
+    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; not "tickets about our [printers]".
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    token = sentence.tokens[part.first]
+    others = [one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL]
+    alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
+    asks = any(one.kind in _CALCULATING for one in parts)  # in a list it may be the topic
+    if last is None or not asks or not alone or token.is_capital:
+        return False
+    article = sentence.tokens[last.last - 1].folded
+    if token.kind == "cjk":
+        behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
+        counts = behind == "among" or any(one.kind in _COUNTING for one in parts)
+        counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
+        led = last.kind == PIECE or article == "的"
+        return led and counts and behind != UNKNOWN
+    if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
+        return True
+    if last.kind == FILLER and article in ("a", "an"):
+        return True
+    if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
+        return True
+    return ((last.kind == PIECE or article in _DETERMINERS) and _is_plural(sentence, part)) or article == "all"
+
+
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本则封例宗台辆只座期集批笔单场届")
+
+
+def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """Return whether a Chinese noun stands beside a classifier of records: 多少门[课], [课]门数, 一门[课]."""
+    if sentence.tokens[parts[place].first].kind != "cjk":
+        return False
+    around = (parts[place - 1], parts[place + 1] if place + 1 < len(parts) else parts[place])
+    if any(one.kind == UNKNOWN for one in (around[0], *([around[1]] if around[1] is not parts[place] else []))):
+        return False
+    before = sentence.text[around[0].start : around[0].end]
+    behind = sentence.text[around[1].start : around[1].end]
+    counted = (
+        around[0].kind in ("count", FILLER)
+        and before[-1:] in _CLASSIFIERS
+        and len(before) > (around[0].kind == "count")
+    ) or (around[0].kind == "count" and parts[place].last - parts[place].first > 1)
+    return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
+
+
+def _is_plural(sentence: Sentence, part: Part) -> bool:
+    token, word = sentence.tokens[part.first], sentence.tokens[part.first].folded
+    if token.kind != "word" or len(word) < 3 or word in STOP_WORDS or word in table("calculation")["not_records"]:
+        return False
+    return word.endswith("s") and not word.endswith(("ss", "us", "is"))

@@ -1,0 +1,48 @@
+"""Compare a question with the examples of sources."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from agent.intent.text import words_of
+from agent.types import SourceChoice
+from retrievers.core.errors import RetrievalError
+from retrievers.core.types import Card
+from retrievers.embed import Embedder
+
+_LIKE, _NEARER = 0.6, 0.1
+"""Minimum cosine of a question to an example of a source, and its minimum lead over all other sources."""
+
+
+def example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
+    """Return the only named source that has the question, word for word, among its examples; else None."""
+    said = words_of(question)
+    names = [name for name, card in cards.items() if card.named and any(words_of(one) == said for one in card.examples)]
+    return SourceChoice(name=names[0], confidence=1.0, reason="it is one of its examples") if len(names) == 1 else None
+
+
+async def source_like(
+    question: str, cards: Mapping[str, Card], embedder: Embedder, language: str
+) -> SourceChoice | None:
+    """Return the outside or named source whose examples or description the question clearly resembles most, or None."""
+    told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
+    told = {name: texts for name, texts in told.items() if texts}
+    may_be = [name for name in told if cards[name].kind == "outside" or cards[name].named]
+    if not may_be or (embedder.languages is not None and language not in embedder.languages):
+        return None
+    try:
+        scores = {name: await _likeness(question, texts, embedder) for name, texts in told.items()}
+    except RetrievalError:
+        return None
+    best = max(may_be, key=lambda name: (scores[name], name))
+    others = max((score for name, score in scores.items() if name != best), default=0.0)
+    if scores[best] < _LIKE or scores[best] - others < _NEARER:
+        return None
+    return SourceChoice(name=best, confidence=round(scores[best], 2), reason="the question is like its examples")
+
+
+async def _likeness(question: str, texts: Sequence[str], embedder: Embedder) -> float:
+    """Return the cosine of the question and the nearest of the texts."""
+    asked, *told = await asyncio.gather(*map(embedder.embed_query, (question, *texts)))
+    return max(float(np.dot(asked, one)) for one in told)

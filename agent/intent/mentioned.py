@@ -1,0 +1,60 @@
+"""Measure how much of a question names parts of the catalogue."""
+
+import re
+from typing import NamedTuple
+
+from agent.intent import smalltalk
+from agent.intent.found import Found
+from agent.intent.reading import LIKELY
+from agent.intent.subjects import CODE_NAMES
+from retrievers.text.languages import STOP_WORDS
+
+# A word alone asks what the documents say about it: "ERR_CONN_4711".
+_CODE_ALONE = re.compile(r"\W*[\w.:/-]+\W*", re.ASCII)
+# The question asks for documents: "which reports name the capital of Mongolia?".
+_ASKED = frozenset("which what many all any".split())
+
+
+class Mentioned(NamedTuple):
+    """How much of a question names parts of the catalogue, each in [0, 1].
+
+    Attributes:
+        values, fields: share of the letters that name values, or fields.
+        noun: 1 if the question has a word for the documents, else 0.
+    """
+
+    values: float
+    fields: float
+    noun: float
+
+
+def mentioned(found: Found) -> Mentioned | None:
+    """Return how much of a question names parts of the catalogue; None if it is certainly for the documents."""
+    sentence = found.sentence
+    if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
+        return None
+    dates = sentence.vocabulary.of_role("date")
+    if found.lengths or any(
+        piece.field not in dates
+        and piece.confidence >= LIKELY
+        and _means_something(sentence.text[piece.start : piece.end])
+        for piece in found.pieces
+    ):
+        return None
+    if any((match[1].casefold(),) in sentence.vocabulary.names for match in CODE_NAMES.finditer(sentence.text)):
+        return None
+    nouns = [place for place, token in enumerate(sentence.tokens) if token.folded in sentence.nouns]
+    if any(sentence.folded(place - 1) in _ASKED for place in nouns):
+        return None
+    letters = sum(len(token.text) for token in sentence.tokens if token.kind != "mark") or 1
+    values = (sentence.text[one.start : one.end] for one in sentence.mentions)
+    return Mentioned(
+        min(sum(len(one) for one in values if _means_something(one)) / letters, 1.0),
+        min(sum(len(sentence.tokens[place].text) for place, _ in sentence.cued) / letters, 1.0),
+        float(bool(nouns)),
+    )
+
+
+def _means_something(name: str) -> bool:
+    """Return whether a name is more than a function word or a single Chinese character: 是 is both "yes" and "is"."""
+    return len(name) > 1 and name.casefold() not in STOP_WORDS["en"]

@@ -1,0 +1,120 @@
+"""Find the names and content words of a question, and look them up in the documents."""
+
+import calendar
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import rjieba
+
+from agent.intent import lexicon
+from agent.intent.text import has_chinese, stem
+from agent.intent.topic import plain_of
+from agent.intent.words import ordinary
+from retrievers.core.types import Scope
+from retrievers.text import glosses
+from retrievers.text.analysis import analyse
+from retrievers.text.languages import STOP_WORDS
+
+_COMMONEST = 9
+_MOST_NAMES = 12
+_MONTHS = "|".join((*calendar.day_name, *calendar.month_name[1:]))
+LATIN_WORDS = re.compile(r"[A-Za-z][A-Za-z'-]+")
+# A plural names the code itself: "SEV1s".
+CODE_NAMES = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s))?)s?")
+_CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
+CODE = re.compile(r"[A-Za-z]+-?\d")
+_CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
+_EMPTY = _CALENDAR | STOP_WORDS["en"] | lexicon.STOP_WORDS | plain_of("en", "words")
+_EMPTY_ZH = plain_of("zh", "words")
+# rjieba tags of pronouns, adverbs, conjunctions, numerals, times and other grammatical words.
+_EMPTY_KINDS_ZH = frozenset("rdcmtupyfq")
+_NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
+
+
+class TermCounts(Protocol):
+    """The part of a catalogue that counts terms."""
+
+    async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
+        """Return the number of passages that contain each term, by collection number."""
+        ...
+
+
+class Told(NamedTuple):
+    """What the documents know of a question's words, each weighted by how unusual it is.
+
+    Attributes:
+        known, unknown: weight of the words that occur in the documents, and of the others.
+        foreign: True for Chinese with mostly other documents, so that words are looked up by glosses.
+        stranger: True if a name occurs in no document.
+        only_code: True if all words are names with digits; then the documents are meant.
+    """
+
+    known: float
+    unknown: float
+    foreign: bool
+    stranger: bool
+    only_code: bool
+
+    @property
+    def known_share(self) -> float:
+        return self.known / (self.known + self.unknown) if self.known else 0.0
+
+
+async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
+    """Look up a question's words in the documents; Chinese words also by their English glosses."""
+    await glosses.known_words()
+    names, others = subjects(text)
+    english = {word: each for _, word, each in glosses.glossed_words(text)} if has_chinese(text) else {}
+    meant = {
+        word: [word, *(one for part, each in english.items() if part in word or word in part for one in each)]
+        for word in (*names, *others)
+    }
+    terms = {
+        word: [term.text for term in analyse(word, "zh" if has_chinese(word) else "en") if not term.extra]
+        for word in dict.fromkeys(one for each in meant.values() for one in each)
+    }
+    counts = await catalogue.term_counts(scope, list(dict.fromkeys(term for one in terms.values() for term in one)))
+    held = {term for known in counts.values() for term in known}
+    known = {word for word, each in meant.items() if any(terms[one] and held.issuperset(terms[one]) for one in each)}
+    weights = {word: _unusualness(word, each[1:]) for word, each in meant.items()}
+    documents = sum(sum(one.languages.values()) for one in scope.all)
+    chinese = sum(one.languages.get("zh", 0) for one in scope.all)
+    return Told(
+        sum(weights[word] for word in known),
+        sum(weights[word] for word in meant if word not in known),
+        has_chinese(text) and chinese < glosses.LEAST_CHINESE * documents,
+        any(name not in known for name in names),
+        bool(names) and not others and all(map(CODE.search, names)),
+    )
+
+
+def _unusualness(word: str, english: Sequence[str]) -> float:
+    """Return 1 for a word that is not in everyday use, down to 0; a Chinese word counts by its most common gloss."""
+    common = ordinary()
+    words = english if has_chinese(word) else word.casefold().split()[:1]
+    return 1 - max((common.get(stem(one), 0) for one in words), default=0) / _COMMONEST
+
+
+def subjects(text: str) -> tuple[list[str], list[str]]:
+    """Return the names in a question, and its other content words, at most 12 of each.
+
+    A name has a capital inside a sentence, a digit or a hyphen, is in Latin letters among Chinese, or is a name in the
+    Chinese dictionary. Adjacent capitalised words are one name: "Stack Overflow".
+    """
+    names: dict[str, None] = dict.fromkeys(match[1] for match in CODE_NAMES.finditer(text))
+    others: dict[str, None] = {}
+    chinese = has_chinese(text)
+    rest = CODE_NAMES.sub(lambda match: "," * len(match[0]), text)
+    for match in _CAPITALS.finditer(rest):
+        if chinese or rest[: match.start()].rstrip()[-1:] not in ("", ".", "?", "!"):
+            names[match[0]] = None
+            rest = rest.replace(match[0], "," * len(match[0]))
+    for word in LATIN_WORDS.findall(rest):
+        if word.casefold() not in _EMPTY:
+            (names if chinese else others)[word] = None
+    if chinese:
+        for word, kind in rjieba.tag(text):
+            if len(word) > 1 and has_chinese(word) and kind[0] not in _EMPTY_KINDS_ZH and word not in _EMPTY_ZH:
+                (names if kind in _NAMES_ZH else others)[word] = None
+    return list(names)[:_MOST_NAMES], list(others)[:_MOST_NAMES]

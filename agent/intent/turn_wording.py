@@ -1,0 +1,115 @@
+"""Classify a turn by its wording with learned weights; `evals/train_turn.py` makes them."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import rjieba
+
+from agent.intent.subjects import CODE, LATIN_WORDS
+from agent.intent.text import has_chinese
+from retrievers.embed import Embedder, Vectors
+from retrievers.embed.factory import open_embedder
+from retrievers.text import glosses
+
+_OF_NAMES = 0.3
+"""Scale of the name signs relative to an embedding of length 1."""
+_PIECES = re.compile(r"[a-z]+(?:['’-][a-z]+)*|\d+|[\u4e00-\u9fff]")
+
+
+async def meaning(text: str, embedder: Embedder) -> Vectors:
+    """Return the vector that the wording weights apply to, shape (389,): the question's embedding and the name signs.
+
+    The packaged model makes the embedding; Chinese is embedded by its glosses.
+    """
+    await glosses.known_words()
+    model = embedder if embedder.name == "minilm" else _packaged()
+    vector = await model.embed_query(in_english(text))
+    return np.concatenate([vector, _OF_NAMES * signs_of_names(text)])
+
+
+def in_english(text: str) -> str:
+    """Return the question with Chinese replaced by its glosses."""
+    return (glosses.in_english(text) or text) if has_chinese(text) else text
+
+
+def signs_of_names(text: str) -> Vectors:
+    """Return five signs, each 0 or 1: a well-known name, two of them, another name, no name, a code ("INC-22")."""
+    known = glosses.words().names
+    words = [word.removesuffix("'s") for word in LATIN_WORDS.findall(text)]
+    held = sum(word.casefold() in known for word in words)
+    if has_chinese(text):
+        held += sum(len(word) > 1 and word in known for word in rjieba.cut(text))
+    others = [word for word in words[1:] if word[0].isupper()]
+    strange = any(word.casefold() not in known for word in others)
+    signs = (held > 0, held > 1, strange, not held and not others, CODE.search(text) is not None)
+    return np.array(signs, dtype=np.float32)
+
+
+@cache
+def _packaged() -> Embedder:
+    return open_embedder("minilm")
+
+
+def features(text: str) -> frozenset[str]:
+    """Return words, pairs of words and the first word; for Chinese also runs of three characters and word classes."""
+    pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
+    found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces)), *(f"^{piece}" for piece in pieces[:1])}
+    if has_chinese(text):
+        runs = zip(pieces, pieces[1:], pieces[2:], strict=False)
+        found |= {"".join(run) for run in runs if all(map(has_chinese, run))}
+        found |= {f"/{kind}" for _, kind in rjieba.tag(text)}
+    return frozenset(found)
+
+
+def by_wording(kind: str, text: str, vector: Vectors) -> float:
+    """Return the logit of the probability that a turn is of a kind, by its wording alone.
+
+    Args:
+        kind: "world", a question about the world; "talk", addressed to the assistant.
+        vector: see `meaning`.
+    """
+    learned = _learned()[kind, "zh" if has_chinese(text) else "en"]
+    return _of_words(text, learned) + learned.bias + float(np.dot(learned.vector, vector))
+
+
+def _of_words(text: str, learned: "_Weights") -> float:
+    """Return the sum of the weights of known features, divided by the square root of their number."""
+    known = [learned.words[one] for one in features(text) if one in learned.words]
+    return math.fsum(known) / math.sqrt(max(len(known), 1))
+
+
+class _Weights(NamedTuple):
+    """Weights for one language: by feature, by dimension of the vector, and the bias."""
+
+    words: Mapping[str, float]
+    vector: Vectors
+    bias: float
+
+
+@cache
+def _stored() -> Mapping[str, Any]:
+    stored: Mapping[str, Any] = json.loads((files("agent.intent") / "words" / "turn.json").read_text(encoding="utf-8"))
+    return stored
+
+
+@cache
+def _learned() -> dict[tuple[str, str], _Weights]:
+    """Return the weights by kind and language."""
+    return {
+        (kind, language): _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
+        for kind in ("world", "talk")
+        for language, one in _stored()[kind].items()
+    }
+
+
+@cache
+def sign_weights() -> Vectors:
+    """Return the weights of `signs`, the bias last."""
+    return np.array(_stored()["signs"])

@@ -1,0 +1,75 @@
+"""Read a server's answers to chat completions, whole and in pieces."""
+
+import json
+from typing import Any
+
+from agent.llm.attempts import CallState
+from agent.llm.model import CallUsage, ModelFailed
+from agent.llm.options import ToolCalls
+from agent.llm.wire import DONE
+
+LONGEST_TEXT = 200_000
+"""Maximum number of characters of an answer."""
+CUT = {
+    "length": "its answer was cut at the token limit",
+    "content_filter": "its provider's filter stopped the answer",
+}
+"""Reasons for the finish reasons of an answer that is not whole."""
+
+
+def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
+    """Return the text of an answer, or the arguments of the tool call if a tool was offered."""
+    if not isinstance(data, dict):
+        raise ModelFailed("its answer is not a JSON object")
+    run.usage += CallUsage.from_json(data.get("usage"))
+    choices = data.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise ModelFailed("its answer contains an error" if data.get("error") else "its answer contains no message")
+    if message.get("refusal"):
+        raise ModelFailed("it refused to answer")
+    if choice.get("finish_reason") in CUT:
+        # A truncated answer cannot be repaired: the next answer would be truncated as well.
+        raise ModelFailed(CUT[choice["finish_reason"]])
+    text = (_tool_arguments(message.get("tool_calls")) if by_tool else "") or _content_text(message.get("content"))
+    if len(text) > LONGEST_TEXT:
+        raise ModelFailed(f"its answer is longer than {LONGEST_TEXT:,} characters")
+    return text
+
+
+def read_delta(event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
+    """Return the text an event adds and the finish reason once known; add its tool calls to `calls`."""
+    if event.get("error"):
+        raise ModelFailed("its answer contains an error")
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return "", finished or ("stop" if event == DONE else None)
+    # A server that does not stream answers with a whole message.
+    delta = choice.get("delta") or choice.get("message")
+    delta = delta if isinstance(delta, dict) else {}
+    if delta.get("refusal"):
+        raise ModelFailed("it refused to answer")
+    calls.add(delta.get("tool_calls"))
+    calls.add_legacy(delta.get("function_call"))
+    reason = choice.get("finish_reason")
+    return _content_text(delta.get("content")), str(reason) if reason else finished
+
+
+def _tool_arguments(calls: object) -> str:
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, dict):
+            return json.dumps(arguments, ensure_ascii=False)
+        if isinstance(arguments, str) and arguments.strip():
+            return arguments
+    return ""
+
+
+def _content_text(content: object) -> str:
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""

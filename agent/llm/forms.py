@@ -1,0 +1,41 @@
+"""Forms of a request for a JSON reply, from a strict schema to plain text."""
+
+import json
+from enum import IntEnum
+from typing import Any
+
+from pydantic import BaseModel
+
+from agent.llm.json import strict_schema
+
+
+class ReplyForm(IntEnum):
+    """Ways to request a JSON reply, strictest first."""
+
+    SCHEMA = 0
+    OBJECT = 1
+    TOOL = 2
+    TEXT = 3
+
+
+def reply_format(rung: ReplyForm, schema: type[BaseModel] | None) -> dict[str, Any]:
+    """Return the parameters that request a reply in this form; none for plain text or without a schema."""
+    if schema is None or rung is ReplyForm.TEXT:
+        return {}
+    if rung is ReplyForm.OBJECT:
+        return {"response_format": {"type": "json_object"}}
+    wanted = strict_schema(schema)
+    if rung is ReplyForm.SCHEMA:
+        named = {"name": "reply", "strict": True, "schema": wanted}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    function = {"name": "reply", "description": "Give the reply.", "parameters": wanted}
+    return {
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "reply"}},
+    }
+
+
+def schema_text(schema: type[BaseModel]) -> str:
+    """Return the sentence that asks the model for a JSON object of this schema."""
+    shape = json.dumps(strict_schema(schema), ensure_ascii=False)
+    return f"Reply with one JSON object of this JSON schema, and with nothing else:\n{shape}"

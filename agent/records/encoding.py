@@ -1,0 +1,55 @@
+"""Encode records as JSON that PostgreSQL can store, with compact rankings."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+Json = dict[str, Any]
+
+
+def packed(scores: Sequence[tuple[str, float]]) -> str | list[list[Any]]:
+    """Encode ids with their scores, to six digits, as one text.
+
+    As separate JSON values they would make up most of a record: PostgreSQL would need twice the time and half as much
+    space again.
+    """
+    text = "\n".join([f"{score:.6g} {id}" for id, score in scores])
+    is_plain = text.count("\n") < max(len(scores), 1)  # an id may itself contain line breaks
+    return text if is_plain else [[id, score] for id, score in scores]
+
+
+def unpacked(record: Json) -> Json:
+    """Return a stored record with every ranking as a list of [id, score], the form of earlier versions."""
+
+    def listed(ranking: Any) -> Any:
+        if not isinstance(ranking, str):
+            return ranking
+        lines = (line.partition(" ") for line in ranking.split("\n")) if ranking else ()
+        return [[id, float(score) if math.isfinite(float(score)) else None] for score, _, id in lines]
+
+    answers = [{**answer, "hits": listed(answer["hits"])} for answer in record["answers"]]
+    return {**record, "answers": answers, "ranking": listed(record["ranking"])}
+
+
+def encoded(value: Json) -> str:
+    """Return JSON that PostgreSQL can store: without NUL, lone surrogates, NaN and infinities."""
+    try:
+        text = to_json(value, inf_nan_mode="null", fallback=str)
+    except (PydanticSerializationError, UnicodeError):
+        text = to_json(storable(value), inf_nan_mode="null", fallback=str)
+    if b"\\u0000" in text:
+        text = to_json(storable(from_json(text)))
+    return text.decode()
+
+
+def storable(value: Any) -> Any:
+    """Return the value with every text in a form that PostgreSQL can store."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode().replace("\0", "\ufffd")
+    if isinstance(value, Mapping):
+        return {storable(key): storable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(one) for one in value]
+    return value

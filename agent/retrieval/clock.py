@@ -1,0 +1,43 @@
+"""The clock of a request: time per stage, and the error when the time is over."""
+
+import time
+
+from retrievers.core.errors import Unavailable
+
+_WAITS_FOR = {
+    "scope": "the database to return the collections that the tenant may read",
+    "intent": "the values and words of the documents",
+    "search": "the sources",
+    "fusion": "the fusion of the rankings",
+    "loop": "further rounds of searching",
+    "page": "the database to return the texts of the hits",
+}
+
+
+class StageClock:
+    """Measures how many milliseconds each of several consecutive stages took."""
+
+    def __init__(self, elapsed_ms: dict[str, float] | None = None) -> None:
+        self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
+        self._last = time.monotonic()
+
+    def ended(self, stage: str) -> None:
+        """Add the time since the stage before ended."""
+        now = time.monotonic()
+        self.elapsed_ms[stage] = round(self.elapsed_ms.get(stage, 0.0) + (now - self._last) * 1000, 3)
+        self._last = now
+
+    def unfinished(self) -> str:
+        """Describe the stage that was running when the time ran out."""
+        stage = next((stage for stage in _WAITS_FOR if stage not in self.elapsed_ms), "page")
+        return f"the {stage} step was still waiting for {_WAITS_FOR[stage]}"
+
+
+def late(timeout_s: float, waited_for: str) -> Unavailable:
+    """Return the error for a request whose time is over."""
+    return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
+
+
+def unfinished_scope() -> str:
+    """Return the reason given when the time ran out before the database returned the scope."""
+    return StageClock().unfinished()

@@ -1,0 +1,108 @@
+"""Merge the results of the sources of each search, then of all searches, into one ranking."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.options.fusion import parse_weights
+from agent.retrieval import fusion
+from agent.retrieval.execute import StepResult
+from agent.retrieval.fusion import Fused
+from agent.retrieval.rounds import searches_by_part
+from agent.retrieval.search import SearchResults
+from agent.settings import Settings
+from agent.types import Intent
+from retrievers.core.types import Hit, Retriever, Scope
+from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
+from retrievers.text import glosses
+
+SUPERSEDED_WEIGHT = 0.5
+"""Weight of a search of the first reading that the model's reading does not repeat; the model's have weight 1."""
+GLOSSED_WEIGHT = 0.8
+"""Weight of a search in dictionary English, next to weight 1 of the Chinese question itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMerger:
+    """Merges search results by the settings. Arguments as for `Pipeline`."""
+
+    settings: Settings
+    sources: Mapping[str, Retriever]
+    embedder: Embedder
+
+    def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
+        """Fuse the answers of the first searches into one ranking.
+
+        The rankings for separate parts of the question take turns. Also returns the full-text weight per search.
+        """
+        groups = searches_by_part(found.course.intent)
+        if len(groups) < 2:
+            return self.ranking(found, found.used)
+        merged = [self.ranking(found, [one for one in found.used if one.step.search in group]) for group in groups]
+        weights = {search: weight for _, one in merged for search, weight in one.items()}
+        return fusion.take_turns([ranking for ranking, _ in merged]), weights
+
+    def ranking(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
+        """Fuse the answers and boost hits that also satisfy the likely constraints.
+
+        Also returns the full-text weight per search.
+        """
+        ranking, weights = self._merged(found, answers)
+        searches = {one.step.search for one in answers}
+        likely = [one for one in found.likely if one.step.search in searches and one.hits]
+        if likely and ranking:
+            ranking = fusion.boost(ranking, self._merged(found, likely)[0])
+        return ranking, weights
+
+    def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
+        """Fuse the sources of each search, then the searches with each other.
+
+        Also returns the full-text weight per search.
+        """
+        rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
+        languages: dict[str, str] = {}
+        for answer in answers:
+            search, source = answer.step.search, answer.step.source
+            if answer.query is not None:
+                # The embedder gets the English gloss of the question.
+                languages[search] = "en" if answer.query.gloss else answer.query.language
+            # Calculated hits, and hits from outside, have an order of their own. Their scores cannot be compared with
+            # those of document texts, so each kind is fused separately.
+            ranking = rankings.setdefault((search, self.sources[source].card.kind), {})
+            # A failed source is left out; an empty one takes part with no hits.
+            if answer.hits or (source not in ranking and not answer.failed):
+                ranking[source] = answer.hits
+        default = found.course.intent.language
+        merged: list[list[Fused]] = []
+        weights: dict[str, float] = {}
+        scope = next((answer.query.scope for answer in answers if answer.query), None)
+        for (search, _), one in rankings.items():
+            if self.settings.fusion == "convex":
+                weight = self._lexical_weight(one, languages.get(search, default), scope)
+                merged.append(fusion.convex(one, lexical_weight=weight))
+                if one.get("fulltext"):
+                    weights[search] = round(weight, 4)
+            else:
+                merged.append(self._merge(one))
+        shares = [_weight(search, found.course.intent) for search, _ in rankings]
+        by_rank = fusion.RANK_OFFSET if self.settings.fusion == "rrf" else None
+        return fusion.fuse_searches(merged, weights=shares, k=by_rank), weights
+
+    def _merge(self, found: fusion.Rankings) -> list[Fused]:
+        if self.settings.fusion == "rrf":
+            return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
+        return fusion.weighted_sum(found, weights=parse_weights(self.settings.fusion_weights))
+
+    def _lexical_weight(self, found: fusion.Rankings, language: str, scope: Scope | None) -> float:
+        if self.settings.lexical_weight is not None:
+            return self.settings.lexical_weight
+        known = Embedders.of(self.embedder).languages_in(scope) if scope is not None else self.embedder.languages
+        return fusion.lexical_weight(language, found, languages=known)
+
+
+def _weight(search: str, intent: Intent) -> float:
+    """Return the weight of a search in fusion; a search in the question's own words has 1."""
+    if search not in intent.searches:
+        return SUPERSEDED_WEIGHT
+    is_gloss = intent.by == "rules" and glosses.is_chinese(intent.searches[0]) and not glosses.is_chinese(search)
+    return GLOSSED_WEIGHT if is_gloss else 1.0

@@ -1,0 +1,144 @@
+"""Rank the merged hits: by relevance, by a reranker and by rank features."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.intent.reading import Reading
+from agent.retrieval import fusion, relevance
+from agent.retrieval.clock import StageClock
+from agent.retrieval.course import Asked
+from agent.retrieval.feature_stage import FeatureStage
+from agent.retrieval.fusion import Fused
+from agent.retrieval.loading import PassageLoader
+from agent.retrieval.rerank.pool import RERANK_POOL, RerankStage
+from agent.retrieval.rerank.stage import Reranking
+from agent.retrieval.search import SearchResults
+from agent.settings import Settings
+from agent.types import Table
+from retrievers.core.errors import Unavailable
+from retrievers.core.filters import Filter
+from retrievers.core.tasks import within
+from retrievers.core.types import ChunkId, Retriever
+from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
+from retrievers.postgres.catalogue import Catalogue
+
+_JUDGED_BY = 0.95
+"""Share of the request's time by which relevance must be known, so that the page can still be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRanking:
+    """The final order of the hits.
+
+    Attributes:
+        hits: in the final order.
+        fused: the hits before they were reranked.
+        relevance: of each hit, 0 to 1; empty if it could not be computed in time.
+        minimum: minimum relevance that was applied; None if there was none.
+        is_bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
+        table: the calculated table; its hits have an order of their own, which is kept.
+        degraded: notes about relevance and rank features; those of the reranker are in `reranking`.
+    """
+
+    hits: list[Fused]
+    fused: list[Fused]
+    relevance: Mapping[ChunkId, float]
+    minimum: float | None
+    is_bounded: bool
+    table: Table | None = None
+    reranking: Reranking | None = None
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankingStage:
+    """Ranks the hits of a request. Arguments as for `Pipeline`."""
+
+    settings: Settings
+    catalogue: Catalogue
+    sources: Mapping[str, Retriever]
+    embedder: Embedder
+    loader: PassageLoader
+    reranks: RerankStage
+
+    async def rank(
+        self, asked: Asked, reading: Reading, found: SearchResults, ranking: list[Fused], clock: StageClock
+    ) -> FinalRanking:
+        """Return the final ranking; hits below the minimum relevance are left out.
+
+        Raises:
+            BadRequest: the request names a reranker that does not exist.
+            Unavailable: the database cannot give the texts of the hits.
+        """
+        request, intent, wanted = asked.request, found.course.intent, filter_of(asked, found)
+        table = table_of(found) if intent.kind != "none" else None
+        judged, unjudged = await self._judged(asked, reading, found, ranking)
+        minimum = self.settings.min_relevance if request.min_relevance is None else request.min_relevance
+        if minimum is not None:
+            ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
+        ranking = self._relevant(ranking, judged)
+        final: list[Fused] = ranking
+        reranking: Reranking | None = None
+        unfeatured: tuple[str, ...] = ()
+        # Calculated hits have their own order, for example earliest first.
+        if table is None and ranking and (reranker := self.reranks.reranker_of(request, reading.calls)) is not None:
+            final, reranking = await self.reranks.rerank(reranker, asked, intent, wanted, ranking)
+            clock.ended("rerank")
+        if table is None and self.settings.rank_features and final:
+            pool = await self.loader.hits(asked.scope, wanted, final[:RERANK_POOL])
+            pool, unfeatured = await FeatureStage(self.settings, self.catalogue).apply(asked, intent, pool)
+            final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
+        # A question that is nothing but conditions: every document that satisfies them is relevant.
+        is_bounded = minimum is not None and not reading.is_listing
+        is_bounded |= reranking is not None and reranking.minimum is not None
+        return FinalRanking(
+            final, ranking, judged, minimum, is_bounded, table, reranking, degraded=(*unfeatured, *unjudged)
+        )
+
+    async def _judged(
+        self, asked: Asked, reading: Reading, found: SearchResults, ranking: Sequence[Fused]
+    ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
+        """Return the relevance of each hit, 0 to 1; empty and marked degraded if it cannot be computed in time."""
+        if not ranking:
+            return {}, ()
+        judging = relevance.judge(
+            found,
+            ranking,
+            scope=asked.scope,
+            catalogue=self.catalogue,
+            sources=self.sources,
+            embedder=Embedders.of(self.embedder),
+            is_listing=reading.is_listing,
+        )
+        try:
+            return await within(judging, asked.at(_JUDGED_BY) - time.monotonic()), ()
+        except (Unavailable, OSError):
+            return {}, (relevance.UNAVAILABLE,)
+
+    def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
+        """Drop hits below the `min_relevance` of every source that found them."""
+        bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
+        if not any(bounds.values()):
+            return ranking
+        least = (min((bounds.get(name, 0.0) for name in hit.ranks), default=0.0) for hit in ranking)
+        return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
+
+
+def filter_of(asked: Asked, found: SearchResults) -> Filter | None:
+    """Return the filter that every hit satisfies."""
+    return found.rung.filter if found.rung else asked.wanted
+
+
+def table_of(found: SearchResults) -> Table | None:
+    """Return the first table among the hits that count; None if there is none."""
+    tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
+    table = next(tables, None)
+    return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
+
+
+def calculated_ids(found: SearchResults) -> frozenset[ChunkId]:
+    """Return the ids of hits that hold a table; they are not stored documents."""
+    hits = (hit for answer in found.used for hit in answer.hits)
+    return frozenset(hit.id for hit in hits if hit.table is not None and hit.chunk is not None)

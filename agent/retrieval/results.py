@@ -1,0 +1,131 @@
+"""Build the result of a request from its final ranking."""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from agent.intent.reading import Reading
+from agent.retrieval import relevance
+from agent.retrieval.course import Asked
+from agent.retrieval.fusion import Fused
+from agent.retrieval.highlight import Highlighter
+from agent.retrieval.paging import Page
+from agent.retrieval.ranking import FinalRanking
+from agent.retrieval.rounds import Looped
+from agent.retrieval.search import SearchResults
+from agent.types import Intent, RankedHit, Result, Status
+from retrievers.core.places import describe, first_page
+from retrievers.core.types import ChunkId, Scope
+from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
+
+
+def build_result(
+    asked: Asked,
+    reading: Reading,
+    intent: Intent,
+    looped: Looped,
+    ranked: FinalRanking,
+    page: Page,
+    *,
+    listed: bool,
+    embedder: Embedder,
+) -> Result:
+    """Return the result that shows a page of the final ranking.
+
+    Args:
+        listed: whether the caller asked for a complete list.
+    """
+    found = looped.found
+    least = relevance.weights().found if ranked.minimum is None else ranked.minimum
+    return Result.model_construct(
+        trace_id=uuid.uuid4().hex,
+        query=intent.question,
+        intent=intent,
+        plan=tuple(answer.step for answer in found.answers),
+        hits=_ranked(page.hits, page.first, intent, ranked.relevance),
+        table=ranked.table,
+        outcomes=tuple(answer.outcome for answer in found.answers),
+        relaxed=(*(found.rung.dropped if found.rung else ()), *looped.relaxed),
+        degraded=distinct(
+            *reading.degraded,
+            *found.degraded,
+            *(f"{answer.step.source}_unavailable" for answer in found.answers if answer.unavailable),
+            *_partial(found, asked.scope, embedder),
+            *(ranked.reranking.degraded if ranked.reranking else ()),
+            *looped.degraded,
+            *ranked.degraded,
+        ),
+        status=_status(intent, ranked, page.hits, least=least, listed=listed),
+        took_ms=round((time.monotonic() - asked.started) * 1000, 3),
+        total=page.total,
+        complete=page.complete,
+    )
+
+
+def _status(intent: Intent, ranked: FinalRanking, page: Sequence[Fused], *, least: float, listed: bool) -> Status:
+    """Return whether the documents answer the question.
+
+    Args:
+        least: minimum relevance, 0 to 1, of a hit that answers it.
+        listed: whether the caller asked for a complete list; then every document on it counts as found.
+    """
+    if intent.kind == "none":
+        return "no_retrieval_needed"
+    if ranked.table is not None and ranked.table.rows:
+        return "found"
+    if not ranked.hits and not page:
+        return "nothing_found"
+    # Unranked documents are on the page because their metadata satisfies the filter.
+    is_found = listed or not ranked.hits
+    is_found = is_found or any(ranked.relevance.get(hit.id, 1.0) >= least for hit in ranked.hits)
+    return "found" if is_found else "weak"
+
+
+def distinct(*names: str) -> tuple[str, ...]:
+    """Return the names without repeats, in order."""
+    return tuple(dict.fromkeys(names))
+
+
+def _ranked(
+    page: Sequence[Fused], before: int, intent: Intent, judged: Mapping[ChunkId, float]
+) -> tuple[RankedHit, ...]:
+    """Convert the hits of a page to `RankedHit`, numbered after the `before` hits of earlier pages."""
+    mark = Highlighter(intent.question, intent.language)
+    hits = []
+    for rank, hit in enumerate(page, before + 1):
+        chunk = hit.chunk
+        assert chunk is not None
+        scores = {**hit.scores, "fused": hit.fused}
+        hits.append(
+            RankedHit.model_construct(
+                rank=rank,
+                id=str(hit.id),
+                document_id=hit.id.document_id,
+                title=chunk.title,
+                text=chunk.text,
+                start=chunk.start,
+                end=chunk.end,
+                url=chunk.url,
+                metadata=dict(chunk.metadata),
+                score=hit.score,
+                scores=scores,
+                sources=tuple(hit.ranks),
+                ranks=dict(hit.ranks),
+                highlights=mark(chunk.text),
+                relevance=judged.get(hit.id),
+                page=first_page([chunk.places]),
+                place=describe([chunk.places]),
+            )
+        )
+    return tuple(hits)
+
+
+def _partial(found: SearchResults, scope: Scope, embedder: Embedder) -> tuple[str, ...]:
+    """Return a note such as "vector_partial" for each source that could search only a part of its documents."""
+    if partial := [answer for answer in found.answers if answer.is_partial]:
+        return distinct(*(f"{answer.step.source}_partial" for answer in partial))
+    asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)
+    embedders = Embedders.of(embedder)
+    served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks}
+    return ("vector_partial",) if asked and served == {True, False} else ()

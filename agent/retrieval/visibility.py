@@ -1,0 +1,60 @@
+"""Read which collections a request may search, and parse its filter against their fields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent.types import Request
+from retrievers.core.errors import BadRequest, UnknownCollection, listing
+from retrievers.core.filters import Filter, parse
+from retrievers.core.types import Holder, Retriever, Scope, Viewer
+from retrievers.postgres.catalogue import Catalogue, filterable
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Reads what a request may search. Arguments as for `Pipeline`."""
+
+    catalogue: Catalogue
+    sources: Mapping[str, Retriever]
+    changed: int | None = None
+
+    async def scope_and_filter(self, who: Viewer, request: Request) -> tuple[Scope, Filter | None]:
+        """Return what the request may read, and its filter.
+
+        Raises:
+            BadRequest: the collection does not exist, or the filter does not fit its fields.
+            Unavailable: the database cannot return the tenant's collections.
+        """
+        try:
+            scope = await self.visible(who, request.collection)
+        except UnknownCollection:
+            outside = {self.sources[one].card.kind for one in request.sources or ()} == {"outside"}
+            if not outside or request.collection is not None or request.filter is not None:
+                raise
+            # Sources outside can be asked without any collection.
+            scope = Scope(who.tenant, (), principals=who.principals)
+        if request.filter is None:
+            return scope, None
+        try:
+            return scope, parse(request.filter, filterable(scope))
+        except BadRequest:
+            # The field may be newer than the cached catalogue.
+            scope = await self.visible(who, request.collection, fresh=True)
+            return scope, parse(request.filter, filterable(scope))
+
+    async def visible(self, who: Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
+        """Return what the request may read: collections of the database and of sources with documents of their own."""
+        holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
+        asked = [one for name, one in holders.items() if collection in (None, name)]
+        beside = tuple([await one.collection(fresh=fresh) for one in asked])
+        try:
+            scope = await self.catalogue.scope(who, collection, fresh=fresh, changed=self.changed)
+        except UnknownCollection as error:
+            if not holders:
+                raise
+            if not beside:
+                names = {*error.valid, *holders}
+                what = f'there is no collection "{collection}"; there are: {listing(names)}'
+                raise UnknownCollection(what, where="collection", valid=names) from None
+            scope = Scope(who.tenant, (), principals=who.principals)
+        return replace(scope, beside=beside)

@@ -1,0 +1,228 @@
+"""Documents of a tenant and its collections: store, describe, read and delete them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.intent.derived import derive, with_derived
+from agent.service.time_limit import in_time
+from agent.settings import Settings
+from retrievers.core.errors import BadDocument, BadRequest, NotFound, UnknownCollection
+from retrievers.core.fields import Field
+from retrievers.core.principals import check_principals
+from retrievers.core.schema import read_schema
+from retrievers.core.types import EVERYTHING, Collection, FieldValues, Scope, Viewer, whole
+from retrievers.embed import Embedder
+from retrievers.ingest import jobs as queue
+from retrievers.ingest import store
+from retrievers.ingest.declare import declare
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.run import Progress, Report, check_name, ingest
+from retrievers.ingest.worker import Worker
+from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.database import Database
+from retrievers.postgres.documents import StoredDocument, read_document
+from retrievers.sync import manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentService:
+    """Stores, describes, reads and deletes documents.
+
+    Every method takes `tenant`; None means the tenant of the settings. A tenant's name reads only documents without
+    readers; a `Viewer` also reads what its principals may read. Methods that write use only the tenant.
+    """
+
+    settings: Settings
+    database: Database
+    embedder: Embedder
+    catalogue: Catalogue
+    worker: Worker
+
+    def viewer(self, given: str | Viewer | None, principals: Sequence[str] | None = None) -> Viewer:
+        """Return the viewer of a call. An empty tenant name is an error further down, never the default tenant.
+
+        Args:
+            principals: replace those of the given viewer.
+        """
+        viewer = Viewer.of(self.settings.tenant if given is None else given)
+        if principals is None:
+            return viewer
+        return Viewer(viewer.tenant, check_principals(principals, everything=True))
+
+    @in_time
+    async def own_collection(self, who: Viewer, collection: str, *, told: Viewer | None = None) -> Collection:
+        """Return the collection of that name that belongs to the viewer's tenant, not to the platform.
+
+        Args:
+            told: viewer whose collections an error lists; the first viewer's if None.
+        """
+        try:
+            scope = await self.catalogue.scope(who, collection, fresh=True)
+        except UnknownCollection:
+            scope = await self.catalogue.scope(told or who, collection, fresh=True)
+        own = next((one for one in scope.collections if one.tenant == who.tenant), None)
+        if own is None:
+            raise UnknownCollection(
+                f'the collection "{collection}" belongs to the platform; only its operator can change it',
+                where="collection",
+            )
+        return own
+
+    async def ingest(
+        self,
+        items: Iterable[Document | RejectedItem],
+        collection: str,
+        *,
+        tenant: str | Viewer | None = None,
+        schema: Mapping[str, Field] | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Store documents, see `retrievers.ingest.run.ingest`.
+
+        Args:
+            schema: declared fields; a `retrievers.core.schema.Schema` also says what a document is called.
+        Raises:
+            BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping.
+        """
+        who = self.viewer(tenant).tenant
+        items = _documents(items)
+        try:
+            return await ingest(
+                self.database, self.embedder, who, collection, items, declared=schema, progress=progress
+            )
+        finally:
+            # Clear the cache, so that this process finds the new documents at once.
+            self.catalogue.forget(who)
+
+    @in_time
+    async def document(self, collection: str, id: str, *, tenant: str | Viewer | None = None) -> StoredDocument:
+        """Return one stored document.
+
+        Raises:
+            UnknownCollection: the viewer sees no such collection.
+            NotFound: the collection has no such document that the viewer may see.
+        """
+        _check_id(id)
+        scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
+        found = await read_document(self.database.reads, scope, id)
+        if found is None:
+            raise NotFound(f'the collection "{collection}" has no document "{id[:80]}"', where="id")
+        return found
+
+    async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
+        """Delete one document, or a collection with all its documents; return the number of deleted documents.
+
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
+        """
+        viewer = self.viewer(tenant)
+        who = viewer.tenant
+        while True:
+            try:
+                if document is not None:
+                    return await self._delete_document(viewer, collection, document)
+                own = await self.own_collection(whole(who), collection, told=viewer)
+                async with self.database.transaction(whole(who)) as connection:
+                    # Lock rows before jobs, in the same order as writers do.
+                    await store.lock_all(connection, who, own.number)
+                    await manifest.forget(connection, who, collection)
+                    await queue.cancel(connection, who, collection)
+                    count = await store.delete_collection(connection, who, own.number)
+                self.catalogue.forget(who)
+                return count
+            except store.Replaced:
+                continue
+
+    @in_time
+    async def _delete_document(self, viewer: Viewer, collection: str, document: str) -> int:
+        _check_id(document)
+        tenant = viewer.tenant
+        own = await self.own_collection(whole(tenant), collection, told=viewer)
+        async with self.database.transaction(whole(tenant)) as connection:
+            count = await store.remove_documents(connection, tenant, own.number, [document])
+            await manifest.forget(connection, tenant, collection, document)
+            await queue.forget(connection, tenant, collection, [document])
+            await store.settle(connection, tenant, own.number)
+        self.catalogue.forget(tenant)
+        return count
+
+    @in_time
+    async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
+        """Return the collections that the viewer may see."""
+        return await self.catalogue.collections(self.viewer(tenant), fresh=True)
+
+    @in_time
+    async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
+        """Return a collection's field catalogue: types, ranges and the most frequent values with counts.
+
+        It includes what is declared and what the reader derives: names for documents and fields, and units.
+
+        Raises:
+            UnknownCollection: the viewer sees no such collection.
+        """
+        scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
+        described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
+        described["job"] = await self._under_way(self.viewer(tenant), scope)
+        called = await self.catalogue.called(scope)
+        return with_derived(described, derive(fields, [called] if called else []))
+
+    async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
+        """Return the running rebuild of the tenant's own collection; None for viewers with principals."""
+        own = any(one.tenant == viewer.tenant for one in scope.collections)
+        if not own or viewer.principals not in ((), EVERYTHING):
+            return None
+        job = await self.worker.jobs.under_way(viewer, scope.collections[0].name)
+        if job is None:
+            return None
+        return {"job_id": job.id, "kind": job.kind, "embedder": job.embedder, "status": job.status}
+
+    @in_time
+    async def declare(
+        self, collection: str, schema: Mapping[str, Any], *, tenant: str | Viewer | None = None
+    ) -> dict[str, Any]:
+        """Declare a collection's fields and what its documents are called, see `retrievers.core.schema.read_schema`.
+
+        A missing collection is created; what the schema does not mention stays unchanged.
+
+        Returns:
+            The collection as returned by `describe`.
+        Raises:
+            BadRequest: the schema is not valid, or changes the type of a field that documents already have.
+        """
+        who = self.viewer(tenant).tenant
+        check_name(collection)
+        try:
+            declared = read_schema(schema)
+        except BadDocument as error:
+            raise BadRequest(str(error), where="schema") from error
+        await declare(self.database, who, collection, declared)
+        self.catalogue.forget(who)
+        viewer = self.viewer(tenant)
+        await self.catalogue.fields(await self.catalogue.scope(viewer, collection, fresh=True), fresh=True)
+        return await self.describe(collection, tenant=viewer)
+
+    @in_time
+    async def fields(
+        self, collection: str, *, tenant: str | Viewer | None = None
+    ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
+        """Return the fields that filters on a collection may use, and the values in its documents.
+
+        Raises:
+            UnknownCollection: the viewer sees no such collection.
+        """
+        scope = await self.catalogue.scope(self.viewer(tenant), collection)
+        return filterable(scope), (await self.catalogue.fields(scope)).fields
+
+
+def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
+    for number, item in enumerate(items):
+        if not isinstance(item, Document | RejectedItem):
+            form = "convert a mapping with retrievers.ingest.read.read_record(mapping, where)"
+            raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
+        yield item
+
+
+def _check_id(document: str) -> None:
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
+        raise BadRequest("the document id contains a character that no stored id can contain", where="document")

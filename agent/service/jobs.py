@@ -1,0 +1,213 @@
+"""Jobs of a tenant: store documents that were sent, rebuild collections and check what is stored."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agent.service.documents import DocumentService
+from agent.service.time_limit import in_time
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.tasks import within
+from retrievers.core.types import Collection, Viewer, whole
+from retrievers.embed.pool import Embedders
+from retrievers.ingest import delivery as deliveries
+from retrievers.ingest import store
+from retrievers.ingest.check import Checker
+from retrievers.ingest.findings import ComparisonReport as CheckReport
+from retrievers.ingest.jobs import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobService(DocumentService):
+    """Runs and shows jobs; arguments as for `DocumentService`."""
+
+    async def submit(
+        self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | Viewer | None = None
+    ) -> Job:
+        """Store documents given as records, see `retrievers.ingest.read.read_record`.
+
+        An invalid record does not stop the others.
+
+        Args:
+            wait: return after they are stored. Otherwise the job is saved, and a worker of `signalbox serve` stores
+                them.
+        Raises:
+            BadRequest: the collection cannot store them, or there are none or too many.
+            Unavailable: the database or the embedder failed.
+        """
+        # Encoding megabytes of JSON takes a while.
+        delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
+        return await self._submit(delivery, wait, tenant)
+
+    async def submit_file(
+        self,
+        collection: str,
+        name: str,
+        data: bytes,
+        *,
+        wait: bool = True,
+        tenant: str | Viewer | None = None,
+        within_s: float | None = None,
+    ) -> Job:
+        """Store the documents of a file, as `submit` does, in any format that `signalbox ingest` reads.
+
+        Args:
+            name: file name; its ending decides the format, and it becomes the id or title of a document without one.
+            within_s: maximum seconds to wait; the job continues afterwards.
+        """
+        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, within_s)
+
+    async def _submit(
+        self, delivery: deliveries.Delivery, wait: bool, tenant: str | Viewer | None, within_s: float | None = None
+    ) -> Job:
+        who = self.viewer(tenant).tenant
+        if wait:
+            id, _ = await self.worker.deliver(who, delivery, within_s=within_s)
+        else:
+            id = await self._accept(who, delivery)
+        # The sender is told about all invalid documents, whoever may read them.
+        return await self.job(id, tenant=whole(who))
+
+    @in_time
+    async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
+        """Save a delivery for a worker."""
+        id = await self.worker.jobs.submit(tenant, delivery)
+        self.worker.wake()
+        return id
+
+    @in_time
+    async def jobs(self, *, limit: int = 50, tenant: str | Viewer | None = None) -> list[Job]:
+        """Return the latest ingestion jobs, newest first, at most 100, without their `failures`."""
+        return await self.worker.jobs.recent(self.viewer(tenant), limit)
+
+    @in_time
+    async def job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Return one ingestion job with its failed documents.
+
+        Raises:
+            NotFound: the tenant has no such job, or it has expired.
+        """
+        viewer = self.viewer(tenant)
+        job = await self.worker.jobs.job(viewer, job_id)
+        self.database.reads.wrote(viewer.tenant)  # what it is said to have stored is found by the next question
+        return job
+
+    @in_time
+    async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Let a worker store the failed documents of a job again; newer versions are not overwritten.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: no document of it failed, or it is still running.
+        """
+        job = await self.worker.jobs.retry(self.viewer(tenant), job_id)
+        self.worker.wake()
+        return job
+
+    @in_time
+    async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Cancel a job of `reembed` or `rebuild`, which leaves the collection unchanged, or a sync.
+
+        Documents that a sync has already stored stay.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: the job is over, or stores documents that were sent.
+        """
+        return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
+
+    async def reembed(self, collection: str, embedder: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Re-embed a collection with another embedder in the background.
+
+        Questions use the old vectors until all new ones are there.
+
+        Args:
+            embedder: in the form of the setting EMBEDDER.
+        Returns:
+            The job; an existing one if the collection is already being re-embedded with that embedder.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own that the viewer may see.
+            BadRequest: there is no such embedder, the collection already has it, or another rebuild is running.
+        """
+        Embedders.of(self.embedder).check(embedder)
+        who = self.viewer(tenant)
+        own = await self.own_collection(who, collection)
+        if own.embedder == embedder:
+            raise BadRequest(
+                f'the collection "{collection}" has vectors of {embedder} already; to make its passages again, run '
+                f"`signalbox rebuild {collection}`",
+                where="embedder",
+            )
+        return await self._make_anew(own, embedder, who)
+
+    async def rebuild(self, collection: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Split, analyse and index the documents of a collection again, in the background as `reembed` does.
+
+        Embeddings that exist already are reused.
+
+        Raises:
+            UnknownCollection, BadRequest: as for `reembed`.
+        """
+        who = self.viewer(tenant)
+        return await self._make_anew(await self.own_collection(who, collection), None, who)
+
+    @in_time
+    async def _make_anew(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
+        try:
+            id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
+        except store.Replaced:
+            own = await self.own_collection(who, own.name)
+            id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
+        self.worker.wake()
+        return await self.job(id, tenant=who)
+
+    async def check(
+        self,
+        collection: str,
+        *,
+        mend: bool = False,
+        progress: Callable[[int], None] | None = None,
+        timeout_s: float | None = None,
+        tenant: str | Viewer | None = None,
+    ) -> CheckReport:
+        """Compare everything stored for a collection with what its documents should give.
+
+        See `retrievers.ingest.check`. A viewer who may not read every document learns of the others only that something
+        is wrong.
+
+        Args:
+            mend: repair what is wrong.
+            progress: called with the number of documents compared.
+            timeout_s: time limit; None means no limit.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own that the viewer may see.
+            Unavailable: the database failed, the embedder failed during a repair, or the time is over.
+        """
+        if timeout_s is not None:
+            work = self._checked(collection, mend, progress, timeout_s, self.viewer(tenant))
+            try:
+                return await within(work, timeout_s)
+            except (TimeoutError, ConnectionAbortedError) as error:
+                command = f"signalbox check {collection}{' --mend' if mend else ''}"
+                reason = f'"{collection}" takes longer than the {timeout_s:.3g} s of a request; run `{command}`'
+                raise Unavailable("the check", reason, retry_after_s=60) from error
+        return await self._checked(collection, mend, progress, None, self.viewer(tenant))
+
+    async def _checked(
+        self,
+        collection: str,
+        mend: bool,
+        progress: Callable[[int], None] | None,
+        timeout_s: float | None,
+        who: Viewer,
+    ) -> CheckReport:
+        while True:
+            own = await self.own_collection(who, collection)
+            try:
+                told = progress or (lambda done: None)
+                checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
+                return await checker.run(mend=mend)
+            except store.Replaced:
+                continue
+            finally:
+                self.catalogue.forget(who.tenant)

@@ -1,0 +1,103 @@
+"""Syncs of a tenant: collections that follow sources, run now or by a schedule."""
+
+from dataclasses import dataclass
+
+from agent.service.documents import DocumentService
+from agent.service.schedules import scheduled
+from agent.service.time_limit import in_time
+from retrievers.core.errors import Unavailable
+from retrievers.core.types import Viewer
+from retrievers.ingest.jobs import Lease, LostLease
+from retrievers.ingest.run import Progress, Report
+from retrievers.sync.guard import DeletionLimits
+from retrievers.sync.mirror import Mirror, Mirrored, mirroring
+from retrievers.sync.plan import SyncPlan
+from retrievers.sync.schedule import Followed, Schedules
+from retrievers.sync.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncService(DocumentService):
+    """Runs and schedules syncs; arguments as for `DocumentService`."""
+
+    def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:
+        """Return a mirror of a source (see `retrievers.sync.sources.open_source`); nothing is synced yet."""
+        return Mirror(self.database, self.viewer(tenant).tenant, collection, source)
+
+    async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> SyncPlan:
+        """Return what `sync` would add, change and delete now, without writing anything.
+
+        Raises:
+            BadRequest: the source does not exist.
+            Unavailable: the source or the database cannot be reached.
+        """
+        return await mirror.plan(DeletionLimits(self.settings.sync_max_delete, force))
+
+    async def sync(
+        self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
+    ) -> tuple[str, Mirrored]:
+        """Run a sync in this process. Only one run of a mirror is possible at a time.
+
+        Args:
+            force: delete everything that the source no longer has, even all documents.
+        Returns:
+            The id of the job of this run, and its report.
+        Raises:
+            BadRequest: the source does not exist, or the collection cannot store its documents.
+            DeletionRefused: more documents are gone than SYNC_MAX_DELETE allows; the others are stored.
+            Unavailable: another run is in progress; or the source, the database or the embedder failed.
+        """
+        limits = DeletionLimits(self.settings.sync_max_delete, force)
+        lease = await self._schedules.begin(mirror)
+        run = mirroring(mirror, self.worker.jobs, self.worker.ingest, limits)
+
+        async def watched(lease: Lease, told: Progress) -> Mirrored:
+            def both(report: Report) -> None:
+                told(report)
+                if progress is not None:
+                    progress(report)
+
+            return await run(lease, both)
+
+        try:
+            report = await self.worker.mirror(lease, watched)
+        except LostLease:
+            reason = f"job {lease.id.hex} was cancelled, or another process has taken it over"
+            raise Unavailable("the job", reason) from None
+        finally:
+            self.catalogue.forget(mirror.tenant)
+        assert isinstance(report, Mirrored)
+        return lease.id.hex, report
+
+    @property
+    def _schedules(self) -> Schedules:
+        return Schedules(self.database, self.worker.jobs, scheduled(self.settings, self.database))
+
+    @in_time
+    async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
+        """Return the tenant's mirrors, each with its last run, and the settings' schedules that have not run yet."""
+        return await self._schedules.listed(self.viewer(tenant))
+
+    @in_time
+    async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+        """Let a worker run a scheduled sync now.
+
+        Raises:
+            NotFound: the tenant has no schedule of that name.
+            BadRequest: no worker has the schedule in its settings any more.
+        """
+        return await self._schedules.run_now(self.viewer(tenant), name)
+
+    @in_time
+    async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+        """Stop following a source, for example because it was moved or renamed, and return what it was.
+
+        Its documents stay.
+
+        Args:
+            name: name of its schedule, its id, the source as listed, or a collection that follows only one source.
+        Raises:
+            NotFound: the tenant follows no such source.
+            BadRequest: the collection follows several sources.
+        """
+        return await self._schedules.forget(self.viewer(tenant), name)

@@ -1,0 +1,39 @@
+"""The time limit of methods that only use the database."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from agent.settings import Settings
+from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
+
+
+class Configured(Protocol):
+    """An object with settings."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        ...
+
+
+Owner = TypeVar("Owner", bound=Configured)
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def in_time(
+    method: Callable[Concatenate[Owner, Given], Awaitable[Returned]],
+) -> Callable[Concatenate[Owner, Given], Coroutine[Any, Any, Returned]]:
+    """Limit a method to the time of a question; it raises Unavailable when the time is over."""
+
+    @wraps(method)
+    async def bounded(self: Owner, /, *args: Given.args, **options: Given.kwargs) -> Returned:
+        timeout_s = self.settings.timeout_s
+        try:
+            return await within(method(self, *args, **options), timeout_s)
+        except (TimeoutError, ConnectionAbortedError) as error:
+            raise Unavailable("the database", f"no answer within {timeout_s:g} s", retry_after_s=5) from error
+
+    return bounded
