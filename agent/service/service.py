@@ -53,15 +53,16 @@ from retrievers.core.tasks import within
 from retrievers.core.types import EVERYTHING, ChunkId, Collection, FieldValues, Scope, Viewer, whole
 from retrievers.embed import Embedder
 from retrievers.embed.pool import Embedders
+from retrievers.ingest import collections, store
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
-from retrievers.ingest import store
 from retrievers.ingest.check import Checker
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.findings import ComparisonReport as CheckReport
 from retrievers.ingest.jobs import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
+from retrievers.ingest.settle import settle
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -588,7 +589,7 @@ class Service:
     async def _make_anew(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
         try:
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
-        except store.Replaced:
+        except collections.Replaced:
             own = await self._own(who, own.name)
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         self.worker.wake()
@@ -640,7 +641,7 @@ class Service:
                 told = progress or (lambda done: None)
                 checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
                 return await checker.run(mend=mend)
-            except store.Replaced:
+            except collections.Replaced:
                 continue
             finally:
                 self.catalogue.forget(who.tenant)
@@ -849,13 +850,13 @@ class Service:
                 own = await self._own(whole(who), collection, told=viewer)
                 async with self.database.transaction(whole(who)) as connection:
                     # Lock rows before jobs, in the same order as writers do.
-                    await store.lock_all(connection, who, own.number)
+                    await collections.lock_all(connection, who, own.number)
                     await manifest.forget(connection, who, collection)
                     await queue.cancel(connection, who, collection)
-                    count = await store.delete_collection(connection, who, own.number)
+                    count = await collections.delete_collection(connection, who, own.number)
                 self.catalogue.forget(who)
                 return count
-            except store.Replaced:
+            except collections.Replaced:
                 continue
 
     @_in_time
@@ -867,7 +868,7 @@ class Service:
             count = await store.remove_documents(connection, tenant, own.number, [document])
             await manifest.forget(connection, tenant, collection, document)
             await queue.forget(connection, tenant, collection, [document])
-            await store.settle(connection, tenant, own.number)
+            await settle(connection, tenant, own.number)
         self.catalogue.forget(tenant)
         return count
 

@@ -12,11 +12,12 @@ from psycopg.types.json import Jsonb
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import Viewer, whole
-from retrievers.ingest import store
+from retrievers.ingest import collections
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.run import Failure
-from retrievers.ingest.store import Connection
+from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database, Row
 
 MAX_WAITING = 1000
@@ -200,12 +201,12 @@ class JobQueue:
             embedder: the new embedder; None to keep the current one.
         Raises:
             BadRequest: it is being rebuilt with another embedder.
-            UnknownCollection, Replaced: see `store.lock`.
+            UnknownCollection, Replaced: see `collections.lock`.
         """
         new = uuid.uuid4()
         values = {"tenant": tenant, "collection": name, "number": number, "id": new, "embedder": embedder}
         async with self._database.transaction(whole(tenant)) as connection:
-            await store.lock(connection, tenant, number)
+            await collections.lock(connection, tenant, number)
             for id, other in await (await connection.execute(_REBUILDS, values)).fetchall():
                 if other == embedder:
                     return str(id.hex)
@@ -230,7 +231,7 @@ class JobQueue:
         values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
         async with self._database.transaction(whole(tenant)) as connection:
             # The shadow first, in the same order as the job that builds it.
-            await store.show_shadows(connection)
+            await collections.show_shadows(connection)
             await connection.execute(_GIVE_UP, values)
             ended = await connection.execute(_END, values)
         job = await self.job(who, id)
@@ -324,7 +325,7 @@ class JobQueue:
 
         async def settled() -> None:
             async with self._database.transaction(whole(tenant)) as connection:
-                await store.settle(connection, tenant, number)
+                await settle(connection, tenant, number)
 
         await within(settled(), _SETTLE_S)
 

@@ -19,10 +19,11 @@ from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer
 from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
-from retrievers.ingest import store
+from retrievers.ingest import collections, store
 from retrievers.ingest.declare import learn
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
+from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database
 from retrievers.text import analysis, weights
 
@@ -83,7 +84,7 @@ _Embedded = tuple[int, dict[bytes, Vectors]]
 """The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
 Returned = TypeVar("Returned")
 Progress = Callable[[Report], None]
-Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
+Written = Callable[[collections.Connection, Report, int, int], Awaitable[None]]
 """Called inside the transaction that writes a batch, with the report so far and the number of inserted and of updated
 documents in the batch. An exception rolls the batch back.
 """
@@ -208,21 +209,21 @@ class _IngestRun:
             return False
         inferred = await asyncio.to_thread(infer_fields, flat.values())
         async with self._database.transaction(self._writer) as connection:
-            stored = from_catalogue(await store.fields_of(connection, self._tenant, self._collection))
+            stored = from_catalogue(await collections.fields_of(connection, self._tenant, self._collection))
         documents = {index: item for index, item in sample if isinstance(item, Document) and index in flat}
         misfits = await asyncio.to_thread(_misfits, documents, {**inferred, **stored, **self._declared})
         self._faults.update(misfits)
         if len(misfits) == len(documents):
             return False
 
-        async def begin(connection: store.Connection) -> None:
+        async def begin(connection: collections.Connection) -> None:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
             await self._learn_fields(connection, inferred, self._declared, documents.values())
 
         await self._enter(begin)
         return True
 
-    async def _enter(self, then: Callable[[store.Connection], Awaitable[None]] | None = None) -> None:
+    async def _enter(self, then: Callable[[collections.Connection], Awaitable[None]] | None = None) -> None:
         """Open the collection with its current number and embedder.
 
         Args:
@@ -235,7 +236,7 @@ class _IngestRun:
                 self._embedder = await self._embedders.named(name) if known and name else self._embedders
                 dimension = await self._embedder.dimension()
                 async with self._database.transaction(self._writer) as connection:
-                    row = await store.open_collection(connection, self._tenant, self._collection)
+                    row = await collections.open_collection(connection, self._tenant, self._collection)
                     self._number, embedder, self._mean_length, version = row
                     if version != analysis.VERSION:
                         raise BadRequest(
@@ -246,7 +247,7 @@ class _IngestRun:
                     if then is not None:
                         await then(connection)
                 return
-            except store.Replaced:
+            except collections.Replaced:
                 continue
 
     async def _stored_embedder(self) -> str | None:
@@ -257,13 +258,13 @@ class _IngestRun:
         rows = await self._database.fetch(self._writer, statement, (self._tenant, self._collection))
         return rows[0][0] if rows else None
 
-    async def _at_home(self, work: Callable[[store.Connection], Awaitable[Returned]]) -> Returned:
+    async def _at_home(self, work: Callable[[collections.Connection], Awaitable[Returned]]) -> Returned:
         """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
         while True:
             try:
                 async with self._database.transaction(self._writer) as connection:
                     return await work(connection)
-            except store.Replaced:
+            except collections.Replaced:
                 await self._enter()
 
     async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
@@ -272,7 +273,7 @@ class _IngestRun:
         self._faults.update(faults)
         return flat
 
-    async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
+    async def _use_embedder(self, connection: collections.Connection, stored: int | None, dimension: int) -> None:
         if dimension > MAX_DIMENSION:
             raise BadRequest(
                 f"the embedder {self._embedder.name} makes vectors of {dimension:,} dimensions; the index takes at "
@@ -285,7 +286,7 @@ class _IngestRun:
             )
             name, size = await cursor.fetchone() or ("", 0)
             if name != self._embedder.name and self._embedders.has(name):
-                raise store.Replaced
+                raise collections.Replaced
             if (name, size) != (self._embedder.name, dimension):
                 raise EmbedderMismatch(
                     f'collection "{self._collection}" holds vectors of the embedder {name} ({size} dimensions), not of '
@@ -313,7 +314,7 @@ class _IngestRun:
 
     async def _learn_fields(
         self,
-        connection: store.Connection,
+        connection: collections.Connection,
         inferred: Mapping[str, Field],
         declared: Mapping[str, Field],
         documents: Iterable[Document],
@@ -326,7 +327,7 @@ class _IngestRun:
         self._fields = await learn(
             connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
         )
-        await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
+        await collections.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of changed documents, prepared. All others are counted here."""
@@ -447,7 +448,7 @@ class _IngestRun:
                 # Vectors from before the collection was rebuilt may be another embedder's.
                 if number == self._number:
                     return await self._replace_at(batch, vectors)
-            except store.Replaced:
+            except collections.Replaced:
                 await self._enter()
             embedded = await self._vectors(batch)
 
@@ -455,7 +456,7 @@ class _IngestRun:
         async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
                 # Another delivery may have written to the collection since this one was admitted.
-                public = await store.lock_public(connection, self._tenant, self._number)
+                public = await collections.lock_public(connection, self._tenant, self._number)
                 if public is not None and public != batch[0][1].document.public:
                     for index, item in batch:
                         self._fail(index, item.document, _OF_THEIR_OWN)
@@ -481,9 +482,9 @@ class _IngestRun:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _settle(self) -> None:
-        async def settled(connection: store.Connection) -> None:
-            await store.lock(connection, self._tenant, self._number)
-            await store.settle(connection, self._tenant, self._number)
+        async def settled(connection: collections.Connection) -> None:
+            await collections.lock(connection, self._tenant, self._number)
+            await settle(connection, self._tenant, self._number)
 
         with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
             await self._at_home(settled)

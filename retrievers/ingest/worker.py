@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.delivery import Delivery, dumped, loaded
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs import JobQueue, Lease, LostLease, Work
 from retrievers.ingest.read import SANDBOX, read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
-from retrievers.ingest.store import Connection
 from retrievers.sandbox import Stopped
 
 Item = Document | RejectedItem

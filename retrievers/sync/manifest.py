@@ -7,11 +7,12 @@ from typing import LiteralString, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from retrievers.core.types import whole
+from retrievers.ingest import collections, store
 from retrievers.ingest import jobs as queue
-from retrievers.ingest import store
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.jobs import JobQueue, Lease
 from retrievers.ingest.run import Report
-from retrievers.ingest.store import Connection
+from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.rows import pages
 from retrievers.sync.forgotten import Remains, inherit, lock_manifest, remains
@@ -173,7 +174,7 @@ class Writer:
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if deletes and (number := await _number(connection, manifest)) is not None:
-                await store.lock_fields(connection, manifest.tenant, number)
+                await collections.lock_fields(connection, manifest.tenant, number)
             await lock_manifest(connection, manifest.tenant, manifest.collection)
             yield connection
             report = self.report
@@ -256,7 +257,7 @@ class Writer:
         while True:
             try:
                 return await self._delete_some()
-            except store.Replaced:
+            except collections.Replaced:
                 continue  # the collection was recreated in the meantime, under another number
 
     async def _delete_some(self) -> int | None:
@@ -279,7 +280,7 @@ class Writer:
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if (number := await _number(connection, manifest)) is not None:
-                await store.settle(connection, manifest.tenant, number)
+                await settle(connection, manifest.tenant, number)
         async with self._transaction() as connection:
             row = await (await connection.execute(_END, manifest._which())).fetchone()
         return row[0] if row else 0

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
-from retrievers.ingest import store
+from retrievers.ingest import collections, store
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs import JobQueue, Lease
@@ -241,7 +241,7 @@ class _MirrorRun:
         """Store documents, and return the ids of those that failed."""
         report = self.report
 
-        async def written(connection: store.Connection, portion: Report, inserted: int, updated: int) -> None:
+        async def written(connection: collections.Connection, portion: Report, inserted: int, updated: int) -> None:
             done, failed = report.done + portion.done + inserted + updated, len(report.failed) + len(portion.failed)
             jobs, lease = self.writer.jobs, self.writer.lease
             await jobs.record(connection, lease, inserted=inserted, updated=updated, done=done, failed=failed)
