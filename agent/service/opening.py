@@ -43,7 +43,8 @@ from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.jobs import JobQueue, Lease, Work
+from retrievers.ingest.job_types import Lease, Work
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.run import Progress, Report, Written, ingest

@@ -60,7 +60,7 @@ from retrievers.ingest.check import Checker
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.findings import ComparisonReport as CheckReport
-from retrievers.ingest.jobs import Job, Lease, LostLease
+from retrievers.ingest.job_types import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.settle import settle
 from retrievers.ingest.worker import Worker

@@ -27,7 +27,8 @@ from retrievers.core.types import whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import collections, store
-from retrievers.ingest.jobs import JobQueue, Lease, Work
+from retrievers.ingest.job_types import Lease, Work
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.run import MAX_DIMENSION
 from retrievers.ingest.settle import settle

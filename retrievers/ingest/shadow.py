@@ -2,7 +2,7 @@
 
 from retrievers.core.errors import BadRequest
 from retrievers.ingest import collections
-from retrievers.ingest.jobs import Lease
+from retrievers.ingest.job_types import Lease
 from retrievers.text import analysis, folding, split
 
 

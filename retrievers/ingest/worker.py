@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -19,7 +18,8 @@ from retrievers.core.tasks import leave
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.delivery import Delivery, dumped, loaded
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.jobs import JobQueue, Lease, LostLease, Work
+from retrievers.ingest.job_types import Lease, LostLease, Work
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SANDBOX, read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
 from retrievers.sandbox import Stopped
@@ -31,9 +31,6 @@ MOST_DOCUMENTS = 100_000
 _POLL_S = 1.0
 """How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
-_SWEEP_EVERY_S = 60.0
-_REMOVE_S = 5.0
-"""Maximum time for deleting rows of a replaced collection in one go, in seconds."""
 _TURNS = 2
 """Deliveries carried out at once for waiting callers: more would take database connections from questions."""
 _END_S = 2.0
@@ -128,7 +125,6 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
-        self._swept_at = -math.inf
         self._turns = asyncio.Semaphore(_TURNS)
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -411,7 +407,7 @@ class Worker:
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""
         while not self._closing.is_set():
-            await self._sweep()
+            await self.jobs.expiry.run()
             try:
                 self._woken.clear()
                 lease = await self.jobs.take()
@@ -445,23 +441,6 @@ class Worker:
                 pause_s = _REST_S
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause_s)
-
-    async def _sweep(self) -> None:
-        """Periodically delete what has expired and withdraw expired documents, also for tenants that write nothing."""
-        if time.monotonic() - self._swept_at < _SWEEP_EVERY_S:
-            return
-        self._swept_at = time.monotonic()
-        try:
-            await self.jobs.sweep()
-            for tenant, number in await self.jobs.expired():
-                await self.jobs.settle(tenant, number)
-            for tenant, number in await self.jobs.retired():
-                if not await self.jobs.remove_retired(tenant, number, within_s=_REMOVE_S):
-                    self._swept_at = -math.inf  # there are more rows; other jobs run first
-        except Exception as error:
-            _log.warning(
-                "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)
-            )
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -10,7 +10,8 @@ from retrievers.core.types import whole
 from retrievers.ingest import collections, store
 from retrievers.ingest import jobs as queue
 from retrievers.ingest.collections import Connection
-from retrievers.ingest.jobs import JobQueue, Lease
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.run import Report
 from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database, Row

@@ -21,7 +21,8 @@ from retrievers.core.types import whole
 from retrievers.ingest import collections, store
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.jobs import JobQueue, Lease
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
 from retrievers.postgres.database import Database
 from retrievers.sync.guard import DeletionLimits, DeletionRefused, why_kept, why_refused

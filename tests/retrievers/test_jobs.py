@@ -19,7 +19,8 @@ from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unava
 from retrievers.embed import Vectors
 from retrievers.ingest import jobs as queue
 from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
-from retrievers.ingest.jobs import Job, JobQueue, Lease, LostLease
+from retrievers.ingest.job_types import Job, Lease, LostLease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import read_record
 from retrievers.ingest.run import Report, ingest
 from retrievers.ingest.worker import Worker

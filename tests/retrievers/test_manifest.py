@@ -11,7 +11,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from retrievers.ingest.jobs import JobQueue, Lease
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.run import Report
 from retrievers.postgres.database import Database
 from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
