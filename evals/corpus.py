@@ -10,7 +10,7 @@ from retrievers.core.types import Collection
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read
-from retrievers.ingest.run import Report
+from retrievers.ingest.report import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.ingest.settle import settle
 

@@ -57,11 +57,13 @@ from retrievers.ingest import collections, store
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest.check import Checker
+from retrievers.ingest.collections import check_name
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.findings import ComparisonReport as CheckReport
 from retrievers.ingest.job_types import Job, Lease, LostLease
-from retrievers.ingest.run import Progress, Report, check_name, ingest
+from retrievers.ingest.report import Progress, Report
+from retrievers.ingest.run import ingest
 from retrievers.ingest.settle import settle
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback

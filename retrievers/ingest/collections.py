@@ -1,4 +1,4 @@
-"""Open, lock, describe and delete the row of a collection, in a transaction that carries the tenant."""
+"""Open, lock, describe and delete a collection, in a transaction that carries the tenant."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,16 +7,30 @@ from typing import Any, LiteralString
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from retrievers.core.errors import UnknownCollection
+from retrievers.core.errors import BadRequest, UnknownCollection
 from retrievers.core.fields import Field, to_catalogue
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, folding, split
 
 Connection = AsyncConnection[Row]
 
+MAX_NAME_CHARACTERS = 128
+
 
 class Replaced(Exception):
     """The collection was rebuilt meanwhile: its name now belongs to another number."""
+
+
+def check_name(collection: str) -> None:
+    """Check the name of a collection.
+
+    Raises:
+        BadRequest: no collection can have this name.
+    """
+    if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
+        raise BadRequest(
+            f"a collection's name has 1 to {MAX_NAME_CHARACTERS} printable characters and no slash", where="collection"
+        )
 
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:

@@ -17,7 +17,7 @@ from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.expiry import Expiry
 from retrievers.ingest.job_types import DeadLetter, Job, Lease, LostLease, Work
 from retrievers.ingest.patience import within_patience
-from retrievers.ingest.run import Failure
+from retrievers.ingest.report import Failure
 from retrievers.postgres.database import Database, Row
 
 MAX_WAITING = 1000

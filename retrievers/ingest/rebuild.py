@@ -30,10 +30,10 @@ from retrievers.ingest import collections, store
 from retrievers.ingest.job_types import Lease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.prepare import Prepared
-from retrievers.ingest.run import MAX_DIMENSION
 from retrievers.ingest.settle import settle
 from retrievers.ingest.shadow import open_shadow
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
+from retrievers.ingest.target import MAX_DIMENSION
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import vector_index
 from retrievers.text import analysis, split, weights

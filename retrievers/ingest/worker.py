@@ -21,7 +21,7 @@ from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SANDBOX, read_record, read_upload
-from retrievers.ingest.run import Failure, Progress, Report, Written
+from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.sandbox import Stopped
 
 Item = Document | RejectedItem

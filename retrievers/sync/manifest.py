@@ -12,7 +12,7 @@ from retrievers.ingest import jobs as queue
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.job_types import Lease
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.run import Report
+from retrievers.ingest.report import Report
 from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.rows import pages

@@ -19,11 +19,12 @@ from typing import Protocol
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
 from retrievers.ingest import collections, store
+from retrievers.ingest.collections import check_name
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_types import Lease
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
+from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.postgres.database import Database
 from retrievers.sync.guard import DeletionLimits, DeletionRefused, why_kept, why_refused
 from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of

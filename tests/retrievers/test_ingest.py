@@ -22,7 +22,8 @@ from retrievers.core.schema import read_schema
 from retrievers.embed import Vectors
 from retrievers.ingest import collections, run, store
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.run import Report, ingest
+from retrievers.ingest.report import Report
+from retrievers.ingest.run import ingest
 from retrievers.ingest.settle import settle
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database

@@ -22,7 +22,8 @@ from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_reco
 from retrievers.ingest.job_types import Job, Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import read_record
-from retrievers.ingest.run import Report, ingest
+from retrievers.ingest.report import Report
+from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
