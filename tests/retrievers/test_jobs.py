@@ -190,7 +190,7 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
 async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.ingest.worker.MOST_DOCUMENTS", 3)
+    monkeypatch.setattr("retrievers.ingest.job_items.MOST_DOCUMENTS", 3)
     worker = worker_on(database)
 
     id, _ = await worker.deliver(TENANT, of_file("docs", "rows.csv", b"id,text\n" + b"".join(
