@@ -20,7 +20,6 @@ MAX_LISTS = 3
 MAX_QUERIES = 20
 MAX_NODES = 4000
 
-Query = exp.Select | exp.SetOperation | exp.Subquery
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
