@@ -65,7 +65,7 @@ def run(
     file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
     class, lang, now and id; its questions are put to a collection that is already stored.
     """
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals.questions import load_questions
     from evals.replies import write_recording
@@ -100,7 +100,7 @@ def bench(
     as_json: AsJson = False,
 ) -> int:
     """Measure latency, throughput and ingestion against plain SQL, in one run. Keep the machine otherwise idle."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import datasets
     from evals.bench import bench as measure
@@ -125,7 +125,7 @@ def scope(
     as_json: AsJson = False,
 ) -> int:
     """Measure how often questions that name no collection find theirs among the folders' collections."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import scope
 
@@ -157,7 +157,7 @@ def reading(
     as_json: AsJson = False,
 ) -> int:
     """Judge what the rules read from each folder's questions: filters, periods, values, sources. Needs no model."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import reading
 
@@ -194,7 +194,7 @@ def ablate(
 
     Exit code 1 if an alternative or a dataset failed; the others are measured all the same.
     """
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import ablate, datasets
 
@@ -226,7 +226,7 @@ def tune(
     random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals.tune import parts
     from evals.tune import tune as search
@@ -256,7 +256,7 @@ def load(
 
     Exit code 1 if an answer was neither 200 nor 503.
     """
-    from agent.serve.output import write_json
+    from agent.serve.cli.output import write_json
     from evals import datasets
     from evals.load import Target, closed_loop, described, open_loop
 

@@ -23,7 +23,7 @@ from agent.chat.erasure import Erased
 from agent.errors import BadSetting
 from agent.serve.http.app import create_app
 from agent.serve.identity import check_exposure, identifier
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.serve.tokens import Tokens
 from agent.service.opening import open_service
 from agent.service.service import Service

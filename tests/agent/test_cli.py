@@ -176,7 +176,7 @@ def test_who_migrates_a_database_in_use_is_told_to_restart_what_runs_on_it(signa
         )
     answer = signalbox("migrate")
     assert answer.out == "applied 0026 following\n"
-    assert "go on answering, but may take no jobs: restart them" in answer.err
+    assert "still answer, but may not run jobs: restart them" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "list a name": (["collections", "list", "docs"], "signalbox collections show NAME"),
     "show none": (["collections", "show", "none"], 'no collection "none"'),
     "delete none": (["delete", "--collection", "none"], 'no collection "none"'),
-    "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'holds no document "z"'),
+    "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'has no document "z"'),
     "collection name": (["ingest", "docs.jsonl", "--collection", "a/b"], "a collection's name has"),
     "no schema": (["ingest", "docs.jsonl", "--collection", "docs", "--schema", "none.json"], "none.json"),
 }

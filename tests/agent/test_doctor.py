@@ -8,7 +8,8 @@ import pytest
 
 from agent.observe import logs
 from agent.options import rank_features
-from agent.serve import doctor, doctor_sources
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.fields import Field

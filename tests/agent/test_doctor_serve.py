@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.serve import doctor_serve
+from agent.serve.cli.doctor import serving as doctor_serve
 from agent.serve.http.app import create_app
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.settings import Settings
 from retrievers.core.extras import install_command

@@ -27,7 +27,7 @@ from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem, form_at
 from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents
 
 from agent import Service, open_service
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import MAX_TOP_K
@@ -162,7 +162,7 @@ async def test_the_collections_are_described_with_their_fields(filled: Service) 
 async def test_the_largest_collections_are_described_and_the_others_named(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.serve.tools.MOST_DESCRIBED", 1)
+    monkeypatch.setattr("agent.serve.mcp.tools.MOST_DESCRIBED", 1)
     two = [Document(name, name, name, name, metadata={"team": "crew"}) for name in ("one", "two")]
     await service.ingest(two[:1], "small")
     await service.ingest(two, "large")

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from agent.llm.breaker import FAILURES
 from agent.observe.logs import secrets_of
-from agent.serve import doctor, doctor_sources
 from agent.serve.cli import run
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.serve.http.app import create_app
 from agent.service.opening import open_service
 from agent.service.service import Service

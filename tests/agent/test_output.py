@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.serve.asking import show_answer
-from agent.serve.output import plain, show_prompt, show_result
+from agent.serve.cli.ask import show_answer
+from agent.serve.cli.output import plain, show_prompt, show_result
 from agent.types import Answer, Intent, Outcome, Prompt, Rejected, Relaxed, Result, SourceChoice, Step, Table
 from retrievers.core.filters import in_words
 

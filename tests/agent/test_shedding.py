@@ -13,13 +13,13 @@ import pytest
 from fastapi import FastAPI
 
 from agent.observe import logs
-from agent.serve import server
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
 from agent.serve.http.limits import is_sane_id
 from agent.serve.http.pressure import Pressure
 from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process import server
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings

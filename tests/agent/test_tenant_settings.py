@@ -19,7 +19,7 @@ from agent.chat.advisors.guard import REFUSALS
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from agent import open_service
-from agent.serve import doctor_sources
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers.cloud import acs3, bedrock, build

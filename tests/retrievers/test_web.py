@@ -17,7 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent import Service, open_service
-from agent.serve import cli, doctor_sources
+from agent.serve.cli import run
+from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.exit_codes import BAD_INPUT
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers import registry
@@ -819,7 +821,7 @@ def test_a_bad_setting_is_one_line_on_the_command_line(
 ):
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "bing")
-    assert cli.run(["retrieve", "penguins"]) == cli.BAD_INPUT
+    assert run(["retrieve", "penguins"]) == BAD_INPUT
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [

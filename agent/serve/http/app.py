@@ -30,8 +30,8 @@ from agent.serve.http import (
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
+from agent.serve.http.shedding import Shedding
 from agent.serve.identity import Identify, Seen
-from agent.serve.shedding import Shedding
 from agent.service.service import Service
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from agent.answering.assemble import assemble
 from agent.errors import BadSetting
 from agent.llm.breaker import FAILURES
 from agent.llm.model import Calls, open_model
-from agent.serve.explaining import show_trace
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import Answer, AskRequest, Intent, Message, Outcome, Prompt

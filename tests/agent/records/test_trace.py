@@ -23,7 +23,8 @@ from agent.intent.reader import Cascade
 from agent.llm.breaker import FAILURES
 from agent.records.trace import REPLAYABLE, TraceStore, _packed, _unpacked, encoded
 from agent.serve.cli import run
-from agent.serve.explaining import show_difference, show_trace
+from agent.serve.cli.explain.difference import show_difference
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import BadRequest

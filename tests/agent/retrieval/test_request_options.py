@@ -15,7 +15,7 @@ from agent.intent.reading import Reading, stated_alone
 from agent.pipeline import RERANK_POOL
 from agent.retrieval.fusion import Fused
 from agent.serve.http.app import create_app
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Request, Result
 from retrievers.core.errors import BadRequest

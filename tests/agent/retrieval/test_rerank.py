@@ -25,7 +25,8 @@ from agent.retrieval.rerank.base import normalised, ordered
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.overlap import overlap
 from agent.retrieval.rerank.stage import Patience, rerank
-from agent.serve import doctor, explaining
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
 from agent.testing import ReceivedRequest as Received
@@ -613,7 +614,7 @@ async def test_when_the_server_fails_the_fused_order_comes_in_time_and_says_so(
             plain = await service.retrieve("penguins march", collection="birds", reranker="none")
             result = await service.retrieve("penguins march", collection="birds", timeout_s=3, explain=True)
             page = io.StringIO()
-            explaining.show_trace(await service.explain(result.trace_id), Console(file=page, width=200))
+            show_trace(await service.explain(result.trace_id), Console(file=page, width=200))
     assert (ids(result), result.degraded) == (ids(plain), ("rerank_unavailable",))
     assert "not reranked by http:http://127.0.0.1" in page.getvalue()
     assert [one.scores for one in result.hits] == [one.scores for one in plain.hits]
