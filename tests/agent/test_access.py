@@ -642,7 +642,7 @@ async def test_a_token_reads_as_its_claim_says(
         answers = {name: await found(sent) for name, sent in refused.items()}
         assert {name: status for name, (status, _) in answers.items() if status != 401} == {}
         details = {json.loads(text)["detail"] for _, text in answers.values()}
-        assert details == {"the token is refused"}
+        assert details == {"the token is not valid"}
         headers = {"Authorization": f"Bearer {token(signer)}"}
         body = {"query": "rotor", "principals": ["user:2"]}
         assert (await world.client.post("/v1/retrieve", json=body, headers=headers)).status_code == 403

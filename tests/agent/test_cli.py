@@ -375,7 +375,7 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "list a name": (["collections", "list", "docs"], "signalbox collections show NAME"),
     "show none": (["collections", "show", "none"], 'no collection "none"'),
     "delete none": (["delete", "--collection", "none"], 'no collection "none"'),
-    "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'has no document "z"'),
+    "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'holds no document "z"'),
     "collection name": (["ingest", "docs.jsonl", "--collection", "a/b"], "a collection's name has"),
     "no schema": (["ingest", "docs.jsonl", "--collection", "docs", "--schema", "none.json"], "none.json"),
 }
@@ -422,10 +422,10 @@ def test_the_doctor_names_what_is_wrong_and_how_to_mend_it(signalbox: Signalbox,
         answer = signalbox("doctor")
         assert answer.code == 3
         assert "BAD  database" in answer.out
-        assert "mend: check DATABASE_URL and that the server runs" in answer.out
+        assert "fix: check DATABASE_URL and that the server runs" in answer.out
         assert "hunter2" not in answer.out + answer.err
     monkeypatch.setenv("SIGNALBOX_EMBEDDER", "onnx:/nowhere")
-    assert "set EMBEDDER to one that can be loaded" in signalbox("doctor").out
+    assert "set EMBEDDER to an embedder that can be loaded" in signalbox("doctor").out
     monkeypatch.setenv("SIGNALBOX_TIMEOUT_S", "soon")
     assert "BAD  settings" in signalbox("doctor").out
 

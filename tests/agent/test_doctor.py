@@ -24,7 +24,7 @@ KEY = "sk-very-secret-key-0123"
 async def test_no_model_is_fine_and_says_what_one_would_bring():
     check = await doctor._model(Settings())
     assert check.ok
-    assert check.found == "none: questions are read by rules"
+    assert check.found == "none: rules interpret the questions"
     assert "set LLM" in check.mend
 
 
@@ -134,7 +134,7 @@ async def test_fields_of_prompts_that_no_document_has_are_named(database: Databa
     settings = Settings(database_url=owner_url, service_url=service_url, prompt_fields=given)
     check = await doctor._prompt_fields(settings)
     assert (check.ok, check.mend) == (
-        True, "shown of nothing, for no collection of default has it: notes=author.nome, secret=x, nothing"
+        True, "never shown, because no collection of default has the field: notes=author.nome, secret=x, nothing"
     )  # fmt: skip
     for given in ("team,author,author.name", "notes=;secret=team", "tema;notes=;secret="):
         fine = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": given}))

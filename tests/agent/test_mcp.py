@@ -303,7 +303,7 @@ async def test_nothing_of_a_failure_but_that_it_happened_reaches_the_client(
     async with connected(with_sources(service, fulltext=Broken(Card("fulltext", "")))) as client:
         answer = await client.call_tool("search_knowledge", {"query": "text", "collection": "docs"})
     assert answer.is_error
-    assert text_of(answer) == "the call failed for a reason of the server's own, which its log tells"
+    assert text_of(answer) == "the server failed; its log has the reason"
     assert "hunter2" in caplog.text
 
 

@@ -518,7 +518,7 @@ async def test_the_doctor_says_what_is_wrong_with_each_named_source(
     assert (checks["source bios"].ok, checks["source gone"].ok) == (True, False)
     assert "2 documents, 2 passages" in checks["source bios"].found
     assert checks["source gone"].found.startswith("setting sources.gone.path: ")
-    assert 'has none named "founders", "staff"' in checks["source people"].found
+    assert 'has no collection "founders", "staff"' in checks["source people"].found
 
 
 # The settings file, as a user writes it.

@@ -267,7 +267,7 @@ async def test_refusals_are_counted_one_by_one_and_logged_together(app: FastAPI,
     assert ids == [answer.headers["x-request-id"] for answer in answers]
     assert all(map(is_sane_id, ids))
     assert [(one.message, one.fields["requests"]) for one in caplog.records] == [
-        ("more requests came than can be worked on: refused early", 3)
+        ("too many requests at once: rejected before parsing", 3)
     ]
     assert of == [None]
 

@@ -838,14 +838,17 @@ async def test_the_doctor_makes_no_search_that_is_paid_for():
         check = await doctor_sources._web(
             Settings(web_provider="tavily", web_api_key=KEY, web_base_url=server.root_url)
         )
-    assert (check.ok, check.found) == (True, "tavily, WEB_API_KEY is set; no search was made, since it may cost")
+    assert (check.ok, check.found) == (
+        True,
+        "tavily, WEB_API_KEY is set; no test search was made, because it may cost money",
+    )
     assert server.requests == []
 
 
 @pytest.mark.parametrize(
     ("fault", "ok", "found"),
     [
-        (None, True, "searxng, no key; a search gave 1 pages"),
+        (None, True, "searxng, no key; a test search found 1 pages"),
         (Fault(status=403), False, "add json to search.formats"),
         (Fault(delay_s=30), False, "no answer within 0.3 s"),
     ],

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _LARGEST_HISTORY = 8 << 20
 _TURNS = TypeAdapter(list[Message])
 _DONE_WITHOUT = {
-    "no_model": "no model is set: {shown}; set LLM to have questions answered",
+    "no_model": "no model is set: {shown}; set LLM to get written answers",
     "model_unavailable": "the model gave no answer: {shown}",
     "answer_cut": "the answer broke off here",
-    "judge_unavailable": "the model did not check the answer: it was checked by its wording",
+    "judge_unavailable": "the model did not check the answer; the wording was compared with the passages instead",
 }
 
 
@@ -65,21 +65,21 @@ def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> No
         print(f"[{one.n}] {plain(one.title or one.document_id)}{within} ({plain(one.url or one.document_id)})")
     doubtful = [sentence for sentence in answer.sentences if sentence.supported is False]
     if doubtful:
-        print("\nNot borne out by what is cited:")
+        print("\nNot supported by the cited passages:")
     for sentence in doubtful:
         print(f"[?] {' '.join(plain(sentence.text).split())}{'' if sentence.citations else '  (cites no passage)'}")
     output.note_reading(answer.intent, given)
     output.note_shortfalls(answer)
     for name in answer.degraded:
         output.note(_done_without(name, answer))
-    borne_out = f", {answer.faithfulness:.0%} of its claims borne out" if answer.faithfulness is not None else ""
+    borne_out = f", {answer.faithfulness:.0%} of its claims supported" if answer.faithfulness is not None else ""
     tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
     output.note(f"{answer.model or 'no model'}, {tokens:,} tokens{borne_out}")
 
 
 def _done_without(name: str, answer: Answer) -> str:
-    shown = "these are the passages" if answer.citations else "there are no passages to show instead"
-    return _DONE_WITHOUT.get(name, f"done without: {name}").format(shown=shown)
+    shown = "these are the passages" if answer.citations else "and no passages were found"
+    return _DONE_WITHOUT.get(name, f"degraded: {name}").format(shown=shown)
 
 
 def _turn(line: str, where: str) -> Any:

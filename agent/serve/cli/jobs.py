@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from retrievers.ingest.jobs import Job
 
 _LOOK_EVERY_S = 0.1
-_USAGE = "say `signalbox jobs`, or `signalbox jobs show ID`, `... retry ID` or `... cancel ID`"
+_USAGE = "use `signalbox jobs`, or `signalbox jobs show ID`, `... retry ID` or `... cancel ID`"
 
 
 async def run(service: "Service", action: str | None, id: str | None, *, viewer: "Viewer", as_json: bool) -> int:
@@ -87,7 +87,7 @@ def shown(job: "Job", *, as_json: bool) -> None:
         id = f" ({one.id})" if one.id is not None else ""
         print(output.plain(f"    {one.where}{id}: {one.reason}"))
     if job.sync is None and (job.failures or job.status == "failed"):
-        output.note(f"mended what was wrong? Try again with: signalbox jobs retry {job.id}")
+        output.note(f"after correcting the cause, try again with: signalbox jobs retry {job.id}")
 
 
 def _line(job: "Job") -> str:

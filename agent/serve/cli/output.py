@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
-WEAK = "only weak matches: the documents hardly speak of this"
+WEAK = "only weak matches: the documents say little about this"
 _COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -76,14 +76,14 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     if result.refusal is not None:
         print(plain(result.refusal))
     elif result.status == "no_retrieval_needed":
-        print("nothing to look up")
+        print("the question needs no search")
     elif not result.hits and result.outcomes and all(one.status in ("timeout", "error") for one in result.outcomes):
-        print("no source answered: see why above, or allow more time with TIMEOUT_S and SOURCE_TIMEOUT_S")
+        print("no source answered; the reasons are above; TIMEOUT_S and SOURCE_TIMEOUT_S give sources more time")
     elif not result.hits:
         print("nothing found")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     if result.total is not None:
-        found += f", {'all' if result.complete else 'a part'} of {result.total:,} documents that satisfy the filter"
+        found += f", {'all' if result.complete else 'some'} of {result.total:,} documents that satisfy the filter"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 
@@ -97,9 +97,9 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
     if intent.by != "caller" and (intent.filter not in (None, given) or intent.aggregate):
         asked = {key: value for key, value in (intent.aggregate or {}).items() if value not in (None, [], False)}
         calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
-        note(f"read as: {_chips(intent.filter)}{calculated} (--intent off asks without)")
+        note(f"read as: {_chips(intent.filter)}{calculated} (--intent off searches without it)")
     if intent.soft_filter:
-        note(f"likely, so ranked higher: {_chips(intent.soft_filter)}")
+        note(f"probably meant, so ranked higher: {_chips(intent.soft_filter)}")
     for one in intent.rejected:
         note(f"ignored: {_ignored(one)}")
 
@@ -112,9 +112,9 @@ def note_shortfalls(result: Result) -> None:
     asked = {outcome.source for outcome in result.outcomes}
     for source, setting in _COMES_WITH.items():
         if f"{source}_unavailable" in result.degraded and source not in asked:
-            note(f"the {source} would have been asked, but is not set up: set {setting}")
+            note(f"the {source} was not searched, because it is not configured: set {setting}")
     if "rerank_unavailable" in result.degraded:
-        note("not reranked, the fused order stays: `signalbox explain` and `signalbox doctor` say why")
+        note("not reranked; hits keep the fused order; `signalbox explain` and `signalbox doctor` show the reason")
     if result.status == "weak":
         note(WEAK)
     for relaxed in result.relaxed:
@@ -250,7 +250,7 @@ def show_sources(found: Sequence[SourceSummary], *, as_json: bool) -> None:
         limits = [f"{one.timeout_s:g} s", *([f"at most {one.top_k} hits"] if one.top_k else [])]
         limits += [f"relevance from {one.min_relevance:g}"] if one.min_relevance is not None else []
         limits += [f"${one.cost:g} a search"] if one.cost else []
-        limits += ["resting after failures"] if one.resting else []
+        limits += ["paused after failures"] if one.resting else []
         within = f" ({', '.join(one.collections)})" if one.collections else ""
         print(f"{one.name:<16} {one.kind:<10} {plain(one.description + within)}  [{', '.join(limits)}]")
 
@@ -278,7 +278,7 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"{job['kind']}{into} under way: signalbox jobs show {job['job_id']}")
     if described["description"]:
         print(f"{'draft of a description: ' if described['draft'] else ''}{plain(described['description'])}")
-    for said, words in (("is called", described["records"]), ("is taken to be called", described["derived_records"])):
+    for said, words in (("is called", described["records"]), ("is probably called", described["derived_records"])):
         if words:
             print(f"a document {said}: {plain(', '.join(words))}")
     for field in described["fields"]:
@@ -295,7 +295,7 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         for value, names in field["aliases"].items():
             print(f"    {plain(_short(value))} is also called {plain(_short(names))}")
         if unit := field["unit"] or field["derived_unit"]:
-            print(f"    in {plain(unit)}{'' if field['unit'] else ' (taken from its name)'}")
+            print(f"    in {plain(unit)}{'' if field['unit'] else ' (from its name)'}")
         if field["names"]:
             print(f"    words for it: {plain(', '.join(field['names']))}")
 
@@ -308,4 +308,4 @@ def show_checks(found: Sequence[Check], *, as_json: bool) -> None:
     for check in found:
         print(f"{'ok  ' if check.ok else 'BAD '} {check.name:<12} {plain(check.found)}")
         if check.mend:
-            print(f"                  mend: {plain(check.mend)}")
+            print(f"                  fix: {plain(check.mend)}")

@@ -117,7 +117,7 @@ def _commands(arguments: Sequence[str]) -> Any:
             app.add_typer(command.load(), name=command.name)
         except ImportError as error:
             if asked is not None:
-                reason = f"{error}; install all it needs: {install_command(command.name)}"
+                reason = f"{error}; install its packages with {install_command(command.name)}"
                 raise Unavailable(f"the command {command.name}", reason) from error
     return typer.main.get_command(app)
 
@@ -137,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
             return BAD_INPUT if arguments else DONE
         return _complain(message, BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("stopped; what was written before stays", _INTERRUPTED)
+        return _complain("stopped; documents stored so far are kept", _INTERRUPTED)
     except BrokenPipeError:
         # The reader closed the pipe (`| head`): not an error, but nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

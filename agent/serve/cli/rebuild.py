@@ -32,11 +32,9 @@ async def make_anew(
         job = await until_over(service, job, viewer, _RebuildProgress().show)
     shown(job, as_json=as_json)
     if not wait:
-        output.note(
-            f"a running `signalbox serve` carries it out, or --wait; how far it is: signalbox jobs show {job.id}"
-        )
+        output.note(f"`signalbox serve` or the option --wait runs the job; progress: signalbox jobs show {job.id}")
     elif job.next_try_at is not None:
-        reason = f"{job.error}; the job is tried again by `signalbox serve`, or `signalbox jobs cancel {job.id}`"
+        reason = f"{job.error}; `signalbox serve` will retry the job; `signalbox jobs cancel {job.id}` ends it"
         raise Unavailable(f"job {job.id}", reason)
     return int(job.status == "failed")
 
@@ -69,14 +67,14 @@ async def check(service: "Service", collection: str | None, *, viewer: "Viewer",
         output.write_json([asdict(one) | {"ok": one.ok} for one in reports])
     else:
         for one in reports:
-            print(output.plain(f"{one.collection}: {one.documents:,} documents, {'ok' if one.ok else 'wrong'}"))
+            print(output.plain(f"{one.collection}: {one.documents:,} documents, {'ok' if one.ok else 'faults found'}"))
             for found in one.findings:
-                state = "mended" if found.mended else "WRONG "
-                print(output.plain(f"  {state}  {found.count or 0:,} {found.text} ({', '.join(found.examples)})"))
+                state = "repaired" if found.mended else "WRONG"
+                print(output.plain(f"  {state:<8}  {found.count or 0:,} {found.text} ({', '.join(found.examples)})"))
         if not reports:
             print("no collection yet")
         if not mend and not all(one.ok for one in reports):
-            output.note("mend it with: signalbox check --mend")
+            output.note("repair it with: signalbox check --mend")
     return int(not all(one.ok for one in reports))
 
 

@@ -39,7 +39,7 @@ async def run(
         _show(one)
     if not found:
         kept = service.settings.chat_days
-        print("no questions" if kept else "no questions are kept while CHAT_DAYS is 0")
+        print("no questions" if kept else "no questions: none are kept while CHAT_DAYS is 0")
     return 0
 
 
@@ -50,7 +50,7 @@ def check_arguments(*, user: str | None, conversation: str | None, erase: bool) 
         BadRequest: `erase` without exactly one of user and conversation.
     """
     if erase and (user is None) == (conversation is None):
-        raise BadRequest("--erase goes with --user NAME or with --conversation ID", where="--erase")
+        raise BadRequest("--erase needs either --user NAME or --conversation ID", where="--erase")
 
 
 def _show(one: "Exchange") -> None:

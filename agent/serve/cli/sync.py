@@ -48,7 +48,7 @@ def check_arguments(asked: SyncArguments) -> None:
         BadRequest: the arguments exclude each other.
     """
     if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
-        raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
+        raise BadRequest("--forget takes no other arguments except --tenant and --json", where="--forget")
 
 
 async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
@@ -90,10 +90,13 @@ def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
     known = service.settings.sync.get(source)
     if known is None:
         if asked.collection is None:
-            raise BadRequest(f"say where it goes: --collection NAME{_named(service.settings)}", where="--collection")
+            raise BadRequest(
+                f"name the collection that follows the source: --collection NAME{_named(service.settings)}",
+                where="--collection",
+            )
         return service.mirror(open_source(source, **options), asked.collection, tenant=asked.tenant)
     if asked.collection not in (None, known.collection) or any(options.values()):
-        raise BadRequest(f'the settings say all of the sync "{source}": give no more than its name', where="source")
+        raise BadRequest(f'the settings define the sync "{source}": give only its name', where="source")
     options = {"table": known.table, "query": known.query, "updated_at": known.updated_at}
     tenant = asked.tenant or known.tenant
     return service.mirror(open_source(known.source, **options), known.collection, tenant=tenant)
@@ -101,7 +104,7 @@ def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
 
 def _named(settings: Settings) -> str:
     names = ", ".join(sorted(settings.sync))
-    return f", or one that the settings name: {names}" if names else ""
+    return f", or give the name of a sync in the settings: {names}" if names else ""
 
 
 class _SyncProgress:
@@ -163,14 +166,14 @@ def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
             at = f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S}"
             print(output.plain(f"    {at} {job.status}: {counts}{f'; {job.error}' if job.error else ''}"))
     if not followed:
-        print("no collection follows a source; say `signalbox sync SOURCE --collection NAME`")
+        print("no collection follows a source; start with `signalbox sync SOURCE --collection NAME`")
 
 
 def _often(one: "Followed") -> str:
     if not one.every_s:
         return "by hand"
     if not one.has_worker:
-        return f"every {one.every_s:g} s, but no worker has it in its settings now"
+        return f"every {one.every_s:g} s, but no running worker has it in its settings"
     return f"every {one.every_s:g} s" + (f", next {one.next_at:%Y-%m-%d %H:%M:%S}" if one.next_at else "")
 
 

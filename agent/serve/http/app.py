@@ -63,12 +63,10 @@ def create_app(
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
     seen = Seen()
-    gates = Gates(
-        has_model=service.answerer.model is not None,
-        searches_wait=service.settings.waits_for_others,
-        processes=processes,
-    )
+    has_model = service.answerer.model is not None
+    gates = Gates(has_model=has_model, searches_wait=service.settings.waits_for_others, processes=processes)
     observation = Observation(service, gates.named(), tracing, everyone)
+    callers = Middleware(Callers, identify=identify, is_open=is_open, seen=seen)
     app = FastAPI(
         title="signalbox",
         version=version("signalbox-retrieval"),
@@ -83,11 +81,10 @@ def create_app(
             Middleware(Envelope),
             Middleware(Observing, observation=observation),
             Middleware(Origins, loopback_only=not keys),
-            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            callers,
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
-            # Check the key again: it may have been revoked while the request was uploaded or waited in the queue.
-            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            callers,  # again, because the key may have been revoked while the request was uploaded or waited
             Middleware(tenant.Quotas),
         ],
     )

@@ -129,7 +129,7 @@ def _check(request: Request, body: bytes) -> None:
 
     takes_json, _ = check_accept_headers(request)
     if not takes_json:
-        raise Problem(406, "not-acceptable", "answers are JSON: send Accept: application/json, text/event-stream")
+        raise Problem(406, "not-acceptable", "send the header Accept: application/json, text/event-stream")
     try:
         jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError as error:

@@ -110,7 +110,7 @@ class Shedding:
 
     def _report(self) -> None:
         fields = {"status": 503, "requests": self._unreported}
-        _log.warning("more requests came than can be worked on: refused early", extra={"fields": fields})
+        _log.warning("too many requests at once: rejected before parsing", extra={"fields": fields})
         self._unreported = 0
 
 

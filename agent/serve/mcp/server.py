@@ -82,7 +82,7 @@ def unreadable(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False)[0]
     if first["type"] == "json_invalid":
         return f"not valid JSON in UTF-8: {first['ctx']['error']}"
-    return "not one JSON-RPC 2.0 request or notification: an object with jsonrpc, method, and id where it asks"
+    return "not a JSON-RPC 2.0 request or notification: send an object with jsonrpc, method and, in a request, id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ class _Door:
             return _refusal(f"{error}{again}")
         except Exception:
             _log.exception("the tool %s failed", params.name)
-            return _refusal("the call failed for a reason of the server's own, which its log tells")
+            return _refusal("the server failed; its log has the reason")
         return await asyncio.to_thread(_result, answer)
 
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
         """List the resources: the list of collections, and each collection."""
         with _told():
             held = await sizes(self.service, self.viewer_of(context))
-        every = _resource(RESOURCES, "collections", "every collection, with the number of its documents")
+        every = _resource(RESOURCES, "collections", "all collections, with the number of documents")
         each = (
             _resource(f"{RESOURCES}/{quote(name, safe='')}", _line(name), f"fields and values of {count:,} documents")
             for name, count in held.items()

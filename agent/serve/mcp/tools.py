@@ -64,19 +64,19 @@ class RankingArguments(Shape):
     """Ranking options that override the settings."""
 
     reranker: Annotated[
-        str | None, Field(max_length=200, description="none, hybrid or the one of the settings, which serves otherwise")
+        str | None, Field(max_length=200, description="none, hybrid, or the reranker of the settings (the default)")
     ] = None
     fusion: Annotated[Method | None, Field(description="how rankings are merged: convex, rrf or weighted_sum")] = None
     lexical_weight: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None,
-        Field(description="share of full text in convex, a number from 0 to 1; chosen by the question otherwise"),
+        Field(description="share of full text in convex, a number from 0 to 1; chosen per question by default"),
     ] = None
     depth: Annotated[
         Annotated[int, Field(ge=LEAST_DEPTH, le=MOST_DEPTH)] | None,
-        Field(description=f"hits asked of each source, a whole number from {LEAST_DEPTH} to {MOST_DEPTH}"),
+        Field(description=f"hits requested from each source, a whole number from {LEAST_DEPTH} to {MOST_DEPTH}"),
     ] = None
     rank_features: Annotated[
-        str | None, Field(max_length=500, description=f"what else ranks hits: {FORM}, any of them, between commas")
+        str | None, Field(max_length=500, description=f"other ranking features, separated by commas: {FORM}")
     ] = None
 
 
@@ -84,14 +84,14 @@ class AskedByArguments(Shape):
     """Arguments for the application that makes the call; models leave them out."""
 
     user: Annotated[
-        UserName | None, Field(description="who asks, as the application names them; left out by models")
+        UserName | None, Field(description="the user who asks, as the application names them; models leave it out")
     ] = None
     metadata: Annotated[
-        Metadata | None, Field(description="what the application says of the request; left out by models")
+        Metadata | None, Field(description="facts of the application about the request; models leave it out")
     ] = None
     conversation: Annotated[
         Conversation | None,
-        Field(description="id of a conversation of the application's, whose turns are remembered; left out by models"),
+        Field(description="id of a conversation of the application; its turns are remembered; models leave it out"),
     ] = None
     advisors: Annotated[
         Advisors | None, Field(description='advisors with parameters, such as {"name": "guard", "words": ["merger"]}')
@@ -102,7 +102,7 @@ class SearchArguments(RankingArguments, AskedByArguments):
     """Arguments of `search_knowledge`."""
 
     query: Query
-    collection: Annotated[CollectionName, Field(description="name of one collection; all when left out")] = None
+    collection: Annotated[CollectionName, Field(description="name of one collection; all by default")] = None
     filter: FilterObject = None
     top_k: Annotated[TopK, Field(description=f"how many passages, a whole number from 1 to {MAX_TOP_K}")] = 5
     min_relevance: Annotated[
@@ -113,7 +113,7 @@ class SearchArguments(RankingArguments, AskedByArguments):
         PerDocument | None,
         Field(
             description="most passages of one document while others are relevant, a whole number from 1 to "
-            f"{MAX_TOP_K}; left out for the usual number"
+            f"{MAX_TOP_K}; by default the number in the settings"
         ),
     ] = None
     complete: Annotated[
@@ -133,7 +133,7 @@ class AnswerArguments(SearchArguments):
     )
     context: Annotated[
         Context | None,
-        Field(description="what the prompt shows: passage, window (also the passages beside) or section"),
+        Field(description="text shown per hit: passage, window (with the neighbouring passages) or section"),
     ] = None
     budget_tokens: Annotated[
         int,
@@ -248,7 +248,7 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
     except ValidationError as error:
         problem = readable(error)
         wanted = shape.model_fields[problem.where.split(".")[0]].description
-        raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
+        raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None
 
 
 def for_a_model(answer: Shape) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Acceptor:
             except ConnectionError:
                 continue  # the client has already gone
             except OSError as error:
-                _log.warning("connections wait, as none can be accepted: %s", error.strerror)
+                _log.warning("no connection can be accepted, new ones wait: %s", error.strerror)
                 await asyncio.sleep(_REST_S)
             else:
                 in_a_row += 1

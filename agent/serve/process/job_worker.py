@@ -35,12 +35,12 @@ async def run(at_once: int | None) -> int:
     async with open_service(settings) as service, service.worker:
         name = f"{socket.gethostname()}:{os.getpid()}"
         syncs = ", ".join(sorted(settings.sync)) or "none"
-        _log.info("worker %s carries out %d jobs at once; syncs: %s", name, settings.workers, syncs)
+        _log.info("worker %s runs up to %d jobs at once; syncs: %s", name, settings.workers, syncs)
         while not stopping.is_set():
             try:
                 await asyncio.wait_for(stopping.wait(), _SAID_EVERY_S)
             except TimeoutError:
-                _log.info("worker %s lives, %d jobs at work", name, service.worker.at_work)
-        _log.info("worker %s stops, %d jobs at work", name, service.worker.at_work)
+                _log.info("worker %s is alive, %d jobs running", name, service.worker.at_work)
+        _log.info("worker %s is stopping, %d jobs running", name, service.worker.at_work)
         await service.worker.drain(settings.grace_s)
     return 0

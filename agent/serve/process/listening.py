@@ -40,7 +40,7 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise Unavailable(f"{host} port {port}", f"{error.strerror}; choose another with --port") from None
+        raise Unavailable(f"{host} port {port}", f"{error.strerror}; choose another port with --port") from None
     return listener
 
 

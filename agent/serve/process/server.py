@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
                     await acceptor.close()
                 await self._connections_end()
         except TimeoutError:
-            _log.warning("%d requests at work took too long: they are answered 503", len(self.server_state.tasks))
+            _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
             for task in self.server_state.tasks:
                 task.cancel()
             for connection in self._open:
@@ -270,7 +270,7 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn."""
-        self._end(problems.Problem(400, "malformed-http", "what was sent is no HTTP/1.1 request"))
+        self._end(problems.Problem(400, "malformed-http", "the request is not valid HTTP/1.1"))
 
     def _end(self, problem: problems.Problem) -> None:
         """Answer and close. If an answer has already started, only close."""
@@ -302,7 +302,7 @@ def _tracing() -> Iterator["Tracing | None"]:
     try:
         from agent.observe.telemetry import Tracing
     except ImportError:
-        _log.warning("no spans are sent: install what makes them, %s", install_command("otel"))
+        _log.warning("no spans are sent: packages are missing, %s", install_command("otel"))
         yield None
         return
     tracing = Tracing()

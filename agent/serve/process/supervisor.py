@@ -132,7 +132,7 @@ class Supervisor:
                 continue
             steady = time.monotonic() - started >= _STEADY_S
             pause_s = 0.0 if steady else min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            _log.warning("process %d is started again in %g s: %s", number, pause_s, reason)
+            _log.warning("process %d will be restarted in %g s: %s", number, pause_s, reason)
             await _either(self._stopping, within_s=pause_s)
 
     async def _run(self, number: int) -> tuple[str, int]:
@@ -166,7 +166,7 @@ class Supervisor:
         self._counts.leave(number)
         code = await process.wait()
         del self._running[number]
-        return reason or (f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"), code
+        return reason or (f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"), code
 
     async def _start(self, number: int, line: socket.socket) -> Process:
         # Use this process's import path, not the folder in which the command was started.

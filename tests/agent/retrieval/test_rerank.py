@@ -733,7 +733,7 @@ async def test_the_doctor_tries_the_reranker_on_two_passages():
         check = await doctor._reranker(settings)
     assert (check.ok, check.mend) == (True, "")
     assert "secret" not in doctor._settings(settings).found
-    assert check.found.startswith(f"http:{server.root_url}/rerank, two passages judged in ")
+    assert check.found.startswith(f"http:{server.root_url}/rerank, two passages scored in ")
     assert "secret" not in str(check)
 
 
@@ -752,7 +752,7 @@ async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
     [
         ({}, Fault(status=401), "HTTP 401", "set RERANKER_API_KEY"),
         ({"reranker_api_key": KEY}, Fault(status=403), "HTTP 403", "to a key of that server"),
-        ({}, Fault(status=404), "HTTP 404", "its path included"),
+        ({}, Fault(status=404), "HTTP 404", "it must include the path"),
         ({}, Fault(status=429), "HTTP 429", "quota"),
         ({}, Fault(status=503), "HTTP 503", "can be reached"),
         ({"reranker": "llm"}, None, "set LLM", "correct RERANKER"),
@@ -773,7 +773,7 @@ async def test_the_doctor_says_how_to_mend_a_reranker(
 
 
 async def test_the_doctor_knows_those_that_need_nothing():
-    assert (await doctor._reranker(Settings())).found == "none: the fused order stays"
-    assert (await doctor._reranker(Settings(reranker="hybrid"))).found.startswith("hybrid, two passages judged in ")
+    assert (await doctor._reranker(Settings())).found == "none: hits keep the fused order"
+    assert (await doctor._reranker(Settings(reranker="hybrid"))).found.startswith("hybrid, two passages scored in ")
     check = await doctor._reranker(Settings(reranker="llm", llm="openai/m"))
-    assert (check.ok, check.found) == (True, "llm: the model above is shown the passages, some at a time")
+    assert (check.ok, check.found) == (True, "llm: the model above ranks the passages in batches")

@@ -97,7 +97,7 @@ def delete(
 
         count = await service.delete(collection, document, tenant=tenant)
         if document is not None and not count:
-            raise BadRequest(f'collection "{collection}" has no document "{document}"', where="document")
+            raise BadRequest(f'collection "{collection}" holds no document "{document}"', where="document")
         if as_json:
             output.write_json({"collection": collection, "deleted": count})
         else:

@@ -13,23 +13,24 @@ if TYPE_CHECKING:
     from retrievers.postgres.keys import Key, Keys
 
 app = typer.Typer(
-    help="API keys: each belongs to one tenant and opens that tenant's documents alone.", no_args_is_help=True
+    help="API keys: each belongs to one tenant and gives access only to that tenant's documents.", no_args_is_help=True
 )
 
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(help="whose documents the key opens")],
-    name: Annotated[str, typer.Option(help="what the key is for")] = "",
+    tenant: Annotated[str, typer.Option(help="tenant of the key")],
+    name: Annotated[str, typer.Option(help="purpose of the key")] = "",
     expires: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="days it is valid; for good when left out")
+        float | None,
+        typer.Option(metavar="DAYS", help="number of days the key is valid (default: until it is revoked)"),
     ] = None,
     principal: Annotated[
         list[str] | None,
-        typer.Option(help="user or group that the key reads as, such as user:7; may be repeated; * reads everything"),
+        typer.Option(help="user or group the key reads as, such as user:7; repeatable; * reads everything"),
     ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="requests with the key may say on whose behalf they read")
+        bool, typer.Option("--trusted", help="requests with the key may name the users and groups they read as")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -52,7 +53,7 @@ def create(
 
 @app.command("list")
 def list_keys(
-    tenant: Annotated[str | None, typer.Option(help="whose keys; everybody's when left out")] = None,
+    tenant: Annotated[str | None, typer.Option(help="tenant of the keys (default: all tenants)")] = None,
     as_json: AsJson = False,
 ) -> int:
     """List the keys without their secrets: tenant, purpose, creation, expiry and last use."""
@@ -72,7 +73,7 @@ def list_keys(
 
 @app.command()
 def revoke(
-    id: Annotated[str, typer.Argument(help="the key's id, as `keys list` shows it", metavar="ID")],
+    id: Annotated[str, typer.Argument(help="id of the key, shown by `keys list`", metavar="ID")],
     as_json: AsJson = False,
 ) -> int:
     """Revoke a key for good; it stops working within a second."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from agent.service.metering import Metering
     from agent.settings import Settings
 
-app = typer.Typer(help="Tenants: their settings, what they may ask, and what they have used today.")
+app = typer.Typer(help="Tenants: their settings, quotas and usage today.")
 
 _KEYS = (
     "sources=vector,fulltext time_zone=Asia/Shanghai week_start=6 fiscal_year_start=4 collection=NAME language=zh "
-    "questions_per_day=100 tokens_per_day=50000; an empty value is as the service says again"
+    "questions_per_day=100 tokens_per_day=50000; an empty value restores the default of the service"
 )
 
 
@@ -33,7 +33,10 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> int | None:
         if as_json:
             output.write_json(found)
         else:
-            print("\n".join(map(_line, found)) or "no tenants yet: documents, keys and `tenants set` make them")
+            print(
+                "\n".join(map(_line, found))
+                or "no tenants yet: storing documents, creating a key or `tenants set` creates one"
+            )
         return 0
 
     return _with_metering(run)

@@ -42,7 +42,7 @@ async def examine() -> list[Check]:
     try:
         settings = load_settings()
     except RetrievalError as error:
-        return [Check("settings", False, str(error), "correct or remove that setting")]
+        return [Check("settings", False, str(error), "correct or remove the setting")]
     return [
         _settings(settings),
         await _database(settings),
@@ -78,7 +78,7 @@ def _prompts(folder: Path) -> Check:
     try:
         library = open_library(folder)
     except BadTemplate as error:
-        return Check("prompts", False, str(error), "correct that file, or PROMPTS")
+        return Check("prompts", False, str(error), "correct the file, or the setting PROMPTS")
     own = ", ".join(sorted(library.layers[0])) or "none"
     tenants = "".join(
         f"; for {tenant}: {', '.join(sorted(layer))}" for tenant, layer in sorted(library.tenants.items())
@@ -147,7 +147,12 @@ async def _embedder(settings: Settings) -> Check:
         finally:
             await embedder.aclose()
     except RetrievalError as error:
-        return Check("embedder", False, str(error), "set EMBEDDER to one that can be loaded; minilm is in the package")
+        return Check(
+            "embedder",
+            False,
+            str(error),
+            "set EMBEDDER to an embedder that can be loaded; minilm is part of the package",
+        )
     return Check("embedder", True, f"{settings.embedder}, vectors of length {dimension}")
 
 
@@ -155,8 +160,8 @@ async def _model(settings: Settings) -> Check:
     from agent.llm.model import ModelFailed, open_model
 
     if not settings.llm:
-        mend = "to have questions read by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
-        return Check("model", True, "none: questions are read by rules", mend)
+        mend = "set LLM (and LLM_BASE_URL, LLM_API_KEY) if a model should interpret questions and write answers"
+        return Check("model", True, "none: rules interpret the questions", mend)
     try:
         model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
         assert model is not None  # it is set
@@ -172,16 +177,16 @@ async def _model(settings: Settings) -> Check:
 
 def _mend_model(reason: str, settings: Settings) -> str:
     if "HTTP 401" in reason or "HTTP 403" in reason:
-        return "set LLM_API_KEY to a key of that provider" if settings.llm_api_key else "set LLM_API_KEY"
+        return "set LLM_API_KEY to a valid key of the provider" if settings.llm_api_key else "set LLM_API_KEY"
     if "HTTP 404" in reason or "no model" in reason:
-        return "correct LLM, or LLM_BASE_URL, which ends in /v1"
+        return "correct LLM or LLM_BASE_URL; the URL ends in /v1"
     if "HTTP 429" in reason:
-        return "wait, or look at the quota of the key"
+        return "wait, or check the quota of the key"
     if not settings.llm_base_url:
         name = str(settings.llm)
-        form = "" if "/" in name else f"; with its provider it is, say, openai/{name}"
-        return f"see whether LLM names a model that its provider has{form}; until it answers, rules read the questions"
-    return "see whether LLM_BASE_URL is right and its server runs; until it answers, rules read the questions"
+        form = "" if "/" in name else f"; put the provider before it, for example openai/{name}"
+        return f"check that the provider has the model in LLM{form}; until it answers, rules interpret the questions"
+    return "check LLM_BASE_URL and that its server runs; until it answers, rules interpret the questions"
 
 
 async def _reranker(settings: Settings) -> Check:
@@ -191,7 +196,7 @@ async def _reranker(settings: Settings) -> Check:
 
     name = shown(settings.reranker)
     if name == "none":
-        return Check("reranker", True, "none: the fused order stays")
+        return Check("reranker", True, "none: hits keep the fused order")
     try:
         llm = settings.llm if name == "llm" else None
         model = open_model(llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
@@ -199,7 +204,7 @@ async def _reranker(settings: Settings) -> Check:
         assert reranker is not None  # it is set
         try:
             if name == "llm":
-                return Check("reranker", True, "llm: the model above is shown the passages, some at a time")
+                return Check("reranker", True, "llm: the model above ranks the passages in batches")
             took_ms, sensible = await _try(reranker)
         finally:
             await reranker.aclose()
@@ -208,9 +213,9 @@ async def _reranker(settings: Settings) -> Check:
     except Unavailable as error:
         return Check("reranker", False, str(error), _mend_reranker(error.reason, settings))
     except RetrievalError as error:
-        return Check("reranker", False, str(error), "correct RERANKER and the settings beside it")
-    mend = "" if sensible else "it puts a passage about something else before the answer: is it a reranker's model?"
-    return Check("reranker", True, f"{name}, two passages judged in {took_ms:.0f} ms", mend)
+        return Check("reranker", False, str(error), "correct RERANKER or the other RERANKER_ settings")
+    mend = "" if sensible else "it ranks an unrelated passage above the answer: check that the model is a reranker"
+    return Check("reranker", True, f"{name}, two passages scored in {took_ms:.0f} ms", mend)
 
 
 async def _try(reranker: Reranker) -> tuple[float, bool]:
@@ -230,23 +235,29 @@ async def _try(reranker: Reranker) -> tuple[float, bool]:
 
 def _mend_reranker(reason: str, settings: Settings) -> str:
     if "HTTP 401" in reason or "HTTP 403" in reason:
-        return "set RERANKER_API_KEY to a key of that server" if settings.reranker_api_key else "set RERANKER_API_KEY"
+        return (
+            "set RERANKER_API_KEY to a valid key of the server" if settings.reranker_api_key else "set RERANKER_API_KEY"
+        )
     if "HTTP 404" in reason:
-        return "correct RERANKER: the address is used as it is, its path included"
+        return "correct the address in RERANKER; it must include the path"
     if "HTTP 429" in reason:
-        return "wait, or look at the quota of the key"
+        return "wait, or check the quota of the key"
     if "pip install" in reason:
         return reason.partition(": ")[2]
-    return "see whether RERANKER is right and can be reached; until it answers, the fused order stays"
+    return "check RERANKER and that its server runs; until it answers, hits keep the fused order"
 
 
 async def _rank_features(settings: Settings) -> Check:
     """Check that the tenant's collections have the fields used for ranking, with a suitable type."""
     collections = await _collections(settings)
     if collections is None:
-        return Check("ranking", False, settings.rank_features, "see the database above")
+        return Check("ranking", False, settings.rank_features, "see the check of the database above")
     useless = _useless(rank_features.parse(settings.rank_features), [one.fields for one in collections])
-    mend = f"ranks nothing, no collection has it in that type: {', '.join(useless)}" if useless else ""
+    mend = (
+        f"has no effect, because no collection has such a field of a suitable type: {', '.join(useless)}"
+        if useless
+        else ""
+    )
     return Check("ranking", True, settings.rank_features, mend)
 
 
@@ -254,14 +265,18 @@ async def _prompt_fields(settings: Settings) -> Check:
     """Check that the tenant's collections have the fields that prompts show."""
     collections = await _collections(settings)
     if collections is None:
-        return Check("prompt fields", False, settings.prompt_fields, "see the database above")
+        return Check("prompt fields", False, settings.prompt_fields, "see the check of the database above")
     fields: dict[str, set[str]] = {}
     for one in collections:
         fields.setdefault(one.name, set()).update(one.fields)
     # The fields of sources with documents of their own are not known here.
     elsewhere = {*settings.sources, *registry.names()}
     missing = prompt_fields.unknown(prompt_fields.parse(settings.prompt_fields), fields, elsewhere)
-    mend = f"shown of nothing, for no collection of {settings.tenant} has it: {', '.join(missing)}" if missing else ""
+    mend = (
+        f"never shown, because no collection of {settings.tenant} has the field: {', '.join(missing)}"
+        if missing
+        else ""
+    )
     return Check("prompt fields", True, settings.prompt_fields, mend)
 
 
@@ -293,8 +308,8 @@ def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Fiel
 
 def _disk(settings: Settings) -> Check:
     if settings.database_url:
-        return Check("disk", True, "the database is elsewhere")
+        return Check("disk", True, "not checked: the database is not embedded")
     free = free_bytes(settings.home)
     found = f"{free / 2**30:.1f} GiB free at {settings.home.expanduser()}"
     enough = free >= LEAST_FREE_BYTES
-    return Check("disk", enough, found, "" if enough else "free space, or set SIGNALBOX_HOME")
+    return Check("disk", enough, found, "" if enough else "free disk space, or set SIGNALBOX_HOME to another disk")

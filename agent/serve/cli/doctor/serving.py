@@ -30,7 +30,7 @@ def port(host: str = HOST, port: int = PORT) -> Check:
         except OSError as error:
             if _serves(host, port):
                 return Check("serve", True, f"a service answers at {where}")
-            mend = "choose another with `signalbox serve --port N`, or end what listens there"
+            mend = "choose another port with `signalbox serve --port N`, or stop the program that uses this one"
             return Check("serve", True, f"{where} is taken: {error.strerror}", mend)
     return Check("serve", True, f"{where} is free")
 
@@ -54,16 +54,18 @@ async def access(settings: Settings) -> Check:
             async with Database(owner, service, size=1) as database:
                 stored = await Keys(database).stored()
     except (RetrievalError, psycopg.Error):
-        return Check("access", False, f"AUTH={settings.auth or 'unset'}", "see the database above")
+        return Check("access", False, f"AUTH={settings.auth or 'unset'}", "see the check of the database above")
     live = sum(key.state == "live" for key in stored)
     keys = f"{live} key{'s' if live != 1 else ''} in use"
-    make = "make a key with `signalbox keys create --tenant T`"
+    make = "create a key with `signalbox keys create --tenant T`"
     if settings.auth == "keys":
         return Check("access", bool(live), f"AUTH=keys: every caller needs one; {keys}", "" if live else make)
     if settings.auth == "off":
-        return Check("access", True, "AUTH=off: whoever is on this machine may call, and nobody else")
-    found = f"AUTH is unset: callers need a key unless the service listens on this machine alone; {keys}"
-    return Check("access", True, found, "" if live else f"to be called from elsewhere, {make}")
+        return Check(
+            "access", True, "AUTH=off: every program on this machine may call without a key; other machines may not"
+        )
+    found = f"AUTH is unset: callers need a key unless the service listens on loopback only; {keys}"
+    return Check("access", True, found, "" if live else f"to allow calls from other machines, {make}")
 
 
 def logs(settings: Settings) -> Check:
@@ -73,8 +75,10 @@ def logs(settings: Settings) -> Check:
         return Check("logs", True, f"{found}; no spans")
     needed = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     if all(map(_is_installed, needed)):
-        return Check("logs", True, f"{found}; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says")
-    return Check("logs", False, f"{found}; spans are asked for and none is sent", install_command("otel"))
+        return Check("logs", True, f"{found}; spans to OTEL_EXPORTER_OTLP_ENDPOINT")
+    return Check(
+        "logs", False, f"{found}; spans are enabled but not sent: packages are missing", install_command("otel")
+    )
 
 
 def _is_installed(module: str) -> bool:

@@ -16,15 +16,15 @@ from retrievers.local import Local
 from retrievers.registry import Resources
 
 _CLOUD_MENDS = {
-    "CLOUD": "correct that setting",
-    "sources.": "correct that setting",
-    "pip install": "install it",
-    "limit is reached": "wait, or look at the quota of the key",
+    "CLOUD": "correct the setting",
+    "sources.": "correct the setting",
+    "pip install": "install the package",
+    "limit is reached": "wait, or check the quota of the key",
 }
 """Advice by a part of the error message."""
-_CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
-_SILENT = "see whether its address is right and its server runs; until it answers, it is left out"
-_WEB_SILENT = "until it answers, the web is left out; see whether its address is right and it runs"
+_CLOUD_SILENT = "check CLOUD_BASE_URL and that its server runs; until it answers, searches skip this source"
+_SILENT = "check its address and that its server runs; until it answers, searches skip this source"
+_WEB_SILENT = "check its address and that it runs; until it answers, searches skip the web"
 
 
 async def sources(settings: Settings) -> list[Check]:
@@ -55,7 +55,7 @@ async def _named(name: str, one: NamedSource, settings: Settings) -> Check:
             one.timeout_s or settings.source_timeout_s,
         )
         if one.kind == "web" and (one.api_key or one.cost):
-            return Check(title, True, f"{shown}; no search was made, since it may cost")
+            return Check(title, True, f"{shown}; no test search was made, because it may cost money")
         return await _asked(title, source, shown, timeout_s, settings)
     finally:
         if isinstance(source, Closing):
@@ -74,7 +74,7 @@ async def _asked(title: str, source: Retriever, shown: str, timeout_s: float, se
     except Unavailable as error:
         mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _SILENT)
         return Check(title, False, f"{shown}: {error.reason}", mend)
-    return Check(title, True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
+    return Check(title, True, f"{shown} answered a test search with {'a hit' if hits else 'no hit'}")
 
 
 async def _collections(title: str, one: NamedSource, settings: Settings) -> Check:
@@ -88,12 +88,12 @@ async def _collections(title: str, one: NamedSource, settings: Settings) -> Chec
             async with Database(owner, service, size=1) as database:
                 known = {found.name for found in await Catalogue(database).collections(settings.tenant)}
     except (RetrievalError, psycopg.Error):
-        return Check(title, False, shown, "see the database above")
+        return Check(title, False, shown, "see the check of the database above")
     missing = [name for name in one.collections if name not in known]
     if not missing:
         return Check(title, True, shown)
-    found = f'{shown}; the tenant "{settings.tenant}" has none named {listing(missing)}'
-    return Check(title, False, found, "ingest it, or correct `collections` in signalbox.toml")
+    found = f'{shown}; the tenant "{settings.tenant}" has no collection {listing(missing)}'
+    return Check(title, False, found, "ingest the collection, or correct `collections` in signalbox.toml")
 
 
 async def _read(title: str, source: Local, shown: str, mend: str = "correct it in signalbox.toml") -> Check:
@@ -108,14 +108,14 @@ async def _read(title: str, source: Local, shown: str, mend: str = "correct it i
         return Check(title, True, found)
     more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
     wrong = f"{found}; not searched: {failed[0].where}: {failed[0].reason}{more}"
-    return Check(title, False, wrong, "mend that file")
+    return Check(title, False, wrong, "correct the file")
 
 
 async def _local(settings: Settings) -> Check:
     """Check the folder of LOCAL; see `_read`."""
     from retrievers import local
 
-    mend = "correct LOCAL, or put the folder there"
+    mend = "correct LOCAL, or create the folder"
     try:
         source = local.build(Resources(None, None, None, settings.model_dump()))
     except RetrievalError as error:
@@ -146,7 +146,7 @@ async def _web(settings: Settings) -> Check:
     mend = _WEB_SILENT
     try:
         if source.provider.needs_key:
-            return Check(name, True, f"{shown}; no search was made, since it may cost")
+            return Check(name, True, f"{shown}; no test search was made, because it may cost money")
         async with asyncio.timeout(settings.source_timeout_s):
             found = await source.search(Query("weather", "en", Scope(settings.tenant, ())))
     except TimeoutError:
@@ -155,7 +155,7 @@ async def _web(settings: Settings) -> Check:
         return Check(name, False, str(error), mend)
     finally:
         await source.aclose()
-    return Check(name, True, f"{shown}; a search gave {len(found)} pages")
+    return Check(name, True, f"{shown}; a test search found {len(found)} pages")
 
 
 async def _cloud(settings: Settings) -> Check:
@@ -175,4 +175,4 @@ async def _cloud(settings: Settings) -> Check:
     except Unavailable as error:
         mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
         return Check("cloud", False, f"{shown}: {error.reason}", mend)
-    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
+    return Check("cloud", True, f"{shown} answered a test search with {'a hit' if hits else 'no hit'}")

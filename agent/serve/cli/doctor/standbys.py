@@ -12,12 +12,12 @@ from retrievers.postgres.standbys import Fault, Standing
 
 _LOOKS, _LOOK_EVERY_S = 15, 0.2
 _MEND: dict[Fault, str] = {
-    "down": "see whether it runs and READ_URLS is right; until then the others are read",
-    "login": "in READ_URLS leave user and password out, or name a login IN ROLE signalbox_app that is no superuser",
+    "down": "check that it runs and that READ_URLS is correct; until then, reads go to the other servers",
+    "login": "remove user and password from READ_URLS, or use a login IN ROLE signalbox_app that is not a superuser",
     "foreign": "READ_URLS must name standbys of the server and the database at DATABASE_URL",
-    "promoted": "take it out of READ_URLS, or make it a standby of the primary at DATABASE_URL again",
-    "diverged": "set DATABASE_URL to the primary that it follows, or make it follow the one at DATABASE_URL",
-    "lagging": "see why its replay is behind (pg_stat_replication on the primary), or raise MAX_LAG_S",
+    "promoted": "remove it from READ_URLS, or make it a standby of the primary at DATABASE_URL again",
+    "diverged": "set DATABASE_URL to the primary it follows, or make it follow the primary at DATABASE_URL",
+    "lagging": "check why its replay lags (pg_stat_replication on the primary), or raise MAX_LAG_S",
 }
 
 
@@ -37,7 +37,7 @@ async def standbys(settings: Settings) -> list[Check]:
                         break
                     await asyncio.sleep(_LOOK_EVERY_S)
     except (RetrievalError, psycopg.Error) as error:
-        return [Check("standbys", False, " ".join(str(error).split()), "see the database above")]
+        return [Check("standbys", False, " ".join(str(error).split()), "see the check of the database above")]
     return [_check(one) for one in found]
 
 
@@ -45,5 +45,5 @@ def _check(one: Standing) -> Check:
     name = one.name.replace("_", " ")
     behind = "" if one.lag_s is None else f", {one.lag_s:.1f} s behind"
     if one.fault is None:
-        return Check(name, True, f"{one.host}, read{behind}")
-    return Check(name, False, f"{one.host}, not read{behind}: {one.reason}", _MEND[one.fault])
+        return Check(name, True, f"{one.host}, used for reads{behind}")
+    return Check(name, False, f"{one.host}, not used for reads{behind}: {one.reason}", _MEND[one.fault])

@@ -57,10 +57,10 @@ def show_difference(found: Json, console: Console | None = None, *, title: str =
     page = Sections(console)
     page.facts([("replay of", title)] if title else [])
     page.section("Settings", page.grid(_pairs(found["settings"])))
-    page.section("Understood differently", page.grid(_pairs(found["intent"])))
-    page.section("Came out differently", page.grid(_pairs(found["outcome"])))
+    page.section("Interpretation changed", page.grid(_pairs(found["intent"])))
+    page.section("Result changed", page.grid(_pairs(found["outcome"])))
     written = ", ".join(found["data"])
-    page.section("Written to in between", page.grid([("", written)] if written else []))
+    page.section("Collections changed in between", page.grid([("", written)] if written else []))
     asked = {name: one for name, one in found["sources"].items() if one["before"] != one["after"]}
     page.section("Hits of the sources", page.grid(_pairs(asked)))
     page.section("Same hits in the same order" if found["same"] else "Hits", _moves(found["hits"]))

@@ -73,7 +73,7 @@ def answer(answer: Json | None) -> Iterable[tuple[str, str]]:
         yield "answered", f"{'yes' if answer['answered'] else 'no, not in the documents'}, by {answer['model']}"
     if answer["faithfulness"] is not None:
         by = "a model" if answer["checked_by"] == "llm" else "its wording"
-        yield "borne out", f"{answer['faithfulness']:.0%} of its claims, checked by {by}"
+        yield "supported", f"{answer['faithfulness']:.0%} of its claims, checked by {by}"
     for one in answer["sentences"]:
         if one["supported"] is False:
             cites = "".join(f"[{n}]" for n in one["citations"]) or "no passage"

@@ -29,16 +29,16 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
     """Print the whole record by section; empty sections are omitted."""
     page = Sections(console)
     page.facts(understanding.head(trace))
-    page.section("Understood", page.grid(understanding.understood(trace)))
+    page.section("Interpretation", page.grid(understanding.understood(trace)))
     page.section("Filters", understanding.constraints(trace))
     page.section("Rejected", page.grid(understanding.rejected(trace["intent"]["rejected"])))
-    page.section("Sources asked", searches.steps(trace), searches.spared_steps(trace))
+    page.section("Searches", searches.steps(trace), searches.spared_steps(trace))
     page.section(
-        "Given up to find something", page.grid((in_words(o["dropped"]), o["reason"]) for o in trace["relaxed"])
+        "Conditions dropped to find hits", page.grid((in_words(o["dropped"]), o["reason"]) for o in trace["relaxed"])
     )
-    page.section("Done without", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
+    page.section("Degraded", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
     page.section("Rounds", searches.rounds(trace.get("rounds") or ()))
-    page.section("Searched by the model", searches.lookups(trace.get("lookups") or ()))
+    page.section("Searches by the model", searches.lookups(trace.get("lookups") or ()))
     page.section(
         f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}",
         ranking.ranking(trace),

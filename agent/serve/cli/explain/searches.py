@@ -10,13 +10,13 @@ from agent.serve.cli.explain.sections import Json, cell, counted, new_table, sho
 from agent.serve.cli.explain.understanding import reader
 from retrievers.core.filters import in_words
 
-_APPROXIMATE = "from an index: rebuilt, it may give other hits"
+_APPROXIMATE = "approximate index: a rebuilt index may return other hits"
 _STOPPED = {
     "enough": "every part is answered",
-    "no_progress": "there was nothing new to search for, or nothing new came",
-    "budget": "calls, tokens or time were used up",
-    "rounds": "as many rounds as MAX_ROUNDS allows",
-    "failed": "it could not be judged",
+    "no_progress": "no new search was proposed, or it found no new passage",
+    "budget": "no calls, tokens or time left",
+    "rounds": "MAX_ROUNDS reached",
+    "failed": "the passages could not be judged",
 }
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 

@@ -54,7 +54,7 @@ def head(trace: Json) -> Iterable[tuple[str, str]]:
     said = [name for name in REPLAYABLE if settings.get(name) not in (None, "", [])]
     yield "settings", ", ".join(f"{name.upper()}={listed(settings[name])}" for name in said)
     judged = [hit["relevance"] for hit in trace["hits"] if hit.get("relevance") is not None]
-    yield "status", trace["status"] + (f", relevance {max(judged):.2f} at most" if judged else "")
+    yield "status", trace["status"] + (f", highest relevance {max(judged):.2f}" if judged else "")
 
 
 def _last_turn(messages: Sequence[Json]) -> str:
@@ -83,7 +83,7 @@ def understood(trace: Json) -> Iterable[tuple[str, str]]:
 
 
 def reader(reading: Json) -> str:
-    return {"llm": "the model", "rules": "rules", "caller": "the request alone"}[reading["by"]]
+    return {"llm": "the model", "rules": "rules", "caller": "the request only"}[reading["by"]]
 
 
 def _in_words(reading: Json) -> str:
@@ -103,7 +103,13 @@ def constraints(trace: Json) -> Table | None:
     models = [part for part in _parts(intent["filter"]) if part not in callers] if intent["by"] == "llm" else []
     for one in trace["stated"]:
         how = "stated" if one["firm"] else "likely"
-        became = "left out" if one["filter"] in dropped else "kept" if one["firm"] else "kept: raises what satisfies it"
+        became = (
+            "left out"
+            if one["filter"] in dropped
+            else "kept"
+            if one["firm"]
+            else "kept: raises the rank of documents that satisfy it"
+        )
         if intent["by"] == "llm":
             became = "kept by the model" if one["filter"] in models else "replaced by the model's reading"
         row = (in_words(one["filter"]), "rules", how, f"{one['confidence']:.2f}", _evidence(one), became)
