@@ -431,7 +431,7 @@ def test_an_upload_shows_its_progress_and_is_found_at_once(visit: Callable[..., 
     expect(page.get_by_role("link", name="field notes")).to_be_visible()
 
     page.get_by_role("link", name="job", exact=True).click()
-    expect(page.get_by_role("heading", name="What failed")).to_be_visible()
+    expect(page.get_by_role("heading", name="Failed documents")).to_be_visible()
     expect(page.locator(".rows")).to_contain_text("text")
     page.get_by_role("button", name="Retry the failed documents").click()
     expect(page.get_by_text("The failed documents are being retried.")).to_be_visible()

@@ -117,7 +117,7 @@ def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answ
     other = signalbox("sync", "handbook", "--collection", "else")
     assert (other.code, "give only its name" in other.err) == (2, True)
     missing = signalbox("sync", "nothing")
-    assert (missing.code, "--collection NAME, or give the name of a sync in the settings: handbook" in missing.err) == (2, True)
+    assert (missing.code, "the name of a sync in the settings: handbook" in missing.err) == (2, True)
 
 
 def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
