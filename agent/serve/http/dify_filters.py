@@ -61,11 +61,10 @@ def _one(
 
 
 def _ending(key: str, value: object, field: Field | None, held: FieldValues | None, where: str) -> list[str]:
-    if field is None or field.item != "string" or not isinstance(value, str):
-        raise BadFilter(
-            f'{where}: "end with" needs a text value and a text field, which "{shown(key)}" may not be',
-            where=where,
-        )
+    if not isinstance(value, str):
+        raise BadFilter(f'{where}: "end with" needs a text as its value', where=where)
+    if field is None or field.item != "string":
+        raise BadFilter(f'{where}: "end with" needs a field of texts, and "{shown(key)}" is not one', where=where)
     if held is None and key not in RESERVED:
         return []  # no document has the field
     if held is None or held.distinct > len(held.values):
