@@ -12,6 +12,7 @@ _STAGES = ("scope", "intent", "search", "fusion", "loop", "rerank", "page", "ass
 
 
 def calculated(table: Json | None) -> tuple[Table | Text, ...]:
+    """Return the calculated table, at most 10 rows, and its SQL; empty if nothing was calculated."""
     if table is None:
         return ()
     drawn = new_table(*table["columns"])
@@ -21,6 +22,7 @@ def calculated(table: Json | None) -> tuple[Table | Text, ...]:
 
 
 def calls(calls: Sequence[Json]) -> Table | None:
+    """Return a table of the model calls; None if no model was called."""
     if not calls:
         return None
     table = new_table(
@@ -52,6 +54,7 @@ def calls(calls: Sequence[Json]) -> Table | None:
 
 
 def prompt(trace: Json) -> tuple[Table | Text, ...]:
+    """Return the citations of the prompt and a line about it; empty if no prompt was made."""
     prompt = trace["prompt"]
     if prompt is None:
         return ()
@@ -81,5 +84,6 @@ def answer(answer: Json | None) -> Iterable[tuple[str, str]]:
 
 
 def times(trace: Json) -> str:
+    """Return the total time and the time of each stage, in milliseconds."""
     stages = [f"{name} {trace['elapsed_ms'][name]:.1f}" for name in _STAGES if name in trace["elapsed_ms"]]
     return f"{trace['took_ms']:.1f} ms: {', '.join(stages)}"

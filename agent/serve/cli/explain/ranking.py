@@ -36,6 +36,7 @@ def ranking(trace: Json) -> Table | Text | None:
 
 
 def reranked(trace: Json) -> Text | None:
+    """Return a line about the reranking; None if no reranker ran."""
     done = trace.get("reranking")
     if not done:
         return None
@@ -46,6 +47,7 @@ def reranked(trace: Json) -> Text | None:
 
 
 def weights(trace: Json) -> Text | None:
+    """Return a line with the share of full text in the fused score; None if hits were not fused."""
     shares = ", ".join(
         f"{weight:.2f}" + (f' in "{shorten(search, 40)}"' if len(trace["lexical_weights"]) > 1 else "")
         for search, weight in trace["lexical_weights"].items()

@@ -54,6 +54,7 @@ def _is_spared(outcome: Json) -> bool:
 
 
 def spared_steps(trace: Json) -> Text | None:
+    """Return a line with the number of fallback steps that were not needed; None if there are none."""
     count = sum(map(_is_spared, trace["outcomes"]))
     return cell(f"{counted(count, 'fallback step')} more, not needed", "dim") if count else None
 

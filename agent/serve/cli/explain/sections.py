@@ -28,11 +28,13 @@ class Sections:
         self._console = drawn_on
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Print names and values without a title."""
         grid = self.grid(rows)
         if grid is not None:
             self._draw(grid)
 
     def section(self, title: str, *parts: Table | Text | None) -> None:
+        """Print a title and the parts that are not None; nothing if all are None."""
         shown = [Padding(part, (0, 0, 0, 2)) for part in parts if part is not None]
         if shown:
             self._draw(Text(""), cell(title, "bold"), *shown)
@@ -61,11 +63,17 @@ def cell(said: object, style: str = "") -> Text:
 
 
 def shorten(said: object, most: int = MOST_CELL) -> str:
+    """Return any text as one line of at most `most` characters."""
     text = " ".join(plain(str(said)).split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table.
+
+    Args:
+        right: the columns aligned to the right.
+    """
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="cyan")
     for column in columns:
         table.add_column(cell(column), justify="right" if column in right else "left", overflow="fold")
@@ -73,13 +81,16 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def figure(score: float | None, rank: int | None) -> str:
+    """Return a score and, if given, its rank; a dash if there is no score."""
     return "-" if score is None else f"{score:.3f}" + (f" #{rank}" if rank else "")
 
 
 def counted(many: Sequence[Any] | int, name: str, plural: str = "s") -> str:
+    """Return a count with its noun, such as "2 hits"."""
     count = many if isinstance(many, int) else len(many)
     return f"{count} {name}{'' if count == 1 else plural}"
 
 
 def listed(value: Any) -> str:
+    """Return a list as text, joined by commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

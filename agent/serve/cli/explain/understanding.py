@@ -33,6 +33,7 @@ _CERTAINTY = ((0.97, "certain"), (0.9, "sure"), (0.7, "rather sure"), (0.5, "lik
 
 
 def head(trace: Json) -> Iterable[tuple[str, str]]:
+    """Yield the facts about the request: time, question, caller, options, collections, versions and settings."""
     request, settings = trace["request"], trace["settings"]
     yield "trace", trace["trace_id"]
     yield "asked", f"{trace['created_at']}, kept until {trace['expires_at']}"
@@ -62,6 +63,7 @@ def _last_turn(messages: Sequence[Json]) -> str:
 
 
 def understood(trace: Json) -> Iterable[tuple[str, str]]:
+    """Yield the facts about the interpretation: kind, question, searches, calculation, collections and sources."""
     intent = trace["intent"]
     for reading in trace["readings"]:
         if len(trace["readings"]) > 1:
@@ -83,6 +85,7 @@ def understood(trace: Json) -> Iterable[tuple[str, str]]:
 
 
 def reader(reading: Json) -> str:
+    """Return the name of the step that interpreted the question."""
     return {"llm": "the model", "rules": "rules", "caller": "the request only"}[reading["by"]]
 
 
@@ -135,6 +138,7 @@ def _evidence(stated: Json) -> str:
 
 
 def rejected(rejected: Sequence[Json]) -> Iterable[tuple[str, str]]:
+    """Yield the names that could not be used, each with the reason and the valid names."""
     for one in rejected:
         more = f" and {len(one['valid']) - _MOST_VALID} more" if len(one["valid"]) > _MOST_VALID else ""
         valid = f"; there are: {', '.join(one['valid'][:_MOST_VALID])}{more}" if one["valid"] else ""
