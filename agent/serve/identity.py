@@ -83,7 +83,7 @@ Raises:
 """
 
 
-class Seen:
+class RecentTenants:
     """The tenants of recent Authorization headers. It authorises nothing.
 
     It stores digests of the headers, not the keys.

@@ -140,4 +140,4 @@ async def test_fields_of_prompts_that_no_document_has_are_named(database: Databa
         fine = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": given}))
         assert fine.mend == "", given
     missing = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": "tema"}))
-    assert missing.mend.endswith("has it: tema")
+    assert missing.mend.endswith("has the field: tema")

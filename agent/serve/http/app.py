@@ -31,7 +31,7 @@ from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
 from agent.serve.http.shedding import Shedding
-from agent.serve.identity import Identify, Seen
+from agent.serve.identity import Identify, RecentTenants
 from agent.service.service import Service
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def create_app(
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
-    seen = Seen()
+    seen = RecentTenants()
     has_model = service.answerer.model is not None
     gates = Gates(has_model=has_model, searches_wait=service.settings.waits_for_others, processes=processes)
     observation = Observation(service, gates.named(), tracing, everyone)

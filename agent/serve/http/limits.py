@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
-from agent.serve.identity import Forbidden, Identify, Seen, Unauthenticated
+from agent.serve.identity import Forbidden, Identify, RecentTenants, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
@@ -144,7 +144,9 @@ class Callers:
         seen: remembers the tenants of recent keys.
     """
 
-    def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: Seen) -> None:
+    def __init__(
+        self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: RecentTenants
+    ) -> None:
         self._app, self._identify, self._is_open, self._seen = app, identify, is_open, seen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agent.serve.http.admission import Gates
     from agent.serve.http.observing import Observation
-    from agent.serve.identity import Seen
+    from agent.serve.identity import RecentTenants
 
 # The form almost all clients send. Everything else goes to the HTTP parser and is rejected more slowly.
 _PLAIN = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9/._~-]{0,500})(?:\?[!-~]{0,2000})? HTTP/1\.1\r\n")
@@ -51,7 +51,7 @@ class Shedding:
         gates: "Gates",
         observation: "Observation",
         *,
-        seen: "Seen",
+        seen: "RecentTenants",
         is_open: Callable[[str], bool],
     ) -> None:
         self._app, self._gates, self._metrics = app, gates, observation.metrics

@@ -740,7 +740,7 @@ async def test_the_doctor_tries_the_reranker_on_two_passages():
 async def test_the_doctor_says_when_a_reranker_prefers_the_wrong_passage():
     with ScriptedServer(other=lambda _: [{"index": 0, "score": 0.1}, {"index": 1, "score": 0.9}]) as server:
         check = await doctor._reranker(Settings(reranker=f"http:{server.root_url}/rerank"))
-    assert (check.ok, "something else before the answer" in check.mend) == (True, True)
+    assert (check.ok, "ranks an unrelated passage above the answer" in check.mend) == (True, True)
 
 
 async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
@@ -751,10 +751,10 @@ async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
     ("changes", "fault", "found", "mend"),
     [
         ({}, Fault(status=401), "HTTP 401", "set RERANKER_API_KEY"),
-        ({"reranker_api_key": KEY}, Fault(status=403), "HTTP 403", "to a key of that server"),
+        ({"reranker_api_key": KEY}, Fault(status=403), "HTTP 403", "to a valid key of the server"),
         ({}, Fault(status=404), "HTTP 404", "it must include the path"),
         ({}, Fault(status=429), "HTTP 429", "quota"),
-        ({}, Fault(status=503), "HTTP 503", "can be reached"),
+        ({}, Fault(status=503), "HTTP 503", "that its server runs"),
         ({"reranker": "llm"}, None, "set LLM", "correct RERANKER"),
         ({"reranker": "onnx:/nowhere"}, None, "/nowhere is not a folder", "correct RERANKER"),
         ({"rerank_min_score": 0.5, "reranker": "llm", "llm": "openai/m"}, None, "no scores", "correct RERANKER"),
