@@ -137,7 +137,7 @@ def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
     )
     assert signalbox("sync").out.count(" -> docs") == 1
     assert signalbox(*command).code == 2
-    assert "stands alone" in signalbox("sync", "moved", "--forget", "docs").err
+    assert "--forget takes no other arguments" in signalbox("sync", "moved", "--forget", "docs").err
     assert json.loads(signalbox("sync", "--forget", "docs", "--json").out)["forgotten"]["collection"] == "docs"
 
 
