@@ -66,7 +66,7 @@ def run(
     file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
     class, lang, now and id; its questions are sent to a stored collection.
     """
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals.questions import load_questions
     from evals.replies import write_recording
@@ -101,7 +101,7 @@ def bench(
     as_json: AsJson = False,
 ) -> int:
     """Measure latency, throughput and ingestion against plain SQL, in one run. Keep the machine otherwise idle."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import datasets
     from evals.bench import bench as measure
@@ -128,7 +128,7 @@ def scope(
     as_json: AsJson = False,
 ) -> int:
     """Measure how often the right collection is chosen for a question that names none."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import scope
 
@@ -160,7 +160,7 @@ def reading(
     as_json: AsJson = False,
 ) -> int:
     """Judge how the rules read the questions of each folder: filters, periods, values, sources. Needs no model."""
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import reading
 
@@ -198,7 +198,7 @@ def ablate(
 
     Exit code 1 if an alternative or a dataset failed; all others are measured.
     """
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals import ablate, datasets
 
@@ -230,7 +230,7 @@ def tune(
     random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals.tune import parts
     from evals.tune import tune as search
@@ -263,7 +263,7 @@ def load(
 
     Exit code 1 if a response had a status other than 200 and 503.
     """
-    from agent.serve.output import write_json
+    from agent.serve.cli.output import write_json
     from evals import datasets
     from evals.load import LoadTarget, closed_loop, described, open_loop
 

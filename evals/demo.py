@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent import open_service
-from agent.serve import output
+from agent.serve.cli import output
 from agent.serve.cli import run as run_command
 from agent.types import Prompt
 

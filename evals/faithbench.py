@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.answering.sentence_check import check, in_sentences
-from agent.serve.output import write_json
+from agent.serve.cli.output import write_json
 from agent.types import AnswerSentence
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder

@@ -34,7 +34,7 @@ def compare(
     and by class and language; a loss in fewer than 8 questions never reaches p < 0.01. Runs over different questions
     are compared where they overlap.
     """
-    from agent.serve.output import note, write_json
+    from agent.serve.cli.output import note, write_json
     from evals.compare import compare as compared
     from evals.runs import load_run
 
@@ -64,7 +64,7 @@ def report(
 
     With OTHER the page shows OTHER, and its differences from RUN as `signalbox eval compare RUN OTHER` reports them.
     """
-    from agent.serve.output import note
+    from agent.serve.cli.output import note
     from evals.compare import compare as compared
     from evals.report import page
     from evals.runs import load_run
@@ -168,7 +168,7 @@ def _show_changed(changed: Json) -> None:
 
 
 def _show_moved(found: Json, questions: int) -> None:
-    from agent.serve.output import plain
+    from agent.serve.cli.output import plain
 
     for one in found["moved"][:questions]:
         moves = ", ".join(f"{name} {old:.2f} to {new:.2f}" for name, (old, new) in one["moves"].items())

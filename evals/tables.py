@@ -10,7 +10,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.markup import escape
     from rich.table import Table
 
-    from agent.serve.output import plain
+    from agent.serve.cli.output import plain
 
     console = Console()
     # Keep the full width in a file or a pipe: a cut figure is worse than a long line.

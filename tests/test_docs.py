@@ -18,7 +18,7 @@ import yaml
 from pydantic_core import PydanticUndefined
 
 from agent import types
-from agent.serve import cli
+from agent.serve.cli.program import app
 from agent.settings import model as settings
 from evals.cli import app as eval_app
 from retrievers.core.filters import GROUPS, Operator
@@ -130,7 +130,7 @@ def test_a_broken_link_is_found(tmp_path: Path):
 
 
 def _command_line() -> click.Command:
-    root = typer.main.get_command(cli.app)
+    root = typer.main.get_command(app)
     root.commands["eval"] = typer.main.get_command(eval_app)  # type: ignore[attr-defined]
     return root
 

@@ -17,7 +17,7 @@ import typer.main
 import yaml
 from psycopg.conninfo import make_conninfo
 
-from agent.serve import cli
+from agent.serve.cli.program import app
 from agent.service.opening import open_service
 from agent.settings import Settings
 from retrievers.ingest.documents import Document
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 GUIDE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-COMMANDS: dict[str, Any] = dict(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 FROM_ENTRY_POINTS = {"eval"}
 
 

@@ -1,1 +1,1 @@
-"""The front ends of the service: command line, HTTP and MCP."""
+"""The front ends: commands, HTTP requests and MCP calls go in; answers of the service come out."""

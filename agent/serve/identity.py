@@ -57,7 +57,7 @@ class Caller:
         if principals is None:
             return self
         if not self.trusted:
-            raise Forbidden("this key may not say principals: it was not made with `--trusted`")
+            raise Forbidden("this key may not state principals: it was created without `--trusted`")
         said = check_principals(principals, everything=True)
         return replace(self, principals=said, writes=said == EVERYTHING)
 
@@ -83,7 +83,7 @@ Raises:
 """
 
 
-class Seen:
+class RecentTenants:
     """The tenants of recent Authorization headers. It authorises nothing.
 
     It stores digests of the headers, not the keys.
@@ -115,11 +115,11 @@ def check_exposure(settings: "Settings", host: str) -> Auth:
     """
     loopback = _is_loopback(host)
     if settings.auth == "off" and settings.jwt_issuer:
-        raise BadSetting("AUTH=off asks nobody for a token: unset AUTH, or JWT_ISSUER", where="auth")
+        raise BadSetting("AUTH=off checks no tokens: unset AUTH or JWT_ISSUER", where="auth")
     if settings.auth == "off" and not loopback:
         raise BadSetting(
-            f"AUTH=off is for loopback alone, and {host or 'an empty host'} is not: unset AUTH and make a key with "
-            "`signalbox keys create --tenant T`, or serve on 127.0.0.1",
+            f"AUTH=off is allowed only on loopback, and {host or 'an empty host'} is not: unset AUTH and create "
+            "a key with `signalbox keys create --tenant T`, or serve on 127.0.0.1",
             where="auth",
         )
     return settings.auth or ("off" if loopback and not settings.jwt_issuer else "keys")
@@ -136,7 +136,7 @@ async def identifier(service: "Service", auth: Auth) -> Identify | None:
         return None
     if not service.settings.jwt_issuer and not await service.keys.any_live():
         raise BadSetting(
-            "callers need a key (AUTH=keys) and there is none yet: make one with `signalbox keys create --tenant T`",
+            "callers need a key (AUTH=keys), but none exists: create one with `signalbox keys create --tenant T`",
             where="auth",
         )
     return _holder(service)
@@ -164,11 +164,11 @@ def _holder(service: "Service") -> Identify:
             raise NoKey(f"no key was sent; {_HOW}")
         if tokens is not None and (token := tokens.in_header(authorization)):
             if (holder := tokens.verify(token)) is None:
-                raise Unauthenticated("the token is refused")
+                raise Unauthenticated("the token is not valid")
             return Caller(holder.tenant, None, holder.principals, writes=False)
         sent = _BEARER.fullmatch(authorization.strip(" \t")) if len(authorization) <= _MOST_HEADER_CHARACTERS else None
         if sent is None:
-            raise NoKey(f"the Authorization header holds no key; {_HOW}")
+            raise NoKey(f"the Authorization header contains no key; {_HOW}")
         try:
             key = await service.keys.verify(sent[1])
         except BadKey as error:

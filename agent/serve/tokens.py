@@ -102,13 +102,13 @@ class Tokens:
             if one.get("use", "sig") != "sig":
                 continue
             if one.get("kty") not in _PUBLIC:
-                raise ValueError("one is no public key (RSA, EC or OKP)")
+                raise ValueError("a key in it is not a public key (RSA, EC or OKP)")
             try:
                 keys[one.get("kid")] = jwt.PyJWK(one)
             except jwt.PyJWTError as error:
                 raise ValueError(str(error)) from error
         if not keys:
-            raise ValueError("there is none in it")
+            raise ValueError("it contains no key")
         if len(keys) == 1:
             keys.setdefault(None, next(iter(keys.values())))  # a token need not name its key if there is only one
         self._keys, self._written_ns = keys, written_ns
@@ -117,7 +117,7 @@ class Tokens:
 def _listed(given: Any) -> list[dict[str, Any]]:
     keys = given.get("keys") if isinstance(given, dict) else None
     if not isinstance(keys, list) or not all(isinstance(one, dict) for one in keys):
-        raise ValueError('it is no JWKS: {"keys": [...]}')
+        raise ValueError('it is not a JWKS: {"keys": [...]}')
     return keys
 
 

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-from agent.serve.output import plain
+from agent.serve.cli.output import plain
 
 _VOID = frozenset({"meta", "br"})
 

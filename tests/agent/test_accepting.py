@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from agent.serve.accepting import SharingServer
-from agent.serve.counts import Counts
 from agent.serve.http.admission import Gates
-from agent.serve.listening import listening
+from agent.serve.process.counts import Counts
+from agent.serve.process.listening import listening
+from agent.serve.process.shared_socket import SharingServer
 
 
 async def test_an_accepted_connection_that_cannot_be_handled_is_closed_and_not_counted(monkeypatch: pytest.MonkeyPatch):

@@ -23,7 +23,7 @@ from agent.chat.erasure import Erased
 from agent.errors import BadSetting
 from agent.serve.http.app import create_app
 from agent.serve.identity import check_exposure, identifier
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.serve.tokens import Tokens
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -643,7 +643,7 @@ async def test_a_token_reads_as_its_claim_says(
         answers = {name: await found(sent) for name, sent in refused.items()}
         assert {name: status for name, (status, _) in answers.items() if status != 401} == {}
         details = {json.loads(text)["detail"] for _, text in answers.values()}
-        assert details == {"the token is refused"}
+        assert details == {"the token is not valid"}
         headers = {"Authorization": f"Bearer {token(signer)}"}
         body = {"query": "rotor", "principals": ["user:2"]}
         assert (await world.client.post("/v1/retrieve", json=body, headers=headers)).status_code == 403

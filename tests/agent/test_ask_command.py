@@ -86,11 +86,11 @@ def test_the_answer_is_followed_by_its_citations_and_what_is_not_borne_out(ask: 
         "",
         "[1] Oil [31m, Care (https://docs.example/oil)",
         "",
-        "Not borne out by what is cited:",
+        "Not supported by the cited passages:",
         "[?] It costs 9 euros.  (cites no passage)",
     ]
     assert "signalbox: small, " in answer.err
-    assert "50% of its claims borne out" in answer.err
+    assert "50% of its claims supported" in answer.err
     assert "signalbox explain " in answer.err
 
 
@@ -128,7 +128,7 @@ def test_without_a_model_the_passages_are_printed(ask: Ask):
 def test_small_talk_without_a_model_promises_no_passages(ask: Ask):
     answer = ask("hello!")
     assert answer.code == 0
-    assert "no model is set: there are no passages to show instead" in answer.err
+    assert "no model is set: and no passages were found" in answer.err
 
 
 def test_the_callers_filter_is_not_told_as_read_from_the_question(ask: Ask):
@@ -238,7 +238,7 @@ def test_the_model_may_search_itself_and_the_trace_tells_its_searches(ask: Ask, 
         trace = answer.err.split("signalbox explain ")[1].split()[0]
         assert run(["explain", trace]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"Searched by the model\n.*\n.*\n +1 +oil the main bearing +found +\[1\]", shown)
+    assert re.search(r"Searches by the model\n.*\n.*\n +1 +oil the main bearing +found +\[1\]", shown)
     assert ask("When?", "--mode", "tools").code == 2
 
 

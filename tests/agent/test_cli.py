@@ -176,7 +176,7 @@ def test_who_migrates_a_database_in_use_is_told_to_restart_what_runs_on_it(signa
         )
     answer = signalbox("migrate")
     assert answer.out == "applied 0026 following\n"
-    assert "go on answering, but may take no jobs: restart them" in answer.err
+    assert "still answer, but may not run jobs: restart them" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -422,10 +422,10 @@ def test_the_doctor_names_what_is_wrong_and_how_to_mend_it(signalbox: Signalbox,
         answer = signalbox("doctor")
         assert answer.code == 3
         assert "BAD  database" in answer.out
-        assert "mend: check DATABASE_URL and that the server runs" in answer.out
+        assert "fix: check DATABASE_URL and that the server runs" in answer.out
         assert "hunter2" not in answer.out + answer.err
     monkeypatch.setenv("SIGNALBOX_EMBEDDER", "onnx:/nowhere")
-    assert "set EMBEDDER to one that can be loaded" in signalbox("doctor").out
+    assert "set EMBEDDER to an embedder that can be loaded" in signalbox("doctor").out
     monkeypatch.setenv("SIGNALBOX_TIMEOUT_S", "soon")
     assert "BAD  settings" in signalbox("doctor").out
 

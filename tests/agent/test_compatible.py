@@ -18,7 +18,7 @@ from agent.serve.http.app import create_app
 from agent.serve.http.compatible import above, attributes
 from agent.serve.http.dify_filters import OPERATORS
 from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.settings import Settings
 from agent.types import RankedHit
 from retrievers.core.errors import BadRequest

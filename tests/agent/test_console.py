@@ -357,7 +357,7 @@ def test_a_follow_up_is_asked_within_the_conversation(visit: Callable[..., Page]
         ask(page, "and the mobile team?")
     assert asked.value.post_data_json["messages"] == [{"role": "user", "content": IN_2024}]
     expect(page.get_by_text("Conversation so far: 1 question")).to_be_visible()
-    page.get_by_role("button", name="Start anew").click()
+    page.get_by_role("button", name="Start over").click()
     expect(page.get_by_text("Conversation so far")).to_have_count(0)
 
 
@@ -431,10 +431,10 @@ def test_an_upload_shows_its_progress_and_is_found_at_once(visit: Callable[..., 
     expect(page.get_by_role("link", name="field notes")).to_be_visible()
 
     page.get_by_role("link", name="job", exact=True).click()
-    expect(page.get_by_role("heading", name="What failed")).to_be_visible()
+    expect(page.get_by_role("heading", name="Failed documents")).to_be_visible()
     expect(page.locator(".rows")).to_contain_text("text")
-    page.get_by_role("button", name="Try the failed ones again").click()
-    expect(page.get_by_text("The failed ones are tried again.")).to_be_visible()
+    page.get_by_role("button", name="Retry the failed documents").click()
+    expect(page.get_by_text("The failed documents are being retried.")).to_be_visible()
     page.get_by_role("link", name="Jobs").first.click()
     expect(page.locator(".rows li").first).to_contain_text("field notes")
 
@@ -510,7 +510,7 @@ def test_the_page_speaks_the_browsers_language_and_remembers_another(visit: Call
     ask(page, "release")
     expect(page.get_by_role("heading", name="理解结果")).to_be_visible()
     page.locator("#language").click()
-    expect(page.get_by_role("heading", name="What was understood")).to_be_visible()
+    expect(page.get_by_role("heading", name="Interpretation")).to_be_visible()
     page.reload()
     expect(page.get_by_role("button", name="Ask")).to_be_visible()
     assert page.locator("html").get_attribute("lang") == "en"
@@ -812,15 +812,15 @@ def test_what_a_document_is_called_and_the_names_of_values_are_declared_on_the_p
     visit: Callable[..., Page],
 ) -> None:
     page = visit("#/collections/handbook")
-    page.get_by_role("button", name="What a document is called").click()
+    page.get_by_role("button", name="Words for a document").click()
     page.get_by_label("Words, separated by commas").fill("article, 条目")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".records")).to_contain_text("A document is called: article, 条目")
 
     page.get_by_role("button", name="Declare the field team").click()
     expect(page.get_by_label("Unit of its numbers")).to_have_count(0)
-    page.get_by_label("What it says").fill("who wrote it")
-    page.get_by_label("Other names of values, a line each").fill("payments: money people, 付款")
+    page.get_by_label("Meaning").fill("who wrote it")
+    page.get_by_label("Other names of values, one per line").fill("payments: money people, 付款")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".field", has_text="who wrote it")).to_have_count(1)
 

@@ -8,7 +8,8 @@ import pytest
 
 from agent.observe import logs
 from agent.options import rank_features
-from agent.serve import doctor, doctor_sources
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.fields import Field
@@ -23,7 +24,7 @@ KEY = "sk-very-secret-key-0123"
 async def test_no_model_is_fine_and_says_what_one_would_bring():
     check = await doctor._model(Settings())
     assert check.ok
-    assert check.found == "none: questions are read by rules"
+    assert check.found == "none: rules interpret the questions"
     assert "set LLM" in check.mend
 
 
@@ -134,10 +135,10 @@ async def test_fields_of_prompts_that_no_document_has_are_named(database: Databa
     settings = Settings(database_url=owner_url, service_url=service_url, prompt_fields=given)
     check = await doctor._prompt_fields(settings)
     assert (check.ok, check.mend) == (
-        True, "shown of nothing, for no collection of default has it: notes=author.nome, secret=x, nothing"
+        True, "never shown, because no collection of default has the field: notes=author.nome, secret=x, nothing"
     )  # fmt: skip
     for given in ("team,author,author.name", "notes=;secret=team", "tema;notes=;secret="):
         fine = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": given}))
         assert fine.mend == "", given
     missing = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": "tema"}))
-    assert missing.mend.endswith("has it: tema")
+    assert missing.mend.endswith("has the field: tema")

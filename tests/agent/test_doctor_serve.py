@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.serve import doctor_serve
+from agent.serve.cli.doctor import serving as doctor_serve
 from agent.serve.http.app import create_app
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.settings import Settings
 from retrievers.core.extras import install_command
@@ -63,12 +63,15 @@ async def test_callers_who_need_a_key_and_have_none_are_told_how_to_make_one(own
     check = await doctor_serve.access(settings)
     assert (check.ok, check.found, check.mend) == (True, "AUTH=keys: every caller needs one; 1 key in use", "")
     off = await doctor_serve.access(settings.model_copy(update={"auth": "off"}))
-    assert (off.ok, off.found) == (True, "AUTH=off: whoever is on this machine may call, and nobody else")
+    assert (off.ok, off.found) == (
+        True,
+        "AUTH=off: every program on this machine may call without a key; other machines may not",
+    )
 
 
 async def test_a_database_that_is_down_leaves_the_keys_unknown():
     check = await doctor_serve.access(Settings(database_url="postgresql://127.0.0.1:9/x", auth="keys"))
-    assert (check.ok, check.mend) == (False, "see the database above")
+    assert (check.ok, check.mend) == (False, "see the check of the database above")
 
 
 def test_the_form_of_log_lines_is_said_and_what_spans_lack(monkeypatch: pytest.MonkeyPatch):

@@ -549,4 +549,4 @@ def test_a_wrong_jobs_command_says_what_is_right(owner_url: str, service_url: st
     done = command(owner_url, service_url, *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(r"say `signalbox jobs`|there is no job", done.stderr)
+    assert re.search(r"use `signalbox jobs`|there is no job", done.stderr)

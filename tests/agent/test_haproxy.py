@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from agent.serve.listening import listening
+from agent.serve.process.listening import listening
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _CONFIGURATION = """

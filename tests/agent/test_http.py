@@ -27,7 +27,7 @@ from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem, form_at
 from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
@@ -339,7 +339,7 @@ def with_answers(service: Service, kind: type[Service]) -> Service:
     ("error", "said"),
     [
         (Unavailable("the model", "it is down for the test"), "the model is unavailable: it is down for the test"),
-        *((error, "the service has no file descriptor left; try again") for error in NO_DESCRIPTOR),
+        *((error, "the service has no free file descriptor; try again") for error in NO_DESCRIPTOR),
     ],
     ids=repr,
 )
@@ -441,7 +441,7 @@ async def test_without_file_descriptors_requests_are_answered_503_and_the_log_sa
         for _ in range(5):
             answer = await client.post("/v1/retrieve", json={"query": "x"})
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-            assert answer.json()["detail"] == "the service has no file descriptor left; try again"
+            assert answer.json()["detail"] == "the service has no free file descriptor; try again"
     warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in warned] == [f"requests fail: {error.strerror}"]
     assert warned[0].exc_info is None

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.serve import server
 from agent.serve.http import limits
 from agent.serve.http.app import create_app
-from agent.serve.testing import serving
+from agent.serve.process import server
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings

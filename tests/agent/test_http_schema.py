@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.serve.http.app import create_app
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer

@@ -17,7 +17,7 @@ from agent.errors import BadSetting
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated, check_exposure, everyone, identifier
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
@@ -316,12 +316,12 @@ def test_on_loopback_no_key_is_needed_unless_it_is_asked_for(host: str):
 def test_elsewhere_a_key_is_needed_and_cannot_be_done_without(host: str):
     assert check_exposure(Settings(), host) == "keys"
     assert check_exposure(Settings(auth="keys"), host) == "keys"
-    with pytest.raises(BadSetting, match=r"AUTH=off is for loopback alone.*signalbox keys create --tenant T"):
+    with pytest.raises(BadSetting, match=r"AUTH=off is allowed only on loopback.*signalbox keys create --tenant T"):
         check_exposure(Settings(auth="off"), host)
 
 
 async def test_where_a_key_is_needed_and_none_is_live_nothing_is_served(service: Service):
-    refused = r"none yet: make one with `signalbox keys create --tenant T`"
+    refused = r"none exists: create one with `signalbox keys create --tenant T`"
     with pytest.raises(BadSetting, match=refused):
         await identifier(service, "keys")
     made, _ = await service.keys.create("acme")
@@ -425,7 +425,7 @@ def test_a_server_whose_callers_could_not_have_a_key_does_not_start(
         monkeypatch.setenv("SIGNALBOX_AUTH", "keys")
     ran = signalbox("serve", "--port", "0", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert "make one with `signalbox keys create --tenant T`" in ran.err
+    assert "create one with `signalbox keys create --tenant T`" in ran.err
     assert ran.err.count("\n") == 1
 
 
@@ -435,4 +435,4 @@ def test_a_server_that_asks_nobody_for_a_key_does_not_start_where_others_reach_i
     monkeypatch.setenv("SIGNALBOX_AUTH", "off")
     ran = signalbox("serve", "--port", "0", "--host", "0.0.0.0")
     assert ran.code == 2
-    assert "AUTH=off is for loopback alone, and 0.0.0.0 is not" in ran.err
+    assert "AUTH=off is allowed only on loopback, and 0.0.0.0 is not" in ran.err

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents
 
 from agent import Service, open_service
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import MAX_TOP_K
@@ -162,7 +162,7 @@ async def test_the_collections_are_described_with_their_fields(filled: Service) 
 async def test_the_largest_collections_are_described_and_the_others_named(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.serve.tools.MOST_DESCRIBED", 1)
+    monkeypatch.setattr("agent.serve.mcp.tools.MOST_DESCRIBED", 1)
     two = [Document(name, name, name, name, metadata={"team": "crew"}) for name in ("one", "two")]
     await service.ingest(two[:1], "small")
     await service.ingest(two, "large")
@@ -303,7 +303,7 @@ async def test_nothing_of_a_failure_but_that_it_happened_reaches_the_client(
     async with connected(with_sources(service, fulltext=Broken(Card("fulltext", "")))) as client:
         answer = await client.call_tool("search_knowledge", {"query": "text", "collection": "docs"})
     assert answer.is_error
-    assert text_of(answer) == "the call failed for a reason of the server's own, which its log tells"
+    assert text_of(answer) == "the server failed; its log has the reason"
     assert "hunter2" in caplog.text
 
 

@@ -20,7 +20,7 @@ from agent.pipeline import Pipeline
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
-from agent.serve.server import Server
+from agent.serve.process.server import Server
 from agent.settings import Settings
 from retrievers.core.types import Card, Hit, Query
 from retrievers.ingest.documents import Document
@@ -344,5 +344,7 @@ async def test_the_protocol_is_loaded_by_its_first_request_and_ends_with_the_ser
         answers = await asyncio.gather(*(http.post(url, json=ping) for _ in range(8)))
         assert [answer.json()["result"] for answer in answers] == [{}] * 8
     assert not [task for task in asyncio.all_tasks() if "Endpoint" in repr(task)]
-    loaded = "import sys, agent.serve.server; print([m for m in sys.modules if m == 'mcp' or m.startswith('mcp.')])"
+    loaded = (
+        "import sys, agent.serve.process.server; print([m for m in sys.modules if m == 'mcp' or m.startswith('mcp.')])"
+    )
     assert await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", loaded]) == b"[]\n"

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from agent.llm.breaker import FAILURES
 from agent.observe.logs import secrets_of
-from agent.serve import doctor, doctor_sources
 from agent.serve.cli import run
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.serve.http.app import create_app
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -517,7 +518,7 @@ async def test_the_doctor_says_what_is_wrong_with_each_named_source(
     assert (checks["source bios"].ok, checks["source gone"].ok) == (True, False)
     assert "2 documents, 2 passages" in checks["source bios"].found
     assert checks["source gone"].found.startswith("setting sources.gone.path: ")
-    assert 'has none named "founders", "staff"' in checks["source people"].found
+    assert 'has no collection "founders", "staff"' in checks["source people"].found
 
 
 # The settings file, as a user writes it.

@@ -30,7 +30,7 @@ from agent.observe.telemetry import Tracing
 from agent.pipeline import Pipeline
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings, spans_are_wanted
@@ -570,6 +570,6 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Mon
 
 
 def test_asking_in_process_or_on_the_command_line_loads_nothing_of_a_server():
-    code = "import sys, agent.service.opening, agent.serve.cli, agent.serve.output; print(*sys.modules)"
+    code = "import sys, agent.service.opening, agent.serve.cli, agent.serve.cli.output; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"fastapi", "uvicorn", "mcp", "prometheus_client", "opentelemetry"}.isdisjoint(loaded)

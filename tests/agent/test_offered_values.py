@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from agent.serve.http.app import create_app
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings

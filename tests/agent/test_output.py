@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.serve.asking import show_answer
-from agent.serve.output import plain, show_prompt, show_result
+from agent.serve.cli.ask import show_answer
+from agent.serve.cli.output import plain, show_prompt, show_result
 from agent.types import Answer, Intent, Outcome, Prompt, Rejected, Relaxed, Result, SourceChoice, Step, Table
 from retrievers.core.filters import in_words
 
@@ -82,7 +82,7 @@ def test_a_table_is_printed_in_columns(capsys: pytest.CaptureFixture[str]):
 
 def test_small_talk_is_told_from_a_search_without_a_hit(capsys: pytest.CaptureFixture[str]):
     show_result(result(status="no_retrieval_needed"), explain=False)
-    assert capsys.readouterr().out == "nothing to look up\n"
+    assert capsys.readouterr().out == "the question needs no search\n"
 
 
 def test_a_prompt_and_an_answer_say_how_the_question_was_read_and_what_was_let_go_of(
@@ -107,7 +107,7 @@ def test_why_no_source_answered_is_said_before_that_none_did(capfd: pytest.Captu
     with redirect_stdout(sys.stderr):
         show_result(result(outcomes=outcomes), explain=False)
     err = capfd.readouterr().err
-    assert err.index("the embedder is down") < err.index("no source answered: see why above")
+    assert err.index("the embedder is down") < err.index("no source answered; the reasons are above")
 
 
 def test_a_text_cannot_turn_the_direction_of_the_terminal():
@@ -116,7 +116,7 @@ def test_a_text_cannot_turn_the_direction_of_the_terminal():
 
 def test_a_source_that_is_not_set_up_is_named_with_its_setting(capsys: pytest.CaptureFixture[str]):
     show_result(result(degraded=("web_unavailable",)), explain=False)
-    assert "the web would have been asked, but is not set up: set WEB_PROVIDER" in capsys.readouterr().err
+    assert "the web was not searched, because it is not configured: set WEB_PROVIDER" in capsys.readouterr().err
     down = Outcome(source="web", step=1, status="error", hits=0, elapsed_ms=1, reason="web is unavailable: HTTP 500")
     show_result(result(degraded=("web_unavailable",), outcomes=(down,)), explain=False)
     err = capsys.readouterr().err
@@ -126,4 +126,4 @@ def test_a_source_that_is_not_set_up_is_named_with_its_setting(capsys: pytest.Ca
 
 def test_hits_that_could_not_be_reranked_come_with_where_the_reason_stands(capsys: pytest.CaptureFixture[str]):
     show_result(result(degraded=("rerank_unavailable",)), explain=False)
-    assert "not reranked, the fused order stays: `signalbox explain`" in capsys.readouterr().err
+    assert "not reranked; hits keep the fused order; `signalbox explain`" in capsys.readouterr().err

@@ -21,8 +21,8 @@ import psycopg
 import pytest
 
 from agent.observe.metrics import merged
-from agent.serve.counts import Counts
 from agent.serve.http.admission import Gates
+from agent.serve.process.counts import Counts
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 

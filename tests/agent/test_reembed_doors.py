@@ -208,7 +208,7 @@ def test_on_the_command_line(
     (report,) = json.loads(out)
     assert (code, report["ok"], [one["kind"] for one in report["findings"]]) == (1, False, ["counts"])
     code, out, _ = signalbox("check", "--mend")
-    assert (code, "mended" in out) == (0, True)
+    assert (code, "repaired" in out) == (0, True)
     assert signalbox("check", "docs")[0] == 0
     assert signalbox("check", "none")[0] == 2
 

@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent.errors import BadSetting
-from agent.serve import doctor_standbys
+from agent.serve.cli.doctor import standbys as doctor_standbys
 from agent.serve.http.app import create_app
 from agent.service.opening import open_service
 from agent.service.service import Service

@@ -13,13 +13,13 @@ import pytest
 from fastapi import FastAPI
 
 from agent.observe import logs
-from agent.serve import server
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
 from agent.serve.http.limits import is_sane_id
 from agent.serve.http.pressure import Pressure
 from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.testing import serving
+from agent.serve.process import server
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
@@ -268,7 +268,7 @@ async def test_refusals_are_counted_one_by_one_and_logged_together(app: FastAPI,
     assert ids == [answer.headers["x-request-id"] for answer in answers]
     assert all(map(is_sane_id, ids))
     assert [(one.message, one.fields["requests"]) for one in caplog.records] == [
-        ("more requests came than can be worked on: refused early", 3)
+        ("too many requests at once: rejected before parsing", 3)
     ]
     assert of == [None]
 

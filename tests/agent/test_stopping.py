@@ -12,12 +12,12 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import pytest
 from fastapi import FastAPI
 
-from agent.serve import server as serving
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
-from agent.serve.listening import end_handshakes, listening, turn_away
-from agent.serve.server import Server
+from agent.serve.process import server as serving
+from agent.serve.process.listening import end_handshakes, listening, turn_away
+from agent.serve.process.server import Server
 from agent.service.opening import open_service
 from agent.settings import Settings
 
@@ -223,7 +223,7 @@ async def test_before_a_listener_closes_no_new_connection_begins_and_those_that_
 async def test_without_file_descriptors_connections_wait_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("agent.serve.acceptor._REST_S", 0.02)
+    monkeypatch.setattr("agent.serve.process.acceptor._REST_S", 0.02)
     rests, sleep = 0, asyncio.sleep
 
     async def counted(delay_s: float) -> None:
@@ -231,7 +231,7 @@ async def test_without_file_descriptors_connections_wait_and_the_log_says_so_onc
         rests += delay_s == 0.02
         await sleep(delay_s)
 
-    monkeypatch.setattr("agent.serve.acceptor.asyncio.sleep", counted)
+    monkeypatch.setattr("agent.serve.process.acceptor.asyncio.sleep", counted)
     async with running() as one:
         kept = [await one.connect() for _ in range(6)]
         await answered(kept)
@@ -253,7 +253,7 @@ async def test_without_file_descriptors_connections_wait_and_the_log_says_so_onc
             await reader.readuntil(b'"done"')
         for _, each in [*kept, (reader, writer)]:
             each.close()
-    said = [record.message for record in caplog.records if record.name == "agent.serve.acceptor"]
+    said = [record.message for record in caplog.records if record.name == "agent.serve.process.acceptor"]
     assert len(said) == 1
     assert "file descriptors are in use" in said[0] or "Too many open files" in said[0]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -105,7 +105,7 @@ def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
 def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answer], folder: Path, tmp_path: Path):
     table = f'[sync.handbook]\nsource = "{folder}"\ncollection = "docs"\nevery = "15m"\ntenant = "acme"\n'
     (tmp_path / "signalbox.toml").write_text(f"sync_max_delete = 1\n{table}")
-    known = f"handbook: {folder} -> docs, every 900 s, but no worker has it in its settings now\n"
+    known = f"handbook: {folder} -> docs, every 900 s, but no running worker has it in its settings\n"
     assert signalbox("sync", "--tenant", "acme").out == known
     assert signalbox("sync").out.startswith("no collection follows a source")
 
@@ -115,9 +115,9 @@ def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answ
     assert "3 deleted" in signalbox("sync", "handbook").out
     assert signalbox("sync", "--tenant", "acme", "--json").out.count('"collection": "docs"') >= 1
     other = signalbox("sync", "handbook", "--collection", "else")
-    assert (other.code, "give no more than its name" in other.err) == (2, True)
+    assert (other.code, "give only its name" in other.err) == (2, True)
     missing = signalbox("sync", "nothing")
-    assert (missing.code, "--collection NAME, or one that the settings name: handbook" in missing.err) == (2, True)
+    assert (missing.code, "the name of a sync in the settings: handbook" in missing.err) == (2, True)
 
 
 def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
@@ -137,7 +137,7 @@ def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
     )
     assert signalbox("sync").out.count(" -> docs") == 1
     assert signalbox(*command).code == 2
-    assert "stands alone" in signalbox("sync", "moved", "--forget", "docs").err
+    assert "--forget takes no other arguments" in signalbox("sync", "moved", "--forget", "docs").err
     assert json.loads(signalbox("sync", "--forget", "docs", "--json").out)["forgotten"]["collection"] == "docs"
 
 

@@ -19,7 +19,7 @@ from agent.chat.advisors.guard import REFUSALS
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
-from agent.serve.testing import serving
+from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
@@ -656,7 +656,7 @@ async def test_a_key_of_a_tenant_cannot_widen_its_rights(world: World, body: dic
     before = (await world.send("GET", "/v1/tenant")).json()["settings"]
     answer = await world.send("PUT", "/v1/tenant", {**body, "week_start": 3})
     assert answer.status_code == 403
-    assert answer.json()["detail"].startswith(f"{next(iter(body))}: the operator alone sets this")
+    assert answer.json()["detail"].startswith(f"{next(iter(body))}: only the operator may set this")
     assert (await world.send("GET", "/v1/tenant")).json()["settings"] == before
     # Nor does the database let the service's role.
     with pytest.raises(psycopg.errors.InsufficientPrivilege):

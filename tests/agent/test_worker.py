@@ -169,7 +169,7 @@ def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes
     machines.running["one"].terminate()
     assert machines.running["one"].wait(30) == 0
     assert time.monotonic() - told < 15
-    assert "stops, 1 jobs at work" in machines.log.read_text()
+    assert "is stopping, 1 jobs running" in machines.log.read_text()
     server = EmbeddedServer(machines.home)
     server.start()
     try:

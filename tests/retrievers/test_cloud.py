@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from agent import open_service
-from agent.serve import doctor_sources
+from agent.serve.cli.doctor import sources as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers.cloud import acs3, bedrock, build
@@ -1039,14 +1039,14 @@ async def test_the_doctor_says_that_the_knowledge_base_answers():
         check = await doctor_sources._cloud(
             Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url)
         )
-    assert (check.ok, check.found) == (True, "dify:kb1 answers, with a hit; one search was made")
+    assert (check.ok, check.found) == (True, "dify:kb1 answered a test search with a hit")
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("fault", "found", "mend"),
     [
-        (Fault(status=401, body=json.dumps({"message": f"bad {KEY}"})), "the key was refused", "correct that setting"),
+        (Fault(status=401, body=json.dumps({"message": f"bad {KEY}"})), "the key was refused", "correct the setting"),
         (Fault(status=429, headers={"Retry-After": "30"}), "its limit is reached", "quota"),
         (Fault(reset=True), "the connection failed", "CLOUD_BASE_URL"),
     ],

@@ -17,7 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent import Service, open_service
-from agent.serve import cli, doctor_sources
+from agent.serve.cli import run
+from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.exit_codes import BAD_INPUT
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers import registry
@@ -819,7 +821,7 @@ def test_a_bad_setting_is_one_line_on_the_command_line(
 ):
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "bing")
-    assert cli.run(["retrieve", "penguins"]) == cli.BAD_INPUT
+    assert run(["retrieve", "penguins"]) == BAD_INPUT
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
@@ -836,14 +838,17 @@ async def test_the_doctor_makes_no_search_that_is_paid_for():
         check = await doctor_sources._web(
             Settings(web_provider="tavily", web_api_key=KEY, web_base_url=server.root_url)
         )
-    assert (check.ok, check.found) == (True, "tavily, WEB_API_KEY is set; no search was made, since it may cost")
+    assert (check.ok, check.found) == (
+        True,
+        "tavily, WEB_API_KEY is set; no test search was made, because it may cost money",
+    )
     assert server.requests == []
 
 
 @pytest.mark.parametrize(
     ("fault", "ok", "found"),
     [
-        (None, True, "searxng, no key; a search gave 1 pages"),
+        (None, True, "searxng, no key; a test search found 1 pages"),
         (Fault(status=403), False, "add json to search.formats"),
         (Fault(delay_s=30), False, "no answer within 0.3 s"),
     ],

@@ -1,1 +1,1 @@
-"""The HTTP API: the contract's endpoints on FastAPI, one module per family of routes."""
+"""The HTTP API: a request goes in; a JSON answer, a stream or an RFC 9457 problem comes out."""

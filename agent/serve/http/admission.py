@@ -272,4 +272,4 @@ async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: 
 
 def overloaded() -> Problem:
     """Return the 503 for a request that finds no room."""
-    return unavailable("more requests came than can be worked on; try again", kind="overloaded")
+    return unavailable("too many requests at once; try again", kind="overloaded")

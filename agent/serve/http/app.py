@@ -30,8 +30,8 @@ from agent.serve.http import (
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
-from agent.serve.identity import Identify, Seen
-from agent.serve.shedding import Shedding
+from agent.serve.http.shedding import Shedding
+from agent.serve.identity import Identify, RecentTenants
 from agent.service.service import Service
 
 if TYPE_CHECKING:
@@ -62,13 +62,11 @@ def create_app(
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
-    seen = Seen()
-    gates = Gates(
-        has_model=service.answerer.model is not None,
-        searches_wait=service.settings.waits_for_others,
-        processes=processes,
-    )
+    seen = RecentTenants()
+    has_model = service.answerer.model is not None
+    gates = Gates(has_model=has_model, searches_wait=service.settings.waits_for_others, processes=processes)
     observation = Observation(service, gates.named(), tracing, everyone)
+    callers = Middleware(Callers, identify=identify, is_open=is_open, seen=seen)
     app = FastAPI(
         title="signalbox",
         version=version("signalbox-retrieval"),
@@ -83,11 +81,10 @@ def create_app(
             Middleware(Envelope),
             Middleware(Observing, observation=observation),
             Middleware(Origins, loopback_only=not keys),
-            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            callers,
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
-            # Check the key again: it may have been revoked while the request was uploaded or waited in the queue.
-            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            callers,  # again, because the key may have been revoked while the request was uploaded or waited
             Middleware(tenant.Quotas),
         ],
     )

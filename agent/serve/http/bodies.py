@@ -121,10 +121,10 @@ def check(value: Any, where: tuple[str, ...] = ()) -> None:
     if isinstance(value, str):
         if found := _NO_TEXT.search(value):
             what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-            raise field_problem(".".join(where) or "body", f"it holds {what}, which is no text")
+            raise field_problem(".".join(where) or "body", f"it holds {what}, which is not valid text")
     elif isinstance(value, int | float):
         if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST_WHOLE_NUMBER):
-            raise field_problem(".".join(where) or "body", "it is no finite number of at most 64 bits")
+            raise field_problem(".".join(where) or "body", "it is not a finite number of at most 64 bits")
     elif isinstance(value, dict | list):
         if len(where) >= MAX_DEPTH:
             raise field_problem(".".join(where[:4]), f"it is nested deeper than {MAX_DEPTH} levels")
@@ -145,7 +145,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = printable(next(key for key in keys if keys.count(key) > 1))
-        raise field_problem(twice, "an object has this key twice")
+        raise field_problem(twice, "an object contains this key twice")
     return value
 
 

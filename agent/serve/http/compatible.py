@@ -29,7 +29,7 @@ class Tolerant(BaseModel):
 
 def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """Return the responses for the OpenAPI document of an endpoint with its own error form."""
-    said = "the request is at fault", "not the request's fault; a 503 says when to try again"
+    said = "the request is wrong", "the service failed; a 503 says when to try again"
     errors: dict[int | str, dict[str, Any]] = {
         code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
     }

@@ -29,7 +29,7 @@ async def _caller(request: Request) -> Caller:
 async def _writer(request: Request) -> Caller:
     caller = await _caller(request)
     if not caller.writes:
-        raise Forbidden("who reads as certain principals alone stores and deletes nothing, and sees no jobs")
+        raise Forbidden("callers limited to certain principals may not store or delete documents or see jobs")
     return caller
 
 

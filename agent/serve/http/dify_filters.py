@@ -61,12 +61,14 @@ def _one(
 
 
 def _ending(key: str, value: object, field: Field | None, held: FieldValues | None, where: str) -> list[str]:
-    if field is None or field.item != "string" or not isinstance(value, str):
-        raise BadFilter(f'{where}: "end with" needs a text, and "{shown(key)}" to be a field of texts', where=where)
+    if not isinstance(value, str):
+        raise BadFilter(f'{where}: "end with" needs a text as its value', where=where)
+    if field is None or field.item != "string":
+        raise BadFilter(f'{where}: "end with" needs a field of texts, and "{shown(key)}" is not one', where=where)
     if held is None and key not in RESERVED:
         return []  # no document has the field
     if held is None or held.distinct > len(held.values):
-        raise BadFilter(f'{where}: "{key}" has too many values to tell which "end with" that', where=where)
+        raise BadFilter(f'{where}: "{key}" has too many values for "end with"', where=where)
     return [one for one in held.values if one.endswith(value)]
 
 

@@ -20,9 +20,9 @@ _EXAMPLE = {
 }
 _FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
-Id = Annotated[str, Path(description="the document's id, slashes and all", min_length=1, max_length=512)]
-FileName = Annotated[str, Path(description="the file's name, slashes and all", min_length=1, max_length=512)]
-JobId = Annotated[str, Path(description="the job_id of an answer", min_length=1, max_length=64)]
+Id = Annotated[str, Path(description="id of the document; it may contain slashes", min_length=1, max_length=512)]
+FileName = Annotated[str, Path(description="name of the file; it may contain slashes", min_length=1, max_length=512)]
+JobId = Annotated[str, Path(description="job_id of an earlier answer", min_length=1, max_length=64)]
 
 
 def router() -> APIRouter:
@@ -61,7 +61,7 @@ async def upload_file(
     caller: TheWriter,
     collection: Name,
     name: FileName,
-    wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
+    wait: Annotated[bool, Query(description="wait until the documents are stored")] = True,
 ) -> Response:
     """Store the documents of a file sent as the body.
 
@@ -84,7 +84,7 @@ async def delete_document(service: TheService, caller: TheWriter, collection: Na
     """Delete one document and everything derived from it."""
     count = await service.delete(collection, id, tenant=caller.viewer)
     if not count:
-        raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
+        raise NotFound(f'collection "{collection}" has no document "{id[:80]}" that you may read', where="id")
     return answer(shapes.Deleted(collection=collection, deleted=count))
 
 

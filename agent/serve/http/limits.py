@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
-from agent.serve.identity import Forbidden, Identify, Seen, Unauthenticated
+from agent.serve.identity import Forbidden, Identify, RecentTenants, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
@@ -117,7 +117,7 @@ class Origins:
     def _judge(self, headers: Headers) -> Problem | None:
         host = headers.get("host", "")
         if self._loopback_only and not _LOOPBACK.fullmatch(host):
-            detail = "without API keys only requests to localhost are answered; set SIGNALBOX_AUTH=keys"
+            detail = "without API keys, the Host must be localhost; to allow other hosts, set SIGNALBOX_AUTH=keys"
             return Problem(421, "wrong-host", detail)
         origin = headers.get("origin")
         if origin is None:
@@ -126,7 +126,11 @@ class Origins:
             same = urlsplit(origin).netloc.lower() == host.lower() != ""
         except ValueError:
             same = False
-        return None if same else Problem(403, "foreign-origin", "the Origin header names another site than Host")
+        return (
+            None
+            if same
+            else Problem(403, "foreign-origin", "the Origin header names a different site than the Host header")
+        )
 
 
 class Callers:
@@ -140,7 +144,9 @@ class Callers:
         seen: remembers the tenants of recent keys.
     """
 
-    def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: Seen) -> None:
+    def __init__(
+        self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: RecentTenants
+    ) -> None:
         self._app, self._identify, self._is_open, self._seen = app, identify, is_open, seen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -208,7 +214,7 @@ class Bodies:
             more = max(0, size - held)
             kept = _FOR_SMALL_BYTES if size > _SMALL_BODY_BYTES else 0
             if self._held_bytes + more > _MOST_HELD_BYTES - kept:
-                raise unavailable("too many large bodies are being worked on; try again", 5, kind="overloaded")
+                raise unavailable("too many large request bodies at once; try again", 5, kind="overloaded")
             held += more
             self._held_bytes += more
 
@@ -243,12 +249,11 @@ class Bodies:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            detail = (
-                f"nothing more of the body came for {_PIECE_WITHIN_S:g} s, or not all of it in {_BODY_WITHIN_S:g} s"
-            )
+            limits = f"{_PIECE_WITHIN_S:g} s between two parts, {_BODY_WITHIN_S:g} s in all"
+            detail = f"the body arrived too slowly; the limits are {limits}"
             raise Problem(408, "slow-body", detail, headers={"Connection": "close"}) from None
 
 
 def _too_large() -> Problem:
-    detail = f"the body has more than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
+    detail = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB; split it into several requests"
     return Problem(413, "body-too-large", detail)

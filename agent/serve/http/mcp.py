@@ -85,10 +85,10 @@ class Endpoint:
         """Hold the manager's task group open: it must be left by the task that entered it."""
         try:
             # The import takes a second, during which other requests are served.
-            await asyncio.to_thread(import_module, "agent.serve.mcp")
+            await asyncio.to_thread(import_module, "agent.serve.mcp.server")
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-            from agent.serve.mcp import build_server
+            from agent.serve.mcp.server import build_server
 
             server = build_server(service, _viewer_of, _waited_s)
             # The middleware has checked Host and Origin before this point, as for every path.
@@ -125,11 +125,11 @@ def _check(request: Request, body: bytes) -> None:
     from mcp.server.streamable_http import check_accept_headers
     from mcp_types import jsonrpc_message_adapter
 
-    from agent.serve.mcp import unreadable
+    from agent.serve.mcp.server import unreadable
 
     takes_json, _ = check_accept_headers(request)
     if not takes_json:
-        raise Problem(406, "not-acceptable", "answers are JSON: send Accept: application/json, text/event-stream")
+        raise Problem(406, "not-acceptable", "send the header Accept: application/json, text/event-stream")
     try:
         jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError as error:

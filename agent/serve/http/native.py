@@ -28,8 +28,8 @@ _MOST_TRACES = 200
 
 _log = logging.getLogger(__name__)
 
-Name = Annotated[str, Path(description="the collection's name", min_length=1, max_length=128)]
-TraceId = Annotated[str, Path(description="the trace_id of an answer", min_length=1, max_length=64)]
+Name = Annotated[str, Path(description="name of the collection", min_length=1, max_length=128)]
+TraceId = Annotated[str, Path(description="trace_id of an answer", min_length=1, max_length=64)]
 AnswerTo = dict[int | str, dict[str, Any]]
 
 
@@ -192,7 +192,7 @@ async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], reque
             async for piece in rest:
                 yield _event(piece)
         except (Exception, CancelledError) as error:
-            problem = logged_problem(error, _log, "request %s failed in the middle of its answer", request_id)
+            problem = logged_problem(error, _log, "request %s failed while its answer was being streamed", request_id)
             body = problem_body(problem, request_id)
             yield format_sse_event(event="error", data_str=body.model_dump_json(exclude_none=True))
 

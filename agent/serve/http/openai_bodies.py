@@ -19,7 +19,7 @@ ChatOptions: type[BaseModel] = create_model(
     __base__=Shape,
     **{name: (one.annotation, one) for name, one in AskRequest.model_fields.items() if name not in _OF_OPENAI},
 )  # type: ignore[call-overload]
-ChatOptions.__doc__ = "What a request says to signalbox beside OpenAI's keys, as in /v1/augment."
+ChatOptions.__doc__ = "Options of signalbox in a request in OpenAI's form; the same as in /v1/augment."
 
 
 class ContentPart(BaseModel):
@@ -60,7 +60,7 @@ class ChatBody(ModelOptions):
     messages: Annotated[tuple[Turn, ...], Field(min_length=1, max_length=200)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Literal[1] | None = Field(None, description="an answer is one choice")
+    n: Literal[1] | None = Field(None, description="only one choice per answer is supported: n must be 1")
     user: UserName | None = None
     metadata: Metadata | None = None
     signalbox: ChatOptions | None = None  # type: ignore[valid-type]
@@ -98,7 +98,7 @@ def question_of(body: ChatBody) -> dict[str, Any]:
     texts = [_text(turn, place) for place, turn in enumerate(body.messages)]
     last = max((place for place, turn in enumerate(body.messages) if turn.role == "user"), default=-1)
     if last < 0:
-        raise field_problem("messages", "no turn is the user's: the last of them is the question")
+        raise field_problem("messages", "no message has the role user; the last message of the user is the question")
     before = [
         {"role": _role(turn), "content": text}
         for turn, text in zip(body.messages[: last + 1], texts, strict=False)
@@ -124,7 +124,7 @@ def known_model(name: str) -> str:
         Problem: 404 if this service has no such model.
     """
     if name not in MODELS:
-        detail = f"there is no such model here; there are: {', '.join(MODELS)}"
+        detail = f"there is no such model; there are: {', '.join(MODELS)}"
         raise Problem(404, "model-not-found", detail, errors=field_problem("model", detail, MODELS).errors)
     return name
 
@@ -138,5 +138,5 @@ def _text(turn: Turn, place: int) -> str:
         return turn.content or ""
     for number, part in enumerate(turn.content):
         if part.type != "text" or part.text is None:
-            raise field_problem(f"messages.{place}.content.{number}", "only parts of type text can be read", ["text"])
+            raise field_problem(f"messages.{place}.content.{number}", "only parts of type text are supported", ["text"])
     return "\n".join(part.text or "" for part in turn.content)

@@ -45,7 +45,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-ModelId = Annotated[str, Path(description="the model's id", min_length=1, max_length=128, examples=[ANSWERS])]
+ModelId = Annotated[str, Path(description="id of the model", min_length=1, max_length=128, examples=[ANSWERS])]
 
 
 def router() -> APIRouter:
@@ -58,7 +58,7 @@ def router() -> APIRouter:
 
 
 def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, Json]:
-    said: Json = {"model": ErrorBody, "description": "an error of OpenAI's form"}
+    said: Json = {"model": ErrorBody, "description": "an error in OpenAI's form"}
     return {200: {"model": shape, **(more or {})}, "4XX": said, "5XX": said}
 
 
@@ -100,7 +100,7 @@ async def create_chat_completion(
         raise Problem(
             503,
             "no-model",
-            f"no model is configured: set LLM on the server, or ask {PROMPTS} for the prompt alone",
+            f"no model is configured: set LLM on the server, or use the model {PROMPTS}, which returns only the prompt",
             # Retrying does not help; OpenAI's clients read this header.
             headers={"Retry-After": "60", "X-Should-Retry": "false"},
         )
@@ -121,7 +121,7 @@ async def create_chat_completion(
                     return _whole(piece, body)
     except BadRequest as error:
         raise _placed(error) from error
-    raise AssertionError("a stream ends with its end")
+    raise AssertionError("every stream ends with an _End")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ async def _answered(service: Service, caller: Caller, body: ChatBody, options: J
 
 async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
     if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
-        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model")
+        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} calls no model")
     asked = {**options, **body.asked_by, "messages": question_of(body)["messages"]}
     prompt = await service.augment(tenant=caller.viewer, **asked)
     text = prompt.refusal or prompt.prompt
@@ -206,7 +206,7 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
                 piece = await anext(pieces)
     except (Exception, CancelledError) as error:
         # The status is already sent, so the error goes into the stream.
-        problem = logged_problem(error, _log, "a stream of a chat failed")
+        problem = logged_problem(error, _log, "the stream of a chat answer failed")
         yield _event({"error": error_of(problem)})
     else:
         extra = piece.extra.model_dump(mode="json")

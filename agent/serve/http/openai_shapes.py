@@ -60,18 +60,18 @@ class Used(_Answered):
 class Extra(_Answered):
     """What signalbox adds to OpenAI's form: citations, status and how the answer was produced."""
 
-    trace_id: str | None = Field(description="for /v1/traces and /v1/feedback; null where nothing was looked up")
+    trace_id: str | None = Field(description="id for /v1/traces and /v1/feedback; null if nothing was searched")
     citations: list[Citation]
     status: Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
     degraded: list[str]
     total: int | None = Field(
-        None, exclude_if=_is_nothing, description="documents that satisfy the filter, where all were asked for"
+        None, exclude_if=_is_nothing, description="number of documents that satisfy the filter, if all were requested"
     )
     complete: bool | None = Field(
-        None, exclude_if=_is_nothing, description="whether the prompt's passages are of all of them"
+        None, exclude_if=_is_nothing, description="whether the prompt contains passages of all of these documents"
     )
     explanation: dict[str, Any] | None = Field(
-        None, exclude_if=_is_nothing, description="where the request asked to `explain`"
+        None, exclude_if=_is_nothing, description="if the request sets `explain`"
     )
 
 

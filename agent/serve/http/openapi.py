@@ -68,10 +68,10 @@ def _add_errors(operation: Json, *, own: bool) -> None:
         return
     content = {problems.MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model=problems.ProblemBody.__name__)}}}
     responses["4XX"] = {
-        "description": "the request is at fault; says what, where and what is valid",
+        "description": "the request is wrong: the fault, the field and the valid values",
         "content": content,
     }
-    responses["5XX"] = {"description": "not the request's fault; a 503 says when to try again", "content": content}
+    responses["5XX"] = {"description": "the service failed; a 503 says when to try again", "content": content}
 
 
 def _bodies(route: APIRoute) -> Iterator[JsonBody[BaseModel]]:

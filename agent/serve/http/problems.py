@@ -36,22 +36,22 @@ _log.addFilter(Sparing())
 class ProblemError(BaseModel):
     """One error in a request."""
 
-    where: str = Field(description="the part at fault, as a dotted path", examples=["filter.filters.0.key"])
-    detail: str = Field(description="what is wrong with it")
-    valid: list[str] | None = Field(None, description="what would have been accepted, where that is a short list")
+    where: str = Field(description="the wrong field, as a dotted path", examples=["filter.filters.0.key"])
+    detail: str = Field(description="the fault of the field")
+    valid: list[str] | None = Field(None, description="the valid values, if the list is short")
 
 
 class ProblemBody(BaseModel):
     """An error in the form of RFC 9457."""
 
-    type: str = Field(description="which problem it is", examples=[f"{_TYPE}invalid-request"])
+    type: str = Field(description="URI of the kind of problem", examples=[f"{_TYPE}invalid-request"])
     title: str
     status: int
-    detail: str = Field(description="what was wrong, where, and what to do")
-    request_id: str = Field(description="of the X-Request-ID header, for who reads the log")
-    errors: list[ProblemError] | None = Field(None, description="what is wrong with the request, one by one")
-    job_id: str | None = Field(None, description="of the ingestion, where none of its documents could be stored")
-    failed: list[FailedDocument] | None = Field(None, description="those documents, with the reasons")
+    detail: str = Field(description="the fault, its place and the remedy")
+    request_id: str = Field(description="the X-Request-ID of the request, to find it in the log")
+    errors: list[ProblemError] | None = Field(None, description="the faults of the request, one by one")
+    job_id: str | None = Field(None, description="id of the ingestion job, if no document could be stored")
+    failed: list[FailedDocument] | None = Field(None, description="the failed documents, with the reasons")
 
 
 class Problem(Exception):
@@ -129,9 +129,9 @@ def problem_of(error: Exception | CancelledError) -> Problem:
             # The client is still connected: the server stops and its grace period is over.
             return stopping()
         case OSError(errno=errno.EMFILE | errno.ENFILE):
-            return unavailable("the service has no file descriptor left; try again", 2)
+            return unavailable("the service has no free file descriptor; try again", 2)
         case _:
-            return Problem(500, "internal", "an error of the service, not of the request; its log has the request id")
+            return Problem(500, "internal", "the service failed; its log has the error under the request id")
 
 
 def logged_problem(error: Exception | CancelledError, log: logging.Logger, message: str, *values: object) -> Problem:
@@ -213,7 +213,7 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         what = f"{request.method} {printable(request.url.path)}"
         if error.status_code == 404:
-            error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists what there is")
+            error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists the endpoints")
         elif error.status_code == 405:
             path = request.scope["path"]
             routes = (route for route in app.state.routes if route.path_regex.match(path))

@@ -13,7 +13,7 @@ from retrievers.core.types import whole
 
 _MOST_RECORDS = 200
 
-User = Annotated[UserName, Query(description="who asked, as the caller named them")]
+User = Annotated[UserName, Query(description="the user who asked, as the caller named them")]
 
 
 class RecordBody(Shape):
@@ -76,8 +76,8 @@ def router() -> APIRouter:
 async def list_records(
     service: TheService,
     caller: TheWriter,
-    user: Annotated[UserName | None, Query(description="of this user alone")] = None,
-    conversation: Annotated[Conversation | None, Query(description="of this conversation alone")] = None,
+    user: Annotated[UserName | None, Query(description="only questions of this user")] = None,
+    conversation: Annotated[Conversation | None, Query(description="only questions of this conversation")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_RECORDS, description="how many")] = 50,
 ) -> Response:
     """Return the past questions the caller may see, newest first."""
@@ -97,7 +97,7 @@ async def erase_records(service: TheService, caller: TheWriter, user: User) -> R
 async def erase_conversation(
     service: TheService,
     caller: TheCaller,
-    id: Annotated[Conversation, Path(description="the conversation's id, slashes and all")],
+    id: Annotated[Conversation, Path(description="id of the conversation; it may contain slashes")],
 ) -> Response:
     """Erase a conversation and everything derived from it. A key limited to certain principals erases only its own."""
     viewer = whole(caller.tenant) if caller.writes else caller.viewer

@@ -44,7 +44,7 @@ class RerankV2(Tolerant):
         Field(
             min_length=1,
             max_length=MOST_DOCUMENTS,
-            description=f"of more than {MOST_TOTAL_CHARACTERS:,} characters together the longest are cut",
+            description=f"if all together exceed {MOST_TOTAL_CHARACTERS:,} characters, the longest are cut",
         ),
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None

@@ -16,7 +16,8 @@ class NewDocuments(Shape):
     """Documents to store. A document that cannot be stored is reported and does not affect the others."""
 
     collection: Annotated[
-        str, Field(min_length=1, max_length=128, pattern=_NAME, description="where they go; made when missing")
+        str,
+        Field(min_length=1, max_length=128, pattern=_NAME, description="collection to store in; created if missing"),
     ]
     documents: Annotated[
         list[Any],
@@ -27,7 +28,7 @@ class NewDocuments(Shape):
             "readers, enabled and expires_at; other keys are metadata",
         ),
     ]
-    wait: Annotated[bool, Field(description="answer when they are stored, not when they are accepted")] = True
+    wait: Annotated[bool, Field(description="wait until the documents are stored")] = True
 
 
 class FailedDocument(Shape):
@@ -60,27 +61,28 @@ class JobSummary(Shape):
     collection: str
     file: Annotated[str | None, Field(description="name of the file that was uploaded")]
     status: Literal["queued", "running", "done", "failed"]
-    documents: Annotated[int | None, Field(description="how many there are; null until a file has been read")]
-    done: Annotated[int, Field(description="how many are dealt with")]
+    documents: Annotated[int | None, Field(description="number of documents; null until a file has been read")]
+    done: Annotated[int, Field(description="number of processed documents")]
     inserted: int
     updated: int
     unchanged: int
     failed_count: int
-    deleted: Annotated[int, Field(description="by the run of a sync: what its source has no more")]
-    sync: Annotated[str | None, Field(description="the sync whose run it is; null for documents that were sent")]
-    error: Annotated[str | None, Field(description="why it failed as a whole, or what it is waiting for")]
+    deleted: Annotated[int, Field(description="documents deleted by a sync, because its source no longer has them")]
+    sync: Annotated[str | None, Field(description="id of the sync; null for documents that were sent")]
+    error: Annotated[str | None, Field(description="why the job failed, or what it waits for")]
     next_try_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     kind: Annotated[
-        Literal["ingest", "reembed", "rebuild"], Field(description="the last two make a collection anew")
+        Literal["ingest", "reembed", "rebuild"],
+        Field(description="reembed and rebuild replace the stored data of a collection"),
     ] = "ingest"
-    embedder: Annotated[str | None, Field(description="that the collection is to have")] = None
+    embedder: Annotated[str | None, Field(description="the new embedder of the collection")] = None
 
 
 class FailedLetter(FailedDocument):
-    where: Annotated[str, Field(description="its place in the request or the file")]
+    where: Annotated[str, Field(description="position in the request or the file")]
     failed_at: datetime
 
 
@@ -100,16 +102,16 @@ class SyncSummary(Shape):
     """A collection that follows a source."""
 
     id: str
-    name: Annotated[str | None, Field(description="of its schedule; null for one that is run by hand")]
+    name: Annotated[str | None, Field(description="name of its schedule; null if it is run by hand")]
     source: Annotated[str, Field(description="without passwords")]
     collection: str
-    every_s: Annotated[float | None, Field(description="from one run to the next")]
-    has_worker: Annotated[
-        bool, Field(description="whether a worker has said lately that its settings hold the schedule")
+    every_s: Annotated[float | None, Field(description="seconds between two runs")]
+    has_worker: Annotated[bool, Field(description="whether a running worker has the schedule in its settings")]
+    next_at: Annotated[datetime | None, Field(description="time of the next run, if a worker will run it")]
+    documents: Annotated[
+        int | None, Field(description="number of documents after its last complete run; null before the first")
     ]
-    next_at: Annotated[datetime | None, Field(description="when its next run is due, where a worker will run it")]
-    documents: Annotated[int | None, Field(description="how many its last whole run left; null before the first")]
-    last: Annotated[JobSummary | None, Field(description="its last run, or the one under way")]
+    last: Annotated[JobSummary | None, Field(description="its last or current run")]
 
 
 class SyncBody(SyncSummary):
@@ -177,9 +179,11 @@ class Wrong(Shape):
     text: Annotated[str, Field(description="what it is")]
     count: Annotated[
         int | None,
-        Field(description="how many, of documents those that the caller reads; null where it may not be told"),
+        Field(
+            description="number of faults; of documents, those the caller may read; null if the caller may not know it"
+        ),
     ]
-    examples: Annotated[list[str], Field(description="at most five; of documents, such as the caller reads")]
+    examples: Annotated[list[str], Field(description="at most five; of documents, only those the caller may read")]
     mended: bool
 
 
@@ -187,8 +191,8 @@ class Checked(Shape):
     """The result of a check: what was compared and what was wrong."""
 
     collection: str
-    documents: Annotated[int, Field(description="how many of those that the caller reads were compared")]
-    ok: Annotated[bool, Field(description="whether nothing is wrong any more")]
+    documents: Annotated[int, Field(description="number of compared documents that the caller may read")]
+    ok: Annotated[bool, Field(description="whether no fault is left")]
     findings: list[Wrong]
 
 
@@ -197,25 +201,32 @@ class UnderWay(Shape):
 
     job_id: str
     kind: Literal["reembed", "rebuild"]
-    embedder: Annotated[str | None, Field(description="that the collection will have; null for the one it has")]
+    embedder: Annotated[str | None, Field(description="new embedder of the collection; null to keep the current one")]
     status: str
 
 
 class Reembedding(Shape):
     """The embedder a collection should get."""
 
-    embedder: Annotated[str, Field(min_length=1, max_length=200, description="one that the server's settings name")]
+    embedder: Annotated[
+        str, Field(min_length=1, max_length=200, description="an embedder named in the server's settings")
+    ]
 
 
 class CollectionBody(CollectionSummary):
     """A collection with its field catalogue: each field's type, range and most common values with counts."""
 
-    description: Annotated[str, Field(description="what it holds: questions that name no collection find it by this")]
-    draft: Annotated[bool, Field(description="whether the description was made of the documents, for want of another")]
-    records: Annotated[list[str], Field(description="what a document is called, as declared")]
-    derived_records: Annotated[list[str], Field(description="what a document is taken to be called beside that")]
+    description: Annotated[
+        str, Field(description="description of the content; questions that name no collection find it by this")
+    ]
+    draft: Annotated[bool, Field(description="whether the description is a draft made from the documents")]
+    records: Annotated[list[str], Field(description="words for one document, as declared")]
+    derived_records: Annotated[list[str], Field(description="further words for one document, derived from the data")]
     fields: list[dict[str, Any]]
-    job: Annotated[UnderWay | None, Field(description="that makes it anew: questions are answered as it was before")]
+    job: Annotated[
+        UnderWay | None,
+        Field(description="the job that rebuilds the collection; until it ends, questions use the old data"),
+    ]
 
 
 class Declaration(Shape):
@@ -225,11 +236,11 @@ class Declaration(Shape):
         dict[str, Any] | None,
         Field(description="type by name, or an object with type, item, separator, description, aliases and unit"),
     ] = None
-    records: Annotated[
-        list[Any] | None, Field(description='what a document is called: ["upload", "uploads", "上传"]')
-    ] = None
+    records: Annotated[list[Any] | None, Field(description='words for one document: ["upload", "uploads", "上传"]')] = (
+        None
+    )
     description: Annotated[
-        str | None, Field(description='what the collection holds; "" to have a draft made of its documents')
+        str | None, Field(description='description of the content; "" for a draft made from the documents')
     ] = None
 
 
@@ -288,7 +299,7 @@ class Judgement(Shape):
     """A user's rating of an answer."""
 
     trace_id: Annotated[str, Field(min_length=1, max_length=64)]
-    score: Annotated[int, Field(ge=0, le=10, description="0 useless, 10 just right")]
+    score: Annotated[int, Field(ge=0, le=10, description="0: useless, 10: fully right")]
     comment: Annotated[str, Field(max_length=4000)] | None = None
 
 

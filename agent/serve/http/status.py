@@ -22,7 +22,7 @@ def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(tags=["status"])
     routes.get("/healthz")(healthz)
-    routes.get("/readyz", responses={503: {"description": "no question can be answered now"}})(readyz)
+    routes.get("/readyz", responses={503: {"description": "the service cannot answer questions now"}})(readyz)
     routes.get(
         "/metrics",
         response_class=Response,

@@ -14,7 +14,7 @@ from agent.serve.http.documents import summary
 from agent.serve.http.native import answer, gives
 from retrievers.sync.schedule import Followed, find
 
-SyncName = Annotated[str, Path(description="the name of its schedule, or its id", min_length=1, max_length=128)]
+SyncName = Annotated[str, Path(description="name of the sync's schedule, or its id", min_length=1, max_length=128)]
 
 
 def router() -> APIRouter:
@@ -46,7 +46,7 @@ async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Re
 async def forget_sync(
     service: TheService,
     caller: TheWriter,
-    name: Annotated[str, Path(description="as of the other routes, or a collection", min_length=1, max_length=128)],
+    name: Annotated[str, Path(description="id or name of the sync, or its collection", min_length=1, max_length=128)],
 ) -> Response:
     """Stop following a source that was moved or renamed; its documents stay. Returns the sync as it was."""
     return answer(_body(await service.forget_sync(name, tenant=caller.viewer)))

@@ -75,8 +75,8 @@ async def set_tenant(
     """
     if foreign := sorted(body.model_fields_set - set(OWN)):
         raise Forbidden(
-            f"{', '.join(foreign)}: the operator alone sets this, with `signalbox tenants set`; "
-            f"a key of the tenant sets {', '.join(OWN)}"
+            f"{', '.join(foreign)}: only the operator may set this, with `signalbox tenants set`; "
+            f"a key of the tenant may set {', '.join(OWN)}"
         )
     return answer(TenantBody.model_validate(await service.change_tenant(body, tenant=caller.viewer)))
 

@@ -23,7 +23,7 @@ Queries = Annotated[
     Field(
         min_length=1,
         max_length=MOST_QUERIES,
-        description=f"of at most {MAX_QUERY_CHARACTERS:,} characters together",
+        description=f"at most {MAX_QUERY_CHARACTERS:,} characters together",
     ),
 ]
 

@@ -21,7 +21,7 @@ from agent.errors import BadSetting
 from agent.llm.breaker import FAILURES
 from agent.llm.calls import Calls
 from agent.llm.opening import open_model
-from agent.serve.explaining import show_trace
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import Answer, AskRequest, Intent, Message, Outcome, Prompt

@@ -234,7 +234,7 @@ async def test_without_a_model_the_answer_is_a_503_that_says_what_to_set(chattin
         ),
         (
             {"model": "signalbox-prompt", "extra_body": {"signalbox": {"judge": "llm"}}},
-            openai.BadRequestError, "signalbox.judge", "asks no model",
+            openai.BadRequestError, "signalbox.judge", "calls no model",
         ),
     ],
 )  # fmt: skip

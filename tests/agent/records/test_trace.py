@@ -25,7 +25,8 @@ from agent.records.encoding import encoded, packed, unpacked
 from agent.records.trace import REPLAYABLE
 from agent.records.trace_store import TraceStore
 from agent.serve.cli import run
-from agent.serve.explaining import show_difference, show_trace
+from agent.serve.cli.explain.difference import show_difference
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import BadRequest
@@ -257,7 +258,7 @@ async def test_other_settings_change_what_they_say_and_the_difference_names_it(s
     gone = next(one for one in difference["hits"] if one["after"] is None)
     assert gone["after_fused"] in (3, 4)
     text = drawn(show_difference, difference)
-    assert "Written to in between" in text
+    assert "Collections changed in between" in text
 
 
 @pytest.mark.parametrize(
@@ -549,7 +550,7 @@ async def test_a_search_that_an_index_may_have_answered_is_marked(service: Servi
         step["source"]: answer["approximate"] for step, answer in zip(trace["plan"], trace["answers"], strict=True)
     }
     assert (marked["vector"], marked["fulltext"]) == (True, False)
-    assert "from an index: rebuilt, it may give other hits" in drawn(show_trace, trace)
+    assert "approximate index: a rebuilt index may return other hits" in drawn(show_trace, trace)
 
 
 async def test_a_record_is_drawn_with_everything_a_person_asks_about(service: Service):
@@ -557,8 +558,8 @@ async def test_a_record_is_drawn_with_everything_a_person_asks_about(service: Se
     prompt = await service.augment("penguins\x1b[2J of the red team", collection="birds", filter=wanted)
     text = drawn(show_trace, await service.explain(prompt.trace_id))
     assert "\x1b" not in text
-    for part in ("trace", "Understood", "Filters", "year = 1999", "the caller", "team = red", "Sources asked",
-                 "Given up to find something", "Ranking: 0 shown of 0", "Prompt", "Time"):  # fmt: skip
+    for part in ("trace", "Interpretation", "Filters", "year = 1999", "the caller", "team = red", "Searches",
+                 "Conditions dropped to find hits", "Ranking: 0 shown of 0", "Prompt", "Time"):  # fmt: skip
         assert part in text, part
     found = await service.retrieve("penguins march", collection="birds")
     text = drawn(show_trace, await service.explain(found.trace_id))
@@ -595,7 +596,7 @@ def test_a_question_is_explained_and_run_again_by_the_command_line(
     id = last.split()[5]
 
     code, out, err = call("explain", id, "--tenant", "zoo")
-    assert (code, "Sources asked" in out, err) == (0, True, "")
+    assert (code, "Searches" in out, err) == (0, True, "")
     assert all(line == line.rstrip() for line in out.splitlines())
     code, out, err = call("explain", id, "--tenant", "zoo", "--json")
     assert (code, json.loads(out)["trace_id"], err) == (0, id, "")

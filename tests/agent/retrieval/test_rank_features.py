@@ -15,7 +15,7 @@ from agent.pipeline import Pipeline
 from agent.records.trace_store import TraceStore
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rank_features import FeatureInputs, apply
-from agent.serve.explaining import show_trace
+from agent.serve.cli.explain.record import show_trace
 from agent.service.metering import Metering
 from agent.service.opening import worker_over
 from agent.service.service import Service

@@ -12,7 +12,7 @@ from mcp import Client
 from agent import Service, open_service
 from agent.retrieval.relevance import RelevanceWeights, SearchEvidence, features, relevance, weighed, weights
 from agent.serve.http.app import create_app
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Result
 from retrievers.core.errors import BadRequest

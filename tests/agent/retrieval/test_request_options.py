@@ -15,7 +15,7 @@ from agent.intent.reading import Reading, stated_alone
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.pool import RERANK_POOL
 from agent.serve.http.app import create_app
-from agent.serve.mcp import build_server
+from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Request, Result
 from retrievers.core.errors import BadRequest

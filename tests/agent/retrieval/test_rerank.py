@@ -27,7 +27,8 @@ from agent.retrieval.rerank.base import normalised, ordered
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.overlap import overlap
 from agent.retrieval.rerank.stage import Patience, rerank
-from agent.serve import doctor, explaining
+from agent.serve.cli.doctor import examine as doctor
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
 from agent.testing import ReceivedRequest as Received
@@ -615,7 +616,7 @@ async def test_when_the_server_fails_the_fused_order_comes_in_time_and_says_so(
             plain = await service.retrieve("penguins march", collection="birds", reranker="none")
             result = await service.retrieve("penguins march", collection="birds", timeout_s=3, explain=True)
             page = io.StringIO()
-            explaining.show_trace(await service.explain(result.trace_id), Console(file=page, width=200))
+            show_trace(await service.explain(result.trace_id), Console(file=page, width=200))
     assert (ids(result), result.degraded) == (ids(plain), ("rerank_unavailable",))
     assert "not reranked by http:http://127.0.0.1" in page.getvalue()
     assert [one.scores for one in result.hits] == [one.scores for one in plain.hits]
@@ -734,14 +735,14 @@ async def test_the_doctor_tries_the_reranker_on_two_passages():
         check = await doctor._reranker(settings)
     assert (check.ok, check.mend) == (True, "")
     assert "secret" not in doctor._settings(settings).found
-    assert check.found.startswith(f"http:{server.root_url}/rerank, two passages judged in ")
+    assert check.found.startswith(f"http:{server.root_url}/rerank, two passages scored in ")
     assert "secret" not in str(check)
 
 
 async def test_the_doctor_says_when_a_reranker_prefers_the_wrong_passage():
     with ScriptedServer(other=lambda _: [{"index": 0, "score": 0.1}, {"index": 1, "score": 0.9}]) as server:
         check = await doctor._reranker(Settings(reranker=f"http:{server.root_url}/rerank"))
-    assert (check.ok, "something else before the answer" in check.mend) == (True, True)
+    assert (check.ok, "ranks an unrelated passage above the answer" in check.mend) == (True, True)
 
 
 async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
@@ -752,10 +753,10 @@ async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
     ("changes", "fault", "found", "mend"),
     [
         ({}, Fault(status=401), "HTTP 401", "set RERANKER_API_KEY"),
-        ({"reranker_api_key": KEY}, Fault(status=403), "HTTP 403", "to a key of that server"),
-        ({}, Fault(status=404), "HTTP 404", "its path included"),
+        ({"reranker_api_key": KEY}, Fault(status=403), "HTTP 403", "to a valid key of the server"),
+        ({}, Fault(status=404), "HTTP 404", "it must include the path"),
         ({}, Fault(status=429), "HTTP 429", "quota"),
-        ({}, Fault(status=503), "HTTP 503", "can be reached"),
+        ({}, Fault(status=503), "HTTP 503", "that its server runs"),
         ({"reranker": "llm"}, None, "set LLM", "correct RERANKER"),
         ({"reranker": "onnx:/nowhere"}, None, "/nowhere is not a folder", "correct RERANKER"),
         ({"rerank_min_score": 0.5, "reranker": "llm", "llm": "openai/m"}, None, "no scores", "correct RERANKER"),
@@ -774,7 +775,7 @@ async def test_the_doctor_says_how_to_mend_a_reranker(
 
 
 async def test_the_doctor_knows_those_that_need_nothing():
-    assert (await doctor._reranker(Settings())).found == "none: the fused order stays"
-    assert (await doctor._reranker(Settings(reranker="hybrid"))).found.startswith("hybrid, two passages judged in ")
+    assert (await doctor._reranker(Settings())).found == "none: hits keep the fused order"
+    assert (await doctor._reranker(Settings(reranker="hybrid"))).found.startswith("hybrid, two passages scored in ")
     check = await doctor._reranker(Settings(reranker="llm", llm="openai/m"))
-    assert (check.ok, check.found) == (True, "llm: the model above is shown the passages, some at a time")
+    assert (check.ok, check.found) == (True, "llm: the model above ranks the passages in batches")

@@ -24,7 +24,7 @@ from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rounds import answers_first, next_searches, searches_by_part
 from agent.retrieval.sufficiency import MOST_PARTS, QuestionPart, SufficiencyQuestion, judge
-from agent.serve.explaining import show_trace
+from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import AugmentRequest, Intent, Outcome, Request, Result, Step

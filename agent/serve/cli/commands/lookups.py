@@ -1,0 +1,108 @@
+"""The commands that show collections, sources, rows and web pages."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.serve.cli.options import AsJson, Principal, Tenant, principals
+from agent.serve.cli.service import with_service
+from agent.serve.exit_codes import DONE
+from retrievers.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from agent.service.service import Service
+
+
+def collections(
+    action: Annotated[
+        str | None, typer.Argument(help="`show` or `describe` one collection", metavar="[list|show|describe]")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="name of the collection", metavar="[NAME]")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help='its description; "" for a draft made from its documents', metavar="[TEXT]")
+    ] = None,
+    tenant: Tenant = None,
+    principal: Principal = None,
+    as_json: AsJson = False,
+) -> int:
+    """List, show or describe collections.
+
+    `show NAME` shows one of them; `describe NAME TEXT` sets the description by which questions find it.
+    """
+    given = 1 + (name is not None) + (text is not None)
+    if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
+        usage = "use `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+        raise BadRequest(usage, where="collections")
+
+    async def run(service: "Service") -> int:
+        from agent.serve.cli import output
+
+        viewer = service.viewer(tenant, principals(principal))
+        if name is None:
+            found = await service.collections(tenant=viewer)
+            output.show_collections(found, as_json=as_json)
+            return DONE
+        described = await service.describe(name, tenant=viewer)
+        if text is not None:
+            described = await service.declare(name, {"description": text}, tenant=viewer)
+        output.show_fields(described, as_json=as_json)
+        return DONE
+
+    return with_service(run)
+
+
+def sources(tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
+    """List the sources that questions may search.
+
+    Named sources of `signalbox.toml` are included.
+    """
+
+    async def run(service: "Service") -> int:
+        from agent.serve.cli import output
+
+        found = await service.sources(tenant=service.viewer(tenant, principals(principal)))
+        output.show_sources(found, as_json=as_json)
+        return DONE
+
+    return with_service(run)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help="one SELECT; - reads one JSON string per line from stdin")],
+    collection: Annotated[str, typer.Option(help="collection shown by the view `documents`")],
+    check: Annotated[bool, typer.Option("--check", help="check the statement without running it")] = False,
+    tenant: Tenant = None,
+    principal: Principal = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a read-only SELECT on a collection.
+
+    The view `documents` has one row per document and a column per field.
+    """
+    from agent.serve.cli.sql import run
+
+    return with_service(
+        lambda service: run(
+            service,
+            statement,
+            collection,
+            check=check,
+            as_json=as_json,
+            viewer=service.viewer(tenant, principals(principal)),
+        )
+    )
+
+
+def fetch(
+    url: Annotated[str, typer.Argument(help="http or https address on the public internet", metavar="URL")],
+    check: Annotated[bool, typer.Option("--check", help="check the address without fetching it")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch a web page as text.
+
+    The guarded fetcher refuses addresses inside the network.
+    """
+    from agent.serve.cli.fetch import run
+
+    return asyncio.run(run(url, check=check, as_json=as_json))

@@ -1,0 +1,49 @@
+"""Check the standbys for `doctor`: which are read, their lag, and the remedy for each fault."""
+
+import asyncio
+
+import psycopg
+
+from agent.serve.cli.doctor.check import Check
+from agent.service.opening import database_addresses
+from agent.settings import Settings
+from retrievers.core.errors import RetrievalError
+from retrievers.postgres.standbys import Fault, Standing
+
+_LOOKS, _LOOK_EVERY_S = 15, 0.2
+_MEND: dict[Fault, str] = {
+    "down": "check that it runs and that READ_URLS is correct; until then, reads go to the other servers",
+    "login": "remove user and password from READ_URLS, or use a login IN ROLE signalbox_app that is not a superuser",
+    "foreign": "READ_URLS must name standbys of the server and the database at DATABASE_URL",
+    "promoted": "remove it from READ_URLS, or make it a standby of the primary at DATABASE_URL again",
+    "diverged": "set DATABASE_URL to the primary it follows, or make it follow the primary at DATABASE_URL",
+    "lagging": "check why its replay lags (pg_stat_replication on the primary), or raise MAX_LAG_S",
+}
+
+
+async def standbys(settings: Settings) -> list[Check]:
+    """Return a check of each standby in READ_URLS; one failed check if the database can't be opened."""
+    from retrievers.postgres.database import Database
+
+    if not settings.read_urls:
+        return []
+    try:
+        with database_addresses(settings) as (owner, service):
+            opened = Database(owner, service, size=1, standbys=settings.read_urls, max_lag_s=settings.max_lag_s)
+            async with opened as database:
+                for _ in range(_LOOKS):  # how far one is behind is known once the primary was asked before
+                    found = database.reads.standbys()
+                    if all(one.fault != "lagging" for one in found):
+                        break
+                    await asyncio.sleep(_LOOK_EVERY_S)
+    except (RetrievalError, psycopg.Error) as error:
+        return [Check("standbys", False, " ".join(str(error).split()), "see the check of the database above")]
+    return [_check(one) for one in found]
+
+
+def _check(one: Standing) -> Check:
+    name = one.name.replace("_", " ")
+    behind = "" if one.lag_s is None else f", {one.lag_s:.1f} s behind"
+    if one.fault is None:
+        return Check(name, True, f"{one.host}, used for reads{behind}")
+    return Check(name, False, f"{one.host}, not used for reads{behind}: {one.reason}", _MEND[one.fault])

@@ -1,0 +1,123 @@
+"""`signalbox replay`: repeat a request and print the differences."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from agent.serve.cli import output
+from agent.serve.cli.explain.sections import Json, Sections, cell, figure, listed, new_table, shorten
+from retrievers.core.errors import BadRequest
+from retrievers.core.filters import in_words
+
+if TYPE_CHECKING:
+    from agent.service.service import Service
+    from retrievers.core.types import Viewer
+
+
+async def replay(service: "Service", trace_id: str, changes: Sequence[str], *, viewer: "Viewer", as_json: bool) -> int:
+    """Repeat a request with other settings, show the differences and return the exit code.
+
+    Raises:
+        BadRequest: there is no such trace, or a setting cannot be changed.
+    """
+    given = _changes(changes)
+    result, difference = await service.replay_compared(trace_id, tenant=viewer, changes=given)
+    if as_json:
+        shown = {**result.model_dump(mode="json"), "replay_of": trace_id, "changes": given, "difference": difference}
+        output.write_json(shown)
+        return 0
+    show_difference(difference, title=_title(trace_id, result.query, given))
+    found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    output.note(f"{found} in {result.took_ms:.1f} ms, no model was called")
+    output.note_trace(
+        service.traces, result.trace_id, viewer.tenant if viewer.tenant != service.settings.tenant else None
+    )
+    return 0
+
+
+def _changes(given: Sequence[str]) -> dict[str, str]:
+    changes = {}
+    for change in given:
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            raise BadRequest(f'--set takes KEY=VALUE, for instance FUSION=rrf, not "{change[:80]}"', where="--set")
+        changes[key.strip()] = value
+    return changes
+
+
+def _title(trace_id: str, question: str, changes: Mapping[str, str]) -> str:
+    with_them = f" with {', '.join(f'{name.upper()}={value}' for name, value in changes.items())}" if changes else ""
+    return f"{trace_id}{with_them}: {question}"
+
+
+def show_difference(found: Json, console: Console | None = None, *, title: str = "") -> None:
+    """Print the differences of a second run."""
+    page = Sections(console)
+    page.facts([("replay of", title)] if title else [])
+    page.section("Settings", page.grid(_pairs(found["settings"])))
+    page.section("Interpretation changed", page.grid(_pairs(found["intent"])))
+    page.section("Result changed", page.grid(_pairs(found["outcome"])))
+    written = ", ".join(found["data"])
+    page.section("Collections changed in between", page.grid([("", written)] if written else []))
+    asked = {name: one for name, one in found["sources"].items() if one["before"] != one["after"]}
+    page.section("Hits of the sources", page.grid(_pairs(asked)))
+    page.section("Same hits in the same order" if found["same"] else "Hits", _moves(found["hits"]))
+
+
+def _pairs(changed: Mapping[str, Json]) -> Iterable[tuple[str, str]]:
+    for name, one in changed.items():
+        yield name, f"{_said(name, one['before'])}  ->  {_said(name, one['after'])}"
+
+
+def _said(name: str, value: Any) -> str:
+    if value in (None, [], {}, ""):
+        return "none"
+    if name.endswith("filter"):
+        return in_words(value)
+    if name == "relaxed":
+        return ", ".join(in_words(one["dropped"]) for one in value)
+    if name == "sources":
+        return ", ".join(one["name"] for one in value)
+    if name == "rejected":
+        return ", ".join(one["what"] for one in value)
+    if name == "table":
+        return f"{value['count']} rows {shorten(value['rows'], 200)}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{shorten(key, 40)} {listed(one)}" for key, one in value.items())
+    return listed(value)
+
+
+def _moves(hits: Sequence[Json]) -> Table | None:
+    """Return both pages in one table: the rank of every hit now and before."""
+    if not hits:
+        return None
+    table = new_table(
+        "now",
+        "before",
+        "",
+        "score now",
+        "score before",
+        "passage",
+        right=["now", "before", "score now", "score before"],
+    )
+    for hit in hits:
+        now, before = hit["after"], hit["before"]
+        if before is None:
+            mark, style = "in", "green"
+        elif now is None:
+            mark, style = "out", "red"
+        else:
+            mark, style = (
+                ("=", "dim") if now == before else (f"{before - now:+d}", "green" if now < before else "yellow")
+            )
+        cells = (_place(now, hit["after_fused"]), _place(before, hit["before_fused"]), mark)
+        scores = (figure(hit["after_score"], None), figure(hit["before_score"], None))
+        table.add_row(*map(cell, (*cells, *scores)), cell(f"{shorten(hit['title'])}  [{hit['id']}]"), style=style)
+    return table
+
+
+def _place(rank: int | None, fused: int | None) -> str:
+    """Return a rank on the page, or the rank in the whole fused ranking in brackets, or a dash if neither was kept."""
+    return str(rank) if rank else f"({fused})" if fused else "-"

@@ -1,0 +1,113 @@
+"""`signalbox sql`: a guarded, read-only SELECT over a collection's view `documents`."""
+
+import asyncio
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agent.serve.cli import output
+from retrievers.core.errors import BadRequest, RetrievalError
+from retrievers.core.types import ResultTable, Scope, Viewer
+from retrievers.postgres import sql_run
+from retrievers.postgres.guard import GuardVerdict, judge
+from retrievers.postgres.sql_view import View, Views
+
+if TYPE_CHECKING:
+    from agent.service.service import Service
+
+_CELL_CHARACTERS = 60
+
+
+async def run(
+    service: "Service", statement: str, collection: str, *, check: bool, as_json: bool, viewer: Viewer
+) -> int:
+    """Check a statement and, unless `check` is set, run it. `-` reads statements from stdin, one per line.
+
+    Returns:
+        The exit code.
+    Raises:
+        BadRequest: the statement is refused.
+        Unavailable: it took too long, or the database is not there.
+    """
+    scope = await service.catalogue.scope(viewer, collection, fresh=True)
+    view = await Views(service.database).of(scope)
+    if statement == "-":
+        await _each(service, scope, view, check=check)
+        return 0
+    verdict = judge(statement, view.columns)
+    if as_json and (check or verdict.sql is None):
+        output.write_json(_shown(verdict))
+    if verdict.sql is None:
+        raise BadRequest(f"the statement is refused: {verdict.reason}", where="statement")
+    if check:
+        if not as_json:
+            print(output.plain(verdict.sql))
+        return 0
+    table = await sql_run.run(service.database, scope, view, verdict.sql)
+    if as_json:
+        output.write_json({**_shown(verdict), "columns": table.columns, "rows": table.rows})
+    else:
+        print("\n".join(_lines(table)))
+        output.note(f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}")
+    return 0
+
+
+async def _each(service: "Service", scope: Scope, view: View, *, check: bool) -> None:
+    """Write one JSON line for every input line, immediately; a bad line does not affect the others."""
+    while line := await asyncio.to_thread(_read_line):
+        print(json.dumps(await _answer(service, scope, view, line, check=check), default=str), flush=True)
+
+
+async def _answer(service: "Service", scope: Scope, view: View, line: bytes, *, check: bool) -> dict[str, Any]:
+    try:
+        statement = json.loads(line)
+    except (ValueError, RecursionError):
+        return _shown(GuardVerdict(False, "the line is not JSON"))
+    if not isinstance(statement, str):
+        return _shown(GuardVerdict(False, "the line is not a JSON string"))
+    verdict = judge(statement, view.columns)
+    if check or verdict.sql is None:
+        return _shown(verdict)
+    try:
+        table = await sql_run.run(service.database, scope, view, verdict.sql)
+    except RetrievalError as error:
+        return _shown(GuardVerdict(False, str(error), verdict.sql))
+    return {**_shown(verdict), "columns": table.columns, "rows": table.rows}
+
+
+def _read_line() -> bytes:
+    stream = getattr(sys.stdin, "buffer", None)
+    return bytes(stream.readline()) if stream is not None else sys.stdin.readline().encode(errors="replace")
+
+
+def _shown(verdict: GuardVerdict) -> dict[str, Any]:
+    return {"ok": verdict.ok, "reason": verdict.reason, "sql": verdict.sql}
+
+
+def _lines(table: ResultTable) -> Iterator[str]:
+    """Yield the table in aligned columns; wide characters count as two."""
+    if not table.rows:
+        yield "(no rows)"
+        return
+    written = [table.columns, *([_cell(value) for value in row] for row in table.rows)]
+    widths = [max(_width(row[n]) for row in written) for n in range(len(table.columns))]
+    for number, row in enumerate(written):
+        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+        if number == 0:
+            yield "  ".join("-" * width for width in widths)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(_cell, value))
+    elif isinstance(value, Mapping | bool):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(output.plain("" if value is None else str(value)).split())
+    return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)

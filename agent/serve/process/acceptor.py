@@ -1,0 +1,108 @@
+"""Accept connections in place of asyncio's loop, which spins when no file descriptor is left."""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+from typing import TYPE_CHECKING, Any
+
+from retrievers.core.log_filter import Sparing
+
+if TYPE_CHECKING:
+    from agent.serve.process.server import Server
+
+# Number of file descriptors kept for files, pipes and connections to the database and models, which running requests
+# need.
+_RESERVED_DESCRIPTORS = 64
+_REST_S = 0.5
+_MOST_IN_A_ROW = 64
+
+_log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
+
+
+class Acceptor:
+    """Accepts connections from a listening socket for a server while file descriptors are left."""
+
+    def __init__(self, server: "Server", listener: socket.socket) -> None:
+        self._server, self._listener = server, listener
+        listener.setblocking(False)
+        self._handling: set[asyncio.Task[Any]] = set()
+        self._task = asyncio.create_task(self._accept())
+
+    async def close(self) -> None:
+        """Accept the waiting connections and close the socket.
+
+        When the last process closes the socket, the kernel resets all waiting connections and loses their requests.
+        """
+        self._task.cancel()
+        try:
+            await self._accept_waiting()
+        finally:
+            self._listener.close()
+        while self._handling:
+            await asyncio.wait(self._handling)
+
+    async def _accept(self) -> None:
+        while True:
+            await self._accept_waiting()
+            await _readable(self._listener)
+
+    async def _accept_waiting(self) -> None:
+        """Accept until no connection is waiting."""
+        in_a_row = 0
+        while True:
+            # Accept many at once: on a busy machine the next chance comes late.
+            await self._server.turn()
+            if in_a_row == _MOST_IN_A_ROW:
+                await asyncio.sleep(0)
+                in_a_row = 0
+            try:
+                self._check_descriptors()
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # the client has already gone
+            except OSError as error:
+                _log.warning("no connection can be accepted, new ones wait: %s", error.strerror)
+                await asyncio.sleep(_REST_S)
+            else:
+                in_a_row += 1
+                accepted.setblocking(False)
+                self._handle(accepted)
+
+    def _check_descriptors(self) -> None:
+        """Raise OSError if another connection would take a reserved file descriptor."""
+        lowest_free = os.dup(self._listener.fileno())  # the kernel returns the lowest free number
+        os.close(lowest_free)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit != resource.RLIM_INFINITY and lowest_free >= limit - min(_RESERVED_DESCRIPTORS, limit // 4):
+            raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
+
+    def _handle(self, accepted: socket.socket) -> None:
+        connection = self._server.connection()
+        self._server.count(connection, open=True)
+        task = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted))
+        self._handling.add(task)
+
+        def handled(task: asyncio.Task[Any]) -> None:
+            self._handling.discard(task)
+            if task.cancelled() or (error := task.exception()) is not None:
+                # No connection was made, so nothing can be lost.
+                accepted.close()
+                self._server.count(connection, open=False)
+                if not task.cancelled():
+                    _log.warning("an accepted connection could not be handled: %s", error)
+
+        task.add_done_callback(handled)
+
+
+async def _readable(listener: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)

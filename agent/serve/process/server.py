@@ -1,0 +1,312 @@
+"""Run the HTTP application under uvicorn in one process until it is told to stop."""
+
+import asyncio
+import logging
+import math
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from copy import copy
+from typing import TYPE_CHECKING
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from agent.observe import logs
+from agent.serve.http import problems
+from agent.serve.http.admission import Gates
+from agent.serve.http.app import create_app
+from agent.serve.http.observing import Figures
+from agent.serve.http.shedding import Shedding
+from agent.serve.identity import check_exposure, identifier
+from agent.serve.process.acceptor import Acceptor
+from agent.serve.process.lingering import Lingering
+from agent.serve.process.listening import end_handshakes
+from agent.service.opening import open_service
+from agent.settings import load_settings, spans_are_wanted
+from retrievers.core import heap
+from retrievers.core.extras import install_command
+from retrievers.text import glosses
+
+if TYPE_CHECKING:
+    from agent.observe.telemetry import Tracing
+
+_log = logging.getLogger(__name__)
+_HEAD_WITHIN_S = 10.0
+# Longer than clients and load balancers keep an idle connection (mostly 60 s at most: nginx, AWS), because the side
+# that closes first may lose a request in transit.
+_KEPT_S = 75
+# Seconds to read data that arrived while the machine was busy, before an idle connection is closed.
+_READ_S = 0.02
+# Seconds a kept connection stays open at shutdown: a request may be in transit.
+_LAST_REQUEST_S = 0.5
+_LAST_ANSWER_S = 0.5
+_LOOK_EVERY_S = 0.02
+
+
+async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve in this process alone until SIGTERM or Ctrl-C, then finish the running requests.
+
+    Args:
+        announce: called when the first request can be answered.
+    Raises:
+        BadRequest: the address is reachable from other machines with AUTH=off or without any key.
+        Unavailable: the service cannot be opened.
+    """
+    async with application(listener) as app:
+        announce()
+        await Server(app).serve([listener])
+
+
+@asynccontextmanager
+async def application(
+    listener: socket.socket, *, number: int = 1, processes: int = 1, everyone: Figures | None = None
+) -> AsyncIterator[FastAPI]:
+    """Open the application configured by the settings, for callers at the socket's address.
+
+    Args:
+        number: number of this process, from 1 to `processes`. Process 1 also runs the ingestion jobs.
+        everyone: returns the metrics of all processes.
+    """
+    heap.return_freed_memory()
+    settings = load_settings()
+    auth = check_exposure(settings, listener.getsockname()[0])
+    logs.configure(settings)
+    cores = math.ceil((os.cpu_count() or 1) / processes)
+    with _tracing() as tracing:
+        async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
+            glosses.read_ahead()  # otherwise the first Chinese question waits for the load
+            if number == 1:
+                await stack.enter_async_context(service.worker)
+            identify = await identifier(service, auth)
+            yield create_app(service, identify=identify, tracing=tracing, processes=processes, everyone=everyone)
+
+
+class Server(uvicorn.Server):
+    """uvicorn with this service's accepting, shutdown, logging and error answers.
+
+    At shutdown the gates close at once: waiting requests are rejected; running requests have GRACE_S seconds to finish
+    and then get a 503.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        # Logging is configured for the whole process, and each request already has a log line.
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEPT_S,
+        )
+        super().__init__(config)
+        self._gates: Gates = app.state.gates
+        self._grace_s: float = app.state.grace_s
+        self._acceptors: list[Acceptor] = []
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and Ctrl-C. Unlike uvicorn, do not raise the signals again after the shutdown."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup([])
+        self._acceptors = [Acceptor(self, listener) for listener in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn. Every sent request gets an answer, if only a 503, and no connection is reset."""
+        self._gates.close()
+        for connection in self._open:
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self._grace_s):
+                for listener in sockets or ():
+                    await self.end_handshakes(listener)
+                for acceptor in self._acceptors:
+                    await acceptor.close()
+                await self._connections_end()
+        except TimeoutError:
+            _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
+            for task in self.server_state.tasks:
+                task.cancel()
+            for connection in self._open:
+                connection.end_request()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_ANSWER_S):
+                    await self._connections_end()
+        await self.lifespan.shutdown()
+
+    @property
+    def _open(self) -> list["Protocol"]:
+        """The open connections."""
+        return [one for one in self.server_state.connections if isinstance(one, Protocol)]
+
+    async def _connections_end(self) -> None:
+        """Wait until no connection and no request is left, or until a second Ctrl-C."""
+        state = self.server_state
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def end_handshakes(self, listener: socket.socket) -> None:
+        """Stop new connections."""
+        await end_handshakes(listener)
+
+    async def turn(self) -> None:
+        """Wait until this process may try to accept a connection."""
+
+    def connection(self) -> "Protocol":
+        """Return the protocol for a new connection."""
+        return Protocol(self)
+
+    def count(self, connection: "Protocol", open: bool) -> None:
+        """Count a connection as made or lost."""
+
+
+class Protocol(H11Protocol):
+    """uvicorn's protocol with problem documents for malformed HTTP, early rejections and a limit for slow clients."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._server = server
+        self._head_due: asyncio.TimerHandle | None = None
+        self._parting = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See uvicorn. A client that does not send a complete request head in time is disconnected."""
+        super().connection_made(Lingering(transport))  # type: ignore[arg-type]
+        self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+        if self._server.should_exit:
+            self.shutdown()  # the other connections have been told already
+
+    def data_received(self, data: bytes) -> None:
+        """See uvicorn."""
+        if self.transport.is_closing():
+            return
+        at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        shedding: Shedding = self.app.state.shedding
+        # If the client does not read its answers, do not write more: the normal path waits.
+        may_write = at_rest and not self.flow.write_paused
+        refusal = shedding.refusal(data, self.server_state.default_headers) if may_write else None
+        if refusal is not None:
+            self._refuse(*refusal)
+        else:
+            super().data_received(data)
+        if not self._has_begun():
+            self._forget_head()
+        elif self._head_due is None:
+            self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See uvicorn."""
+        self._forget_head()
+        super().connection_lost(exc)
+        self._server.count(self, open=False)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """See uvicorn. A request that has arrived but was not read yet is answered."""
+        self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
+
+    def part(self) -> None:
+        """Close the connection after the next answer, which announces it; the client then opens another one."""
+        if self._parting:
+            return
+        self._parting = True
+        headers = [*self.server_state.default_headers, (b"connection", b"close")]
+        self.server_state = copy(self.server_state)
+        self.server_state.default_headers = headers
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.default_headers = headers
+
+    def shutdown(self) -> None:
+        """See uvicorn. A request in transit is still answered, and its answer is the last."""
+        self.part()
+        self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
+        is_at_work = self.cycle is not None and not self.cycle.response_complete
+        if not is_at_work and not self._has_begun():
+            self._forget_head()
+            self._keep_for(_LAST_REQUEST_S)
+
+    def end_request(self) -> None:
+        """Answer a request whose head is incomplete with a 503; the server does not wait for the rest."""
+        if self._has_begun() and not self.transport.is_closing():
+            self._end(problems.stopping())
+
+    def _refuse(self, answer: bytes, is_last: bool) -> None:
+        self.transport.write(answer)
+        if is_last:
+            self._unset_keepalive_if_required()
+            self.transport.close()
+        else:
+            self._keep_for(self.timeout_keep_alive)
+
+    def _keep_for(self, seconds: float) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _has_begun(self) -> bool:
+        """Return whether the head of a request has arrived in part."""
+        return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+
+    def _forget_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _end_wait(self) -> None:
+        if not self.transport.is_closing():
+            self.send_400_response("") if self._has_begun() else self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """See uvicorn."""
+        self._end(problems.Problem(400, "malformed-http", "the request is not valid HTTP/1.1"))
+
+    def _end(self, problem: problems.Problem) -> None:
+        """Answer and close. If an answer has already started, only close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            id = uuid.uuid4().hex
+            body = problems.problem_body(problem, id).model_dump_json(exclude_none=True).encode()
+            headers = [
+                ("Content-Type", problems.MEDIA_TYPE),
+                ("Content-Length", str(len(body))),
+                ("X-Request-ID", id),
+                ("Connection", "close"),
+                *problem.headers.items(),
+            ]
+            for event in (
+                h11.Response(status_code=problem.status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+@contextmanager
+def _tracing() -> Iterator["Tracing | None"]:
+    """Yield the span exporter; None if the environment does not ask for spans or the packages are missing."""
+    if not spans_are_wanted():
+        yield None
+        return
+    try:
+        from agent.observe.telemetry import Tracing
+    except ImportError:
+        _log.warning("no spans are sent: packages are missing, %s", install_command("otel"))
+        yield None
+        return
+    tracing = Tracing()
+    try:
+        yield tracing
+    finally:
+        tracing.close()

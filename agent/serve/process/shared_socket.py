@@ -1,0 +1,78 @@
+"""Accept connections on a socket shared by several processes, and spread the connections evenly among them."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from itertools import islice
+
+from fastapi import FastAPI
+
+from agent.serve.process.counts import Counts
+from agent.serve.process.server import Protocol, Server
+
+# Seconds a process with more connections than another waits before it accepts, so that the other comes first.
+_DEFERENCE_S = 0.002
+# Number of uvicorn ticks (0.1 s each) between checks of the balance: on a busy machine, the process with fewer
+# connections may accept too late.
+_BALANCE_TICKS = 10
+
+
+class SharingServer(Server):
+    """A server on a socket that other processes serve as well.
+
+    A client's keep-alive connections arrive together and stay open for long. asyncio accepts all waiting connections,
+    so one process would get them all; with one socket per process (SO_REUSEPORT) the distribution is random.
+
+    Args:
+        number: this process's number in `counts`.
+        started: called when the server accepts connections.
+    """
+
+    def __init__(self, app: FastAPI, counts: Counts, number: int, started: Callable[[], None]) -> None:
+        super().__init__(app)
+        self._counts, self._number, self._tell = counts, number, started
+        self._connections: dict[Protocol, None] = {}
+        self._was_uneven = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        self._counts.set(self._number, 0)
+        self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        self._counts.leave(self._number)
+        await super().shutdown(sockets)
+
+    async def turn(self) -> None:
+        """Wait a moment if another process has fewer connections; see `Server.turn`."""
+        if not self.should_exit and self._counts.surplus(self._number) > 0:
+            await asyncio.sleep(_DEFERENCE_S)
+
+    def count(self, connection: Protocol, open: bool) -> None:
+        """Count a connection as opened or closed; see `Server.count`."""
+        if open:
+            self._connections[connection] = None
+        else:
+            self._connections.pop(connection, None)
+        if not self.should_exit:
+            self._counts.set(self._number, len(self._connections))
+
+    async def end_handshakes(self, listener: socket.socket) -> None:
+        """Do nothing: the supervisor does this, unless other processes keep accepting. See `Server.end_handshakes`."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Check the balance of connections now and then; see uvicorn."""
+        if counter % _BALANCE_TICKS == 0:
+            # Only an imbalance in two checks in a row counts.
+            uneven = self._counts.excess(self._number) > 0
+            if uneven and self._was_uneven:
+                self.make_room()
+            self._was_uneven = uneven
+        return await super().on_tick(counter)
+
+    def make_room(self) -> None:
+        """Close the connections that exceed this process's share, each after its next response."""
+        for connection in islice(self._connections, max(0, self._counts.excess(self._number))):
+            connection.part()
