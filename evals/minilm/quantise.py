@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tools.minilm.encoder import HIDDEN, LAYERS, OPSET, VOCABULARY
+from evals.minilm.encoder import HIDDEN, LAYERS, OPSET, VOCABULARY
 
 
 def quantise_columns(weight: Any) -> tuple[Any, Any]:

@@ -8,8 +8,8 @@ import onnxruntime
 import torch
 import transformers
 
-from tools.minilm.files import make_batch
-from tools.minilm.texts import CHECK_TEXTS
+from evals.minilm.files import make_batch
+from evals.minilm.texts import CHECK_TEXTS
 
 MIN_FLOAT_COSINE = 0.99999  # float32 export against the reference, and a text alone against it in a padded batch
 MIN_INT8_COSINE = 0.99  # packaged model against the reference, worst text

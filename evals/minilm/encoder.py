@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tools.minilm.files import make_batch
-from tools.minilm.texts import CALIBRATION_TEXTS
+from evals.minilm.files import make_batch
+from evals.minilm.texts import CALIBRATION_TEXTS
 
 HIDDEN, HEADS, LAYERS, VOCABULARY, POSITIONS = 384, 12, 6, 30522, 512
 LAYER_NORM_EPS = 1e-12

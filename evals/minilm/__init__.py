@@ -1,6 +1,6 @@
 """Build the packaged sentence-embedding model: all-MiniLM-L6-v2 as one int8 ONNX file.
 
-Run as ``python -m tools.minilm --weights DIR --out DIR``, where the weights folder holds the upstream ``config.json``,
+Run as ``python -m evals.minilm --weights DIR --out DIR``, where the weights folder holds the upstream ``config.json``,
 ``model.safetensors`` and ``tokenizer.json``. Needs torch, onnx, onnxscript, onnxruntime, safetensors,
 tokenizers and transformers; none of them but onnxruntime and tokenizers is needed to use the result.
 

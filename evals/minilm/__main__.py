@@ -1,4 +1,4 @@
-"""Export, quantise, check and write the model; see `tools.minilm`."""
+"""Export, quantise, check and write the model; see `evals.minilm`."""
 
 import argparse
 import hashlib
@@ -8,10 +8,10 @@ from pathlib import Path
 import onnx
 import torch
 
-from tools.minilm.check import check
-from tools.minilm.encoder import build_encoder, export_float, smooth
-from tools.minilm.files import verify_weights, write_settings, write_tokenizer
-from tools.minilm.quantise import Quantiser, strip
+from evals.minilm.check import check
+from evals.minilm.encoder import build_encoder, export_float, smooth
+from evals.minilm.files import verify_weights, write_settings, write_tokenizer
+from evals.minilm.quantise import Quantiser, strip
 
 
 def main(arguments: list[str] | None = None) -> int:

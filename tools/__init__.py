@@ -1,1 +1,0 @@
-"""Development tools, run from a checkout. The wheel does not hold them."""
