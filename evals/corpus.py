@@ -10,8 +10,9 @@ from retrievers.core.types import Collection
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read
-from retrievers.ingest.run import Report
+from retrievers.ingest.report import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
+from retrievers.ingest.settle import settle
 
 TENANT = "eval"
 
@@ -75,7 +76,7 @@ async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
     if strays:
         async with service.database.transaction(TENANT) as connection:
             await store.remove_documents(connection, TENANT, number, strays)
-            await store.settle(connection, TENANT, number)
+            await settle(connection, TENANT, number)
 
 
 class Ticker:

@@ -21,7 +21,7 @@ from agent.types import Answer, Prompt, Result
 from retrievers.core.fields import Field
 from retrievers.core.types import Collection
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.run import Progress, Report
+from retrievers.ingest.report import Progress, Report
 
 _T = TypeVar("_T")
 

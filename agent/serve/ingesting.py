@@ -13,7 +13,7 @@ from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.schema import Schema, read_description
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import input_bytes, read
-from retrievers.ingest.run import Report
+from retrievers.ingest.report import Report
 from retrievers.ingest.schema import read_schema_file, schema_of
 
 if TYPE_CHECKING:

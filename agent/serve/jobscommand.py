@@ -11,7 +11,7 @@ from retrievers.core.errors import BadRequest
 if TYPE_CHECKING:
     from agent.service.service import Service
     from retrievers.core.types import Viewer
-    from retrievers.ingest.jobs import Job
+    from retrievers.ingest.job_types import Job
 
 _LOOK_EVERY_S = 0.1
 _USAGE = "say `signalbox jobs`, or `signalbox jobs show ID`, `... retry ID` or `... cancel ID`"

@@ -11,7 +11,7 @@ from retrievers.core.errors import Unavailable
 if TYPE_CHECKING:
     from agent.service.service import Service
     from retrievers.core.types import Viewer
-    from retrievers.ingest.jobs import Job
+    from retrievers.ingest.job_types import Job
 
 _LINE_EVERY_S = 2.0
 

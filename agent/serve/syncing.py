@@ -9,7 +9,7 @@ from agent.serve import output
 from agent.serve.jobscommand import as_json_of
 from agent.settings import Settings
 from retrievers.core.errors import BadRequest
-from retrievers.ingest.run import Failure, Report
+from retrievers.ingest.report import Failure, Report
 from retrievers.sync.sources import open_source
 
 if TYPE_CHECKING:

@@ -13,11 +13,14 @@ from retrievers.core.principals import check_principals
 from retrievers.core.schema import read_schema
 from retrievers.core.types import EVERYTHING, Collection, FieldValues, Scope, Viewer, whole
 from retrievers.embed import Embedder
+from retrievers.ingest import collections, store
 from retrievers.ingest import jobs as queue
-from retrievers.ingest import store
+from retrievers.ingest.collections import check_name
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.run import Progress, Report, check_name, ingest
+from retrievers.ingest.report import Progress, Report
+from retrievers.ingest.run import ingest
+from retrievers.ingest.settle import settle
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
@@ -125,13 +128,13 @@ class DocumentService:
                 own = await self.own_collection(whole(who), collection, told=viewer)
                 async with self.database.transaction(whole(who)) as connection:
                     # Lock rows before jobs, in the same order as writers do.
-                    await store.lock_all(connection, who, own.number)
+                    await collections.lock_all(connection, who, own.number)
                     await manifest.forget(connection, who, collection)
                     await queue.cancel(connection, who, collection)
-                    count = await store.delete_collection(connection, who, own.number)
+                    count = await collections.delete_collection(connection, who, own.number)
                 self.catalogue.forget(who)
                 return count
-            except store.Replaced:
+            except collections.Replaced:
                 continue
 
     @in_time
@@ -143,7 +146,7 @@ class DocumentService:
             count = await store.remove_documents(connection, tenant, own.number, [document])
             await manifest.forget(connection, tenant, collection, document)
             await queue.forget(connection, tenant, collection, [document])
-            await store.settle(connection, tenant, own.number)
+            await settle(connection, tenant, own.number)
         self.catalogue.forget(tenant)
         return count
 

@@ -10,11 +10,11 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import Collection, Viewer, whole
 from retrievers.embed.pool import Embedders
+from retrievers.ingest import collections
 from retrievers.ingest import delivery as deliveries
-from retrievers.ingest import store
 from retrievers.ingest.check import Checker
 from retrievers.ingest.findings import ComparisonReport as CheckReport
-from retrievers.ingest.jobs import Job
+from retrievers.ingest.job_types import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class JobService(DocumentService):
     async def _make_anew(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
         try:
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
-        except store.Replaced:
+        except collections.Replaced:
             own = await self.own_collection(who, own.name)
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         self.worker.wake()
@@ -207,7 +207,7 @@ class JobService(DocumentService):
                 told = progress or (lambda done: None)
                 checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
                 return await checker.run(mend=mend)
-            except store.Replaced:
+            except collections.Replaced:
                 continue
             finally:
                 self.catalogue.forget(who.tenant)

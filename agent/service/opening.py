@@ -44,10 +44,12 @@ from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.jobs import JobQueue, Lease, Work
+from retrievers.ingest.job_types import Lease, Work
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
-from retrievers.ingest.run import Progress, Report, Written, ingest
+from retrievers.ingest.report import Progress, Report, Written
+from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database

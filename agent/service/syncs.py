@@ -7,8 +7,8 @@ from agent.service.schedules import scheduled
 from agent.service.time_limit import in_time
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
-from retrievers.ingest.jobs import Lease, LostLease
-from retrievers.ingest.run import Progress, Report
+from retrievers.ingest.job_types import Lease, LostLease
+from retrievers.ingest.report import Progress, Report
 from retrievers.sync.guard import DeletionLimits
 from retrievers.sync.mirror import Mirror, Mirrored, mirroring
 from retrievers.sync.plan import SyncPlan

@@ -20,7 +20,7 @@ from agent.types import Shape
 from retrievers import registry
 from retrievers.core.errors import BadRequest, listing
 from retrievers.core.types import Retriever
-from retrievers.ingest.run import check_name
+from retrievers.ingest.collections import check_name
 from retrievers.postgres.tenants import NAMES, OWN, Rules, State
 
 MOST_PER_DAY = 10**15

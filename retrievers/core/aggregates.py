@@ -153,17 +153,9 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         return None if value is None else parse_expression(value, fields, f"aggregate.{key}")
 
     of, group_by = expression("of"), expression("group_by")
-    order, limit, decimals = data.get("order"), data.get("limit"), data.get("decimals")
+    order = data.get("order")
     if order not in (None, "asc", "desc"):
         raise BadRequest('aggregate: order must be "asc" or "desc"', where="aggregate.order", valid=("asc", "desc"))
-    at_least, at_most = data.get("at_least"), data.get("at_most")
-    numbers = {
-        "limit": (limit, MAX_LIMIT), "decimals": (decimals, 10),
-        "at_least": (at_least, _MOST), "at_most": (at_most, _MOST),
-    }  # fmt: skip
-    for key, (value, most) in numbers.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
-            raise BadRequest(f"aggregate: {key} must be a whole number from 0 to {most}", where=f"aggregate.{key}")
     between, show = data.get("between") or (), data.get("show") or ()
     if isinstance(between, str) or not isinstance(between, Sequence) or not all(map(_is_scalar, between)):
         raise BadRequest("aggregate: between must be a list of values", where="aggregate.between")
@@ -179,18 +171,26 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         of=of,
         group_by=group_by,
         order=cast('Literal["asc", "desc"] | None', order),
-        limit=limit,
+        limit=_read_number(data, "limit", MAX_LIMIT),
         where=where,
         between=tuple(between),
         show=tuple(parse_expression(one, fields, "aggregate.show") for one in show),
-        decimals=decimals,
+        decimals=_read_number(data, "decimals", 10),
         ties=data.get("ties") is True,
-        at_least=at_least,
-        at_most=at_most,
+        at_least=_read_number(data, "at_least", _MOST),
+        at_most=_read_number(data, "at_most", _MOST),
         over=over,
     )
     _check(made, fields)
     return made
+
+
+def _read_number(data: Mapping[Any, Any], key: str, most: int) -> int | None:
+    """Return the whole number of a key, None if it is absent."""
+    value = data.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most):
+        return value
+    raise BadRequest(f"aggregate: {key} must be a whole number from 0 to {most}", where=f"aggregate.{key}")
 
 
 def _check(made: Aggregate, fields: Mapping[str, Field]) -> None:

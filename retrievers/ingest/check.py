@@ -19,11 +19,12 @@ from retrievers.core.fields import Field
 from retrievers.core.types import Collection, Viewer, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
-from retrievers.ingest import store
+from retrievers.ingest import collections, store
 from retrievers.ingest.compare import compared
 from retrievers.ingest.findings import ComparisonReport, FindingNames, Wrong, report
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.retired import remove_retired
+from retrievers.ingest.rows import to_tsvector
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.ingest.totals import delete_orphans, mend_totals, totals
 from retrievers.postgres import indexes
@@ -106,18 +107,18 @@ class Checker:
         return {"tenant": self.collection.tenant, "collection": self.collection.number}
 
     @asynccontextmanager
-    async def _at(self, *, frozen: bool = False) -> AsyncIterator[store.Connection]:
+    async def _at(self, *, frozen: bool = False) -> AsyncIterator[collections.Connection]:
         """Open a transaction; `frozen`: one that reads a single state of the collection."""
         async with self.database.transaction(whole(self.collection.tenant), frozen=frozen) as connection:
             if self._until is not None:
                 left_ms = max(1, round(1000 * (self._until - time.monotonic())))
                 await connection.execute("SELECT set_config('statement_timeout', %s, true)", (str(left_ms),))
             if frozen:
-                await store.confirm(connection, self.collection.tenant, self.collection.number)
+                await collections.confirm(connection, self.collection.tenant, self.collection.number)
             yield connection
 
-    async def _lock(self, connection: store.Connection) -> None:
-        await store.lock(connection, self.collection.tenant, self.collection.number)
+    async def _lock(self, connection: collections.Connection) -> None:
+        await collections.lock(connection, self.collection.tenant, self.collection.number)
 
     async def _next(self, after: str) -> list[str]:
         """Return the ids of the next documents to compare; a document with many passages is compared alone."""
@@ -150,7 +151,7 @@ class Checker:
         prepared = _prepared(stored, fields)
         number = self.collection.number
         lexemes = [
-            {"document_id": item.document.id, "ordinal": n, "lexemes": store.to_tsvector(number, passage.lexemes)}
+            {"document_id": item.document.id, "ordinal": n, "lexemes": to_tsvector(number, passage.lexemes)}
             for item in prepared
             for n, passage in enumerate(item.passages)
         ]
@@ -184,7 +185,7 @@ class Checker:
         for name in wrong["indexes"].names if "indexes" in wrong else ():
             await indexes.mend(self.database, name)
         async with self._at() as connection:
-            await store.show_shadows(connection)
+            await collections.show_shadows(connection)
             left = await _rows(connection, _REMOVABLE, self._which | {"seconds": self.retired_s})
         for row in left:
             await remove_retired(self.database, self.collection.tenant, row[0], within_s=600)
@@ -219,7 +220,7 @@ def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field]) -> list[Pre
     return [prepare_again(one, fields, keeps_digest=True) for one in stored]
 
 
-async def _rows(connection: store.Connection, statement: Any, given: Mapping[str, Any]) -> list[Row]:
+async def _rows(connection: collections.Connection, statement: Any, given: Mapping[str, Any]) -> list[Row]:
     return await (await connection.execute(statement, given)).fetchall()
 
 

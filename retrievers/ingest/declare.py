@@ -7,7 +7,7 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.schema import Schema
 from retrievers.core.types import whole
-from retrievers.ingest import store
+from retrievers.ingest import collections
 
 if TYPE_CHECKING:
     from retrievers.postgres.database import Database
@@ -24,15 +24,15 @@ async def declare(database: "Database", tenant: str, collection: str, schema: Sc
     while True:
         try:
             async with database.transaction(whole(tenant)) as connection:
-                number = (await store.open_collection(connection, tenant, collection))[0]
+                number = (await collections.open_collection(connection, tenant, collection))[0]
                 await learn(connection, tenant, number, collection, declared=schema)
             return
-        except store.Replaced:
+        except collections.Replaced:
             continue
 
 
 async def learn(
-    connection: store.Connection,
+    connection: collections.Connection,
     tenant: str,
     number: int,
     collection: str,
@@ -51,7 +51,7 @@ async def learn(
         BadRequest: see `declare`.
     """
     # Locked, because others may be adding fields to the same collection.
-    known = from_catalogue(await store.lock_fields(connection, tenant, number))
+    known = from_catalogue(await collections.lock_fields(connection, tenant, number))
     fields = {**(inferred or {}), **known, **declared}
     if fields != known:
         # Names and descriptions may change at any time. Stored values depend on type and separator.
@@ -62,15 +62,15 @@ async def learn(
                 "documents: delete the collection and ingest it again",
                 where="schema",
             )
-        await store.set_fields(connection, tenant, number, fields)
+        await collections.set_fields(connection, tenant, number, fields)
     if isinstance(declared, Schema) and declared.records is not None:
-        await store.set_records(connection, tenant, number, declared.records)
+        await collections.set_records(connection, tenant, number, declared.records)
     if isinstance(declared, Schema) and declared.description is not None:
-        await store.set_description(connection, tenant, number, declared.description)
+        await collections.set_description(connection, tenant, number, declared.description)
     return fields
 
 
-async def _has_documents(connection: store.Connection, tenant: str, number: int) -> bool:
+async def _has_documents(connection: collections.Connection, tenant: str, number: int) -> bool:
     cursor = await connection.execute(
         "SELECT sum(documents) > 0 FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",
         (tenant, number),

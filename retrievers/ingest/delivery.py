@@ -7,8 +7,8 @@ from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.clean import MAX_NESTING
+from retrievers.ingest.collections import check_name
 from retrievers.ingest.read import check_upload
-from retrievers.ingest.run import check_name
 
 MAX_PAYLOAD_BYTES = 16 << 20
 MAX_DOCUMENTS = 10_000

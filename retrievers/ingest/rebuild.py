@@ -26,12 +26,14 @@ from retrievers.core.tasks import within
 from retrievers.core.types import whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
-from retrievers.ingest import store
-from retrievers.ingest.jobs import JobQueue, Lease, Work
+from retrievers.ingest import collections, store
+from retrievers.ingest.job_types import Lease, Work
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.prepare import Prepared
-from retrievers.ingest.run import MAX_DIMENSION
+from retrievers.ingest.settle import settle
 from retrievers.ingest.shadow import open_shadow
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
+from retrievers.ingest.target import MAX_DIMENSION
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import vector_index
 from retrievers.text import analysis, split, weights
@@ -146,7 +148,7 @@ class Rebuilding:
     async def _walk(self, lease: Lease, site: _Site, behind: str, progress: Progress) -> str | None:
         """Copy those of the next documents that the shadow lacks. Return the id of the last seen; None at the end."""
         async with self._database.transaction(whole(site.tenant)) as connection:
-            await store.show_shadows(connection)
+            await collections.show_shadows(connection)
             which = _numbers(site) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
             last, ids = await (await connection.execute(_NEXT, which)).fetchone() or (None, [])
         if ids:
@@ -173,7 +175,7 @@ class Rebuilding:
         built_by, stored, analysed, cut = row[1:]
         if built_by == lease.id:
             async with self._database.transaction(whole(lease.tenant)) as connection:
-                await store.settle(connection, lease.tenant, row[0])
+                await settle(connection, lease.tenant, row[0])
             return None
         wanted = work.rebuild["embedder"] or stored
         embedder = await self._embedders.named(wanted) if wanted else self._embedders
@@ -184,8 +186,8 @@ class Rebuilding:
         number = await vector_index(self._database, embedder.name, dimension)
         try:
             async with self._database.transaction(whole(lease.tenant)) as connection:
-                await store.lock(connection, lease.tenant, row[0])
-                await store.show_shadows(connection)
+                await collections.lock(connection, lease.tenant, row[0])
+                await collections.show_shadows(connection)
                 shadow = await open_shadow(connection, lease, row[0], number)
         except psycopg.errors.ForeignKeyViolation as error:
             reason = f"the embedder {embedder.name} was being forgotten at this moment"
@@ -209,14 +211,14 @@ class Rebuilding:
         prepared = await asyncio.to_thread(_prepared, stored, fields, site)
         vectors = await self._vectors(site, prepared, known)
         async with self._database.transaction(whole(site.tenant)) as connection:
-            await store.show_shadows(connection)
+            await collections.show_shadows(connection)
             await _write(connection, site, ids, stored, prepared, vectors)
             await _copied(connection, site, changes)
             counts = await _counts(connection, site)
             await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1])
         return counts[0]
 
-    async def _known(self, connection: store.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
+    async def _known(self, connection: collections.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
         """Return stored vectors that can be reused, by digest."""
         known = await store.known_vectors(connection, site.tenant, site.shadow, ids)
         if site.reuses:
@@ -236,9 +238,9 @@ class Rebuilding:
         """Switch to the shadow, unless more has changed than can be copied while writers wait."""
         for number in (site.live, site.shadow):
             async with self._database.transaction(whole(site.tenant)) as connection:
-                await store.show_shadows(connection)
+                await collections.show_shadows(connection)
                 # Expired documents are removed from both, so that their counts match.
-                await store.settle(connection, site.tenant, number)
+                await settle(connection, site.tenant, number)
                 counts = await _counts(connection, site)
         await vector_index(self._database, site.embedder.name, await site.embedder.dimension())
         if counts[0] >= _STATISTICS_AFTER:
@@ -250,15 +252,15 @@ class Rebuilding:
             raise Unavailable(f"the embedder {site.embedder.name}", reason) from error
         if outcome == "done":
             async with self._database.transaction(whole(site.tenant)) as connection:
-                await store.settle(connection, site.tenant, site.shadow)
+                await settle(connection, site.tenant, site.shadow)
         return outcome
 
     async def _exchange(self, lease: Lease, site: _Site) -> Outcome:
         until = time.monotonic() + _HOLD_S
         async with self._database.transaction(whole(site.tenant)) as connection:
-            await store.lock(connection, site.tenant, site.live)
-            await store.show_shadows(connection)
-            await store.lock(connection, site.tenant, site.shadow)
+            await collections.lock(connection, site.tenant, site.live)
+            await collections.show_shadows(connection)
+            await collections.lock(connection, site.tenant, site.shadow)
             while changes := await _changes(connection, site, _LAST):
                 if time.monotonic() > until:
                     break  # copied documents stay copied, and writers get a turn
@@ -281,7 +283,7 @@ class Rebuilding:
 
 
 async def _changes(
-    connection: store.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
+    connection: collections.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """Return documents changed since they were copied, oldest change first: id and changing transaction.
 
@@ -292,13 +294,13 @@ async def _changes(
     return [(row[0], row[1]) for row in await (await connection.execute(_CHANGES, which)).fetchall()]
 
 
-async def _copied(connection: store.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
+async def _copied(connection: collections.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
     """Mark these changes as copied. Documents that have changed again since stay listed."""
     values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
     await connection.execute(_COPIED, _numbers(site) | values)
 
 
-async def _counts(connection: store.Connection, site: _Site) -> tuple[int, int]:
+async def _counts(connection: collections.Connection, site: _Site) -> tuple[int, int]:
     """Return the number of documents of the new and of the old collection."""
     row = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
@@ -309,7 +311,7 @@ def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field], site: _Site
 
 
 async def _write(
-    connection: store.Connection,
+    connection: collections.Connection,
     site: _Site,
     ids: Sequence[str],
     stored: Sequence[Stored],

@@ -71,33 +71,17 @@ def build_document(
     try:
         readers = _given_readers(given)
         known_id = _given_id(given) or id
-        fields = cleaner.mapping(given)
-        fields.pop("readers", None)
-        _drop_id(fields)
-        body = _take_text(fields) if text is None else cleaner.text(text)
-        if body is None and not fields.get("title"):
-            # Without a text and a title, the text probably has another key.
-            raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
-        is_record, text = text is None, trimmed(body or "")
-        if places and body:
-            places = places.moved(len(text) - len(body.rstrip()))
-        if len(text) > MAX_TEXT_CHARACTERS:
-            raise BadDocument(
-                f"the text has {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split the document"
-            )
+        fields = _read_fields(given, cleaner)
+        is_record = text is None
+        text, places = _read_body(fields, text, cleaner, places)
         named, stated = cleaner.text(title), _take_title(fields)
-        url = _take_url(fields)
-        if url and _CODE.match("".join(url.split())):
-            url, notes = None, (*notes, "its url was left out: it is code, no address")
+        url, is_code = _take_address(fields)
+        if is_code:
+            notes = (*notes, "its url was left out: it is code, not an address")
         important, questions = _take_phrases(fields, "important"), _take_phrases(fields, "questions")
-        public, enabled = _take_flag(fields, "public", False), _take_flag(fields, "enabled", True)
+        public, enabled = _take_public(fields, readers), _take_flag(fields, "enabled", True)
         expires_at = _take_moment(fields, "expires_at")
-        if public and readers:
-            raise BadDocument("a public document is for everybody: it has no readers")
-        inner = fields.pop("metadata", None)
-        if inner is not None and not isinstance(inner, dict):
-            raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
-        metadata = {**(inner or {}), **fields}
+        metadata = _read_metadata(fields)
         made = Document(
             where=where,
             id=known_id or _content_id(stated or named, text or json.dumps(metadata, sort_keys=True, default=str)),
@@ -120,6 +104,54 @@ def build_document(
         return made if stated else replace(made, title=named)
     except BadDocument as error:
         return rejected(where, known_id, str(error), readers)
+
+
+def _read_fields(given: Mapping[Any, Any], cleaner: Cleaner) -> dict[str, Any]:
+    """Return the cleaned fields of a record without its id and readers."""
+    fields = cleaner.mapping(given)
+    fields.pop("readers", None)
+    _drop_id(fields)
+    return fields
+
+
+def _take_address(fields: dict[str, Any]) -> tuple[str | None, bool]:
+    """Return the url, None if it is absent or code ("javascript:..."), and whether it is code."""
+    url = _take_url(fields)
+    is_code = url is not None and _CODE.match("".join(url.split())) is not None
+    return (None if is_code else url), is_code
+
+
+def _take_public(fields: dict[str, Any], readers: tuple[str, ...]) -> bool:
+    public = _take_flag(fields, "public", False)
+    if public and readers:
+        raise BadDocument("a public document is for everybody: it must not have readers")
+    return public
+
+
+def _read_body(
+    fields: dict[str, Any], given: str | None, cleaner: Cleaner, places: Places | None
+) -> tuple[str, Places | None]:
+    """Return the trimmed text and its places. `given` is the body of a file; None to take the text from the fields."""
+    body = _take_text(fields) if given is None else cleaner.text(given)
+    if body is None and not fields.get("title"):
+        # Without a text and a title, the text probably has another key.
+        raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
+    text = trimmed(body or "")
+    if places and body:
+        places = places.moved(len(text) - len(body.rstrip()))
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise BadDocument(
+            f"the text has {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split the document"
+        )
+    return text, places
+
+
+def _read_metadata(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that are left, and those under "metadata"."""
+    inner = fields.pop("metadata", None)
+    if inner is not None and not isinstance(inner, dict):
+        raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
+    return {**(inner or {}), **fields}
 
 
 def rejected(

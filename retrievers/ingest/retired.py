@@ -3,7 +3,7 @@
 import time
 
 from retrievers.core.types import whole
-from retrievers.ingest import store
+from retrievers.ingest import collections
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import drop_unused
 
@@ -20,7 +20,7 @@ async def remove_retired(database: Database, tenant: str, number: int, *, within
     embedder: int | None = None
     while time.monotonic() < until:
         async with database.transaction(whole(tenant)) as connection:
-            await store.show_shadows(connection)
+            await collections.show_shadows(connection)
             # Two workers that delete the same rows would wait for each other.
             held = await (await connection.execute(_HOLD, (tenant, number))).fetchone()
             if held is None:
@@ -38,7 +38,7 @@ async def remove_retired(database: Database, tenant: str, number: int, *, within
     return True
 
 
-async def _remove_some(connection: store.Connection, tenant: str, number: int) -> bool:
+async def _remove_some(connection: collections.Connection, tenant: str, number: int) -> bool:
     """Delete a batch of rows. Return whether there were any."""
     some = await connection.execute(_DELETE_DOCUMENTS, (tenant, number, tenant, number, _DOCUMENTS))
     for table in _TABLES:

@@ -1,13 +1,21 @@
-"""Compute values for a collection's rows from the terms of its passages. Pure functions, called in threads."""
+"""Build the rows of documents and passages, and compute their BM25 vectors. Pure functions, called in threads."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from pgvector import SparseVector
+from pgvector import HalfVector, SparseVector
+from psycopg.types.json import Jsonb
 
-from retrievers.ingest.prepare import Prepared
+from retrievers.core.places import Places
+from retrievers.embed import Vectors
+from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
 from retrievers.text import weights
+
+ROWS_AT_ONCE = 64
+"""Passages per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
 
 
 def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
@@ -34,3 +42,107 @@ def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
         )
         for _, _, length, terms, marks in rows
     ]
+
+
+INSERT_DOCUMENT = """
+    INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
+                                    language, digest, chunks, words, public, part, enabled, expires_at, delivery,
+                                    places)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+
+INSERT_CHUNK = """
+    INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, part, expires_at,
+                                 start_character, end_character, length, embedding, bm25, fields, heading, digest,
+                                 lexemes, body, gap, places)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+
+def document_row(tenant: str, number: int, item: Prepared, part: int | None, delivery: int) -> Row:
+    """Return the values of `INSERT_DOCUMENT` for one document."""
+    document = item.document
+    return (
+        tenant,
+        number,
+        document.id,
+        document.title,
+        document.url,
+        document.text,
+        Jsonb(document.metadata, _dumps),
+        Jsonb(item.fields),
+        list(document.important),
+        list(document.questions),
+        item.language,
+        item.digest,
+        len(item.passages),
+        sum(passage.length for passage in item.passages),
+        document.public,
+        part,
+        document.enabled,
+        document.expires_at,
+        delivery,
+        _stored_places(document.places),
+    )
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def chunk_row(
+    tenant: str,
+    number: int,
+    item: Prepared,
+    part: int | None,
+    ordinal: int,
+    passage: Passage,
+    vector: Vectors,
+    embedder: int,
+    mean_length: float,
+) -> Row:
+    """Return the values of `INSERT_CHUNK` for one passage.
+
+    Args:
+        part: number of the part of the collection; None without readers.
+        ordinal: place of the passage in its document, from 0.
+        mean_length: mean length of a passage, in words.
+    """
+    weighted = weights.document_weights(passage.lexemes, passage.length, mean_length)
+    return (
+        tenant,
+        number,
+        item.document.id,
+        ordinal,
+        embedder,
+        item.document.public,
+        part,
+        item.document.expires_at,
+        passage.start,
+        passage.end,
+        passage.length,
+        HalfVector(vector),
+        SparseVector(weighted, weights.DIMENSIONS),
+        Jsonb(item.fields),
+        passage.heading,
+        passage.digest,
+        to_tsvector(number, passage.lexemes),
+        passage.text,
+        passage.gap,
+        _stored_places(passage.places),
+    )
+
+
+def _stored_places(places: Places | None) -> Jsonb | None:
+    return Jsonb(places.to_json(), _dumps) if places else None
+
+
+def to_tsvector(number: int, lexemes: weights.Positions) -> str:
+    """Return the text form of a tsvector whose lexemes carry the collection's number."""
+    words = []
+    for term, places in lexemes.items():
+        quoted = term.replace("\\", "\\\\").replace("'", "''")
+        marks = ",".join(f"{position}{'' if label == 'D' else label}" for position, label in places)
+        words.append(f"'{number}:{quoted}':{marks}")
+    return " ".join(words)

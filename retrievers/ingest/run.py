@@ -6,87 +6,37 @@ transaction, so a killed run leaves only whole documents, and running it again s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 
-from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch, UnknownCollection
-from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer_fields
+from retrievers.core.errors import BadDocument, UnknownCollection
+from retrievers.core.fields import Field, from_catalogue, infer_fields
 from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
-from retrievers.embed.pool import Embedders
-from retrievers.ingest import store
-from retrievers.ingest.declare import learn
+from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
+from retrievers.ingest.prepare import Prepared, prepare
+from retrievers.ingest.report import Failure, Progress, Report, Written
+from retrievers.ingest.settle import settle
+from retrievers.ingest.target import IngestTarget
+from retrievers.ingest.validate import MIXED_VISIBILITY, find_misfits, flatten_valid, reject_mixed, values_and_digest
 from retrievers.postgres.database import Database
-from retrievers.text import analysis, weights
-
-MAX_NAME_CHARACTERS = 128
-MAX_DIMENSION = 4000
-"""pgvector's limit for an index over half-precision vectors."""
+from retrievers.text import weights
 
 _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
 _STATISTICS_AFTER = 500
-_OF_THEIR_OWN = "public and private documents of the platform tenant go into collections of their own"
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One document that was not stored."""
-
-    index: int
-    where: str
-    id: str | None
-    reason: str
-    readers: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Report:
-    """Result of one ingestion. Counts are documents."""
-
-    inserted: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    chunks: int = 0
-    embedded: int = 0
-    failed: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def done(self) -> int:
-        """Number of documents processed so far."""
-        return self.inserted + self.updated + self.unchanged + len(self.failed)
-
-    def add(self, other: "Report") -> None:
-        """Add the counts of another report."""
-        self.inserted += other.inserted
-        self.updated += other.updated
-        self.unchanged += other.unchanged
-        self.chunks += other.chunks
-        self.embedded += other.embedded
-        self.failed += other.failed
-        self.notes += other.notes
-
-
 _Embedded = tuple[int, dict[bytes, Vectors]]
 """The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
-Returned = TypeVar("Returned")
-Progress = Callable[[Report], None]
-Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
-"""Called inside the transaction that writes a batch, with the report so far and the number of inserted and of updated
-documents in the batch. An exception rolls the batch back.
-"""
 
 
 async def ingest(
@@ -114,21 +64,9 @@ async def ingest(
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
-    check_name(collection)
+    collections.check_name(collection)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
     return await run.all(items, delivery, written)
-
-
-def check_name(collection: str) -> None:
-    """Check the name of a collection.
-
-    Raises:
-        BadRequest: no collection can have this name.
-    """
-    if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
-        raise BadRequest(
-            f"a collection's name has 1 to {MAX_NAME_CHARACTERS} printable characters and no slash", where="collection"
-        )
 
 
 class _IngestRun:
@@ -141,19 +79,16 @@ class _IngestRun:
         declared: Mapping[str, Field],
         progress: Progress,
     ) -> None:
-        self._database, self._embedders = database, Embedders.of(embedder)
-        self._embedder: Embedder = self._embedders  # until the collection's embedder is known
+        self._database = database
+        self._target = IngestTarget(database, embedder, tenant, collection)
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._writer = whole(tenant)
         self._progress = progress
         self._report = Report()
         self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to (index, position, digest) of its first occurrence
         self._existing: set[str] = set()  # ids that were stored before this run
-        self._fields: dict[str, Field] = {}
         self._faults: dict[int, str] = {}  # faults of items still to be reported, by index
         self._sampled = 0  # index after the sample
-        self._number = self._embedder_number = 0
-        self._mean_length = 0.0
         self._delivery = 0
         self._written: Written | None = None
 
@@ -198,7 +133,7 @@ class _IngestRun:
                 (self._tenant, self._collection),
             )
             row = await cursor.fetchone()
-        return _as_public_as(row[0] if row else None, items)
+        return reject_mixed(row[0] if row else None, items)
 
     async def _open(self, sample: Sequence[tuple[int, Document | RejectedItem]], delivery: int | None) -> bool:
         """Open the collection, created if missing. Return False if no document of the sample can be stored."""
@@ -208,131 +143,31 @@ class _IngestRun:
             return False
         inferred = await asyncio.to_thread(infer_fields, flat.values())
         async with self._database.transaction(self._writer) as connection:
-            stored = from_catalogue(await store.fields_of(connection, self._tenant, self._collection))
+            stored = from_catalogue(await collections.fields_of(connection, self._tenant, self._collection))
         documents = {index: item for index, item in sample if isinstance(item, Document) and index in flat}
-        misfits = await asyncio.to_thread(_misfits, documents, {**inferred, **stored, **self._declared})
+        misfits = await asyncio.to_thread(find_misfits, documents, {**inferred, **stored, **self._declared})
         self._faults.update(misfits)
         if len(misfits) == len(documents):
             return False
 
-        async def begin(connection: store.Connection) -> None:
+        async def begin(connection: collections.Connection) -> None:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
-            await self._learn_fields(connection, inferred, self._declared, documents.values())
+            await self._target.learn_fields(connection, inferred, self._declared, documents.values())
 
-        await self._enter(begin)
+        await self._target.open(begin)
         return True
-
-    async def _enter(self, then: Callable[[store.Connection], Awaitable[None]] | None = None) -> None:
-        """Open the collection with its current number and embedder.
-
-        Args:
-            then: takes part in the transaction.
-        """
-        while True:
-            try:
-                name = await self._stored_embedder()
-                known = name is not None and self._embedders.has(name)
-                self._embedder = await self._embedders.named(name) if known and name else self._embedders
-                dimension = await self._embedder.dimension()
-                async with self._database.transaction(self._writer) as connection:
-                    row = await store.open_collection(connection, self._tenant, self._collection)
-                    self._number, embedder, self._mean_length, version = row
-                    if version != analysis.VERSION:
-                        raise BadRequest(
-                            f'collection "{self._collection}" was analysed by another version of signalbox: '
-                            f"`signalbox rebuild {self._collection}` makes it anew of what is stored"
-                        )
-                    await self._use_embedder(connection, embedder, dimension)
-                    if then is not None:
-                        await then(connection)
-                return
-            except store.Replaced:
-                continue
-
-    async def _stored_embedder(self) -> str | None:
-        statement = """
-            SELECT e.name FROM signalbox.collection k JOIN signalbox.embedder e ON e.number = k.embedder
-            WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
-        """
-        rows = await self._database.fetch(self._writer, statement, (self._tenant, self._collection))
-        return rows[0][0] if rows else None
-
-    async def _at_home(self, work: Callable[[store.Connection], Awaitable[Returned]]) -> Returned:
-        """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
-        while True:
-            try:
-                async with self._database.transaction(self._writer) as connection:
-                    return await work(connection)
-            except store.Replaced:
-                await self._enter()
 
     async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flat metadata of the valid items by index, and record the faults of the others."""
-        flat, faults = await asyncio.to_thread(_checked, items)
+        flat, faults = await asyncio.to_thread(flatten_valid, items)
         self._faults.update(faults)
         return flat
-
-    async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
-        if dimension > MAX_DIMENSION:
-            raise BadRequest(
-                f"the embedder {self._embedder.name} makes vectors of {dimension:,} dimensions; the index takes at "
-                f"most {MAX_DIMENSION:,}: use another embedder",
-                where="embedder",
-            )
-        if stored is not None:
-            cursor = await connection.execute(
-                "SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,)
-            )
-            name, size = await cursor.fetchone() or ("", 0)
-            if name != self._embedder.name and self._embedders.has(name):
-                raise store.Replaced
-            if (name, size) != (self._embedder.name, dimension):
-                raise EmbedderMismatch(
-                    f'collection "{self._collection}" holds vectors of the embedder {name} ({size} dimensions), not of '
-                    f"{self._embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it "
-                    f"again, or `signalbox reembed {self._collection} --embedder {self._embedder.name}`",
-                    where="collection",
-                )
-            self._embedder_number = stored
-            return
-        try:
-            cursor = await connection.execute(
-                "SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension)
-            )
-        except psycopg.errors.DataException as error:
-            raise EmbedderMismatch(
-                f"{str(error).splitlines()[0]}: give the new model another name in EMBEDDER, or delete the collections "
-                f"that were made with the old one",
-                where="embedder",
-            ) from error
-        self._embedder_number = (await cursor.fetchone() or (0,))[0]
-        await connection.execute(
-            "UPDATE signalbox.collection SET embedder = %s WHERE tenant = %s AND number = %s",
-            (self._embedder_number, self._tenant, self._number),
-        )
-
-    async def _learn_fields(
-        self,
-        connection: store.Connection,
-        inferred: Mapping[str, Field],
-        declared: Mapping[str, Field],
-        documents: Iterable[Document],
-    ) -> None:
-        """Add the documents' fields that the collection does not have yet.
-
-        Also adds the parts of the collection that the documents belong to: a collection with parts has viewers who may
-        not see all of its fields.
-        """
-        self._fields = await learn(
-            connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
-        )
-        await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of changed documents, prepared. All others are counted here."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
-        sampling = not self._mean_length
+        sampling = not self._target.mean_length
         while documents := list(islice(items, _BATCH_DOCUMENTS)):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
@@ -348,8 +183,8 @@ class _IngestRun:
     def _cut(self, batch: list[tuple[int, Prepared]]) -> Iterator[list[tuple[int, Prepared]]]:
         """Cut a batch into parts of limited size. The first batch also determines the initial mean length."""
         lengths = [passage.length for _, item in batch for passage in item.passages]
-        if not self._mean_length and lengths:
-            self._mean_length = weights.on_grid(sum(lengths) / len(lengths))
+        if not self._target.mean_length and lengths:
+            self._target.mean_length = weights.on_grid(sum(lengths) / len(lengths))
         part: list[tuple[int, Prepared]] = []
         passages = 0
         for index, item in batch:
@@ -373,14 +208,14 @@ class _IngestRun:
                 self._fail(index, item, self._faults.pop(index))
                 continue
             try:
-                values, digest = await asyncio.to_thread(_judged, item, self._fields)
+                values, digest = await asyncio.to_thread(values_and_digest, item, self._target.fields)
                 judged.append((index, item, values, digest))
             except BadDocument as error:
                 self._fail(index, item, str(error))
         given = {document.id: digest for _, document, _, digest in reversed(judged)}
-        stored = await self._at_home(
+        stored = await self._target.transaction(
             lambda connection: store.stored(
-                connection, self._tenant, self._number, given, self._delivery, name=self._collection
+                connection, self._tenant, self._target.number, given, self._delivery, name=self._collection
             )
         )
         changed = []
@@ -404,14 +239,16 @@ class _IngestRun:
         return changed
 
     async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
-        if any(key not in self._fields for one in flat for key in one):
+        if any(key not in self._target.fields for one in flat for key in one):
             inferred = await asyncio.to_thread(infer_fields, flat)
             documents = list(documents)
-            await self._at_home(lambda connection: self._learn_fields(connection, inferred, {}, documents))
+            await self._target.transaction(
+                lambda connection: self._target.learn_fields(connection, inferred, {}, documents)
+            )
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> "_Embedded":
         """Return a vector per passage: stored vectors of the same text, the others from the embedder."""
-        number, embedder = self._number, self._embedder
+        number, embedder = self._target.number, self._target.embedder
         texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
         replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
         vectors: dict[bytes, Vectors] = {}
@@ -445,29 +282,29 @@ class _IngestRun:
             number, vectors = embedded
             try:
                 # Vectors from before the collection was rebuilt may be another embedder's.
-                if number == self._number:
+                if number == self._target.number:
                     return await self._replace_at(batch, vectors)
-            except store.Replaced:
-                await self._enter()
+            except collections.Replaced:
+                await self._target.open()
             embedded = await self._vectors(batch)
 
     async def _replace_at(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
         async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
                 # Another delivery may have written to the collection since this one was admitted.
-                public = await store.lock_public(connection, self._tenant, self._number)
+                public = await collections.lock_public(connection, self._tenant, self._target.number)
                 if public is not None and public != batch[0][1].document.public:
                     for index, item in batch:
-                        self._fail(index, item.document, _OF_THEIR_OWN)
+                        self._fail(index, item.document, MIXED_VISIBILITY)
                     return
             newer = await store.replace_documents(
                 connection,
                 self._tenant,
-                self._number,
+                self._target.number,
                 [item for _, item in batch],
                 vectors,
-                embedder=self._embedder_number,
-                mean_length=self._mean_length,
+                embedder=self._target.embedder_number,
+                mean_length=self._target.mean_length,
                 delivery=self._delivery,
             )
             stored = [item for _, item in batch if item.document.id not in newer]
@@ -481,62 +318,15 @@ class _IngestRun:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _settle(self) -> None:
-        async def settled(connection: store.Connection) -> None:
-            await store.lock(connection, self._tenant, self._number)
-            await store.settle(connection, self._tenant, self._number)
+        async def settled(connection: collections.Connection) -> None:
+            await collections.lock(connection, self._tenant, self._target.number)
+            await settle(connection, self._tenant, self._target.number)
 
         with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
-            await self._at_home(settled)
+            await self._target.transaction(settled)
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
-
-
-def _checked(
-    items: Iterable[tuple[int, Document | RejectedItem]],
-) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
-    """Return the flat metadata of valid documents and the faults of the other items, both by index."""
-    flat: dict[int, Mapping[str, Any]] = {}
-    faults: dict[int, str] = {}
-    for index, item in items:
-        if isinstance(item, RejectedItem):
-            faults[index] = item.reason
-            continue
-        try:
-            check(item)
-            flat[index] = flatten(item.metadata) if item.enabled else {}
-        except BadDocument as error:
-            faults[index] = str(error)
-    return flat, faults
-
-
-def _misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
-    """Return why documents do not fit the fields, by index. Stops at the first that fits."""
-    misfits = {}
-    for index, document in documents.items():
-        try:
-            field_values(document, fields)
-        except BadDocument as error:
-            misfits[index] = str(error)
-        else:
-            break
-    return misfits
-
-
-def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
-    """Return the document's values and its digest. Raises like `field_values`."""
-    values = field_values(document, fields)
-    return values, digest_of(document, values)
-
-
-def _as_public_as(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
-    """Yield the items. A document whose `public` differs from the first document's (or from `public`) is rejected."""
-    for item in items:
-        if isinstance(item, Document):
-            public = item.public if public is None else public
-            if item.public != public:
-                item = RejectedItem(item.where, item.id, _OF_THEIR_OWN, item.readers)
-        yield item

@@ -1,12 +1,12 @@
 """The shadow: a collection that is built beside another to replace it."""
 
 from retrievers.core.errors import BadRequest
-from retrievers.ingest import store
-from retrievers.ingest.jobs import Lease
+from retrievers.ingest import collections
+from retrievers.ingest.job_types import Lease
 from retrievers.text import analysis, folding, split
 
 
-async def open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
+async def open_shadow(connection: collections.Connection, lease: Lease, live: int, embedder: int) -> int:
     """Return the number of the job's shadow, which is created if missing. A shadow of a job that has ended is
     discarded.
     """

@@ -8,9 +8,9 @@ from typing import Any
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.places import from_json
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import Prepared, digest_of, field_values, prepare
-from retrievers.ingest.store import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,16 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from retrievers.core.types import Collection
-from retrievers.ingest import store, values
+from retrievers.ingest import collections, values
 from retrievers.ingest.findings import NAMED, FindingNames, Wrong
+from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, split, weights
 
 _PAGE = 1000
 
 
-async def totals(connection: store.Connection, collection: Collection) -> Wrong:
+async def totals(connection: collections.Connection, collection: Collection) -> Wrong:
     """Return the errors, in a transaction that sees one state of the collection."""
     which = _which(collection)
     wrong: Wrong = {}
@@ -33,18 +34,18 @@ async def totals(connection: store.Connection, collection: Collection) -> Wrong:
         wrong["fields"] = FindingNames.of(sorted(differing))
     if await _rows(connection, _VERSIONS, which) != [(analysis.VERSION, split.VERSION)]:
         wrong["version"] = FindingNames.of([collection.name])
-    await store.show_shadows(connection)
+    await collections.show_shadows(connection)
     if left := await _rows(connection, _LEFTOVERS, which):
         wrong["leftovers"] = FindingNames.of([str(row[0]) for row in left])
     return wrong
 
 
-async def delete_orphans(connection: store.Connection, collection: Collection) -> None:
+async def delete_orphans(connection: collections.Connection, collection: Collection) -> None:
     """Delete passages without a document. The caller holds the collection's lock."""
     await connection.execute(_DELETE_ORPHANS, _which(collection))
 
 
-async def mend_totals(connection: store.Connection, collection: Collection) -> None:
+async def mend_totals(connection: collections.Connection, collection: Collection) -> None:
     """Recompute the totals from the documents. The caller holds the collection's lock."""
     tenant = collection.tenant
     await connection.execute(_MEND_TERMS, _which(collection))
@@ -57,10 +58,10 @@ async def mend_totals(connection: store.Connection, collection: Collection) -> N
     for part, changes in (await _changes(connection, collection)).items():
         if await values.differing(connection, tenant, part, changes):
             await values.replace(connection, tenant, part, changes)
-    await store.settle(connection, tenant, collection.number)
+    await settle(connection, tenant, collection.number)
 
 
-async def _counts(connection: store.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
+async def _counts(connection: collections.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
     """Return wrong counts with their correct values, by number of the collection or its part."""
     which = _which(collection)
     made: dict[int, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Counter()])
@@ -83,7 +84,7 @@ async def _counts(connection: store.Connection, collection: Collection) -> dict[
     return wrong
 
 
-async def _changes(connection: store.Connection, collection: Collection) -> dict[int, values.Changes]:
+async def _changes(connection: collections.Connection, collection: Collection) -> dict[int, values.Changes]:
     """Return the field values of all documents, by number of the collection or its part."""
     which = _which(collection)
     changes = {row[0]: values.Changes() for row in await _rows(connection, _KEPT, which)}
@@ -103,7 +104,7 @@ def _which(collection: Collection) -> dict[str, Any]:
     return {"tenant": collection.tenant, "collection": collection.number}
 
 
-async def _rows(connection: store.Connection, statement: Any, given: Mapping[str, Any]) -> list[Row]:
+async def _rows(connection: collections.Connection, statement: Any, given: Mapping[str, Any]) -> list[Row]:
     return await (await connection.execute(statement, given)).fetchall()
 
 

@@ -16,7 +16,7 @@ from retrievers.core.fields import Field, Values, flatten, infer_fields
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.prepare import check, digest_of, field_values, prepare
+from retrievers.ingest.prepare import Passage, check, digest_of, field_values, prepare
 from retrievers.ingest.record import rejected
 from retrievers.memory.postings import Postings
 from retrievers.text import split
@@ -97,17 +97,13 @@ def gather(
         Stopped: `stopped` returned True.
     """
     documents, failed = _distinct(items, stopped)
-    now = datetime.now(UTC)
-    # Documents that expire later are excluded at search time, but still counted until the documents are read again.
-    documents = [one for one in documents if one.enabled and (one.expires_at is None or one.expires_at > now)]
+    documents = [one for one in documents if one.enabled and not _is_expired(one)]
     fields = {**_inferred(documents), **(declared or {})}
     chunks: list[Chunk] = []
     embedded: list[str] = []
     digests: list[bytes] = []
-    postings = Postings()
-    owners: list[int] = []
-    values: list[Values] = []
-    expiries: list[float] = []
+    postings, owners = Postings(), list[int]()
+    values, expiries = list[Values](), list[float]()
     languages: Counter[str] = Counter()
     version = hashlib.sha256()
     for document in sorted(documents, key=lambda one: one.id):
@@ -121,23 +117,7 @@ def gather(
         if len(chunks) + len(prepared.passages) > MOST_PASSAGES:
             raise TooManyPassages
         for ordinal, one in enumerate(prepared.passages):
-            id = ChunkId(PLATFORM, name, document.id, ordinal)
-            chunks.append(
-                Chunk(
-                    id,
-                    document.title,
-                    one.text,
-                    document.url,
-                    one.heading,
-                    one.start,
-                    one.end,
-                    document.metadata,
-                    one.gap,
-                    document.important,
-                    document.questions,
-                    one.places,
-                )
-            )
+            chunks.append(_chunk(name, document, ordinal, one))
             embedded.append(one.embedded)
             digests.append(one.digest)
             postings.add(one.lexemes, one.length)
@@ -156,8 +136,31 @@ def gather(
         fields=fields,
         version=int.from_bytes(version.digest()[:4]),
     )
-    places = np.array(owners, np.int64)
-    return Corpus(collection, chunks, embedded, digests, postings, places, values, np.array(expiries), failed)
+    return Corpus(
+        collection, chunks, embedded, digests, postings, np.array(owners, np.int64), values, np.array(expiries), failed
+    )
+
+
+def _is_expired(document: Document) -> bool:
+    # A document that expires later is excluded at search time, but still counted until the documents are read again.
+    return document.expires_at is not None and document.expires_at <= datetime.now(UTC)
+
+
+def _chunk(collection: str, document: Document, ordinal: int, passage: Passage) -> Chunk:
+    return Chunk(
+        ChunkId(PLATFORM, collection, document.id, ordinal),
+        document.title,
+        passage.text,
+        document.url,
+        passage.heading,
+        passage.start,
+        passage.end,
+        document.metadata,
+        passage.gap,
+        document.important,
+        document.questions,
+        passage.places,
+    )
 
 
 def _distinct(

@@ -1,20 +1,15 @@
 """What the database holds: the collections a tenant can see, term counts, field values, and passages by id."""
 
-import asyncio
-import json
-import math
 import re
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from retrievers.core.errors import UnknownCollection, listing
-from retrievers.core.fields import RESERVED, Field, from_catalogue
+from retrievers.core.fields import RESERVED, Field
 from retrievers.core.filters import Filter, matches
 from retrievers.core.places import from_json
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
@@ -23,18 +18,11 @@ from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.documents import Named, Phrases, read_phrases
 from retrievers.postgres.drafts import draft, read_sample
-from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, Held, merged, shared_records
+from retrievers.postgres.values import FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
+from retrievers.postgres.visible_collections import VisibleCollections
 
-_COLLECTIONS = f"""
-    SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.description,
-           k.part_of, coalesce((SELECT changed FROM signalbox.access), 0)
-    FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
-    ORDER BY k.name, k.tenant, k.number
-"""  # noqa: S608 - constants both
-_CHANGED = "SELECT signalbox.access_changed(%(scope)s)"
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
     SELECT tenant, collection, document_id, ordinal, title, body, url, heading, start_character, end_character,
@@ -50,19 +38,8 @@ _NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
 _MOST_IDS = 50
 _ALIKE = 0.8
 """Minimum share of ids that must begin with a word for it to be the name of a document."""
-# Maximum age of counters and fields after another process has written, in seconds. A collection that is not found is
-# looked up again at once.
-_FRESH_S = 0.2
 _MOST_TENANTS = 1024
 _MOST_TERMS = 65_536
-
-
-class _Visible(NamedTuple):
-    """The collections that a viewer sees, and the counter of reader changes as it was before they were read."""
-
-    read_at: float
-    changed: int
-    collections: tuple[Collection, ...]
 
 
 class Catalogue:
@@ -70,9 +47,7 @@ class Catalogue:
 
     def __init__(self, database: Database) -> None:
         self._reads = database.reads
-        self._collections: OrderedDict[Viewer, _Visible] = OrderedDict()
-        self._reading: dict[Viewer, asyncio.Lock] = {}
-        self._written: OrderedDict[str, float] = OrderedDict()
+        self._visible = VisibleCollections(database.reads)
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
         self._called: OrderedDict[tuple[tuple[int, ...], ...], str | None] = OrderedDict()
@@ -80,68 +55,11 @@ class Catalogue:
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Return all collections that the viewer can see: the tenant's, and the platform's with public documents."""
-        return (await self._visible(who, fresh=fresh)).collections
-
-    async def _visible(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> "_Visible":
-        """Return what the viewer sees. After a change of readers, nothing read before the change is returned."""
-        viewer = Viewer.of(who)
-        known = self._collections.get(viewer)
-        if known and not fresh and self._is_new(viewer, known):
-            if changed is None:
-                changed = await self._changed(viewer)
-            if known.changed >= changed:
-                return known
-        outdated, asked_at = known, time.monotonic()
-        # Concurrent callers wait for one read: what is outdated for one is outdated for all.
-        async with self._reading.setdefault(viewer, asyncio.Lock()):
-            known = self._collections.get(viewer)
-            if known and (
-                known.read_at > asked_at or (known is not outdated and not fresh and self._is_new(viewer, known))
-            ):
-                return known
-            self._collections[viewer] = found = await self._read(viewer, fresh=fresh, changed=changed)
-            self._collections.move_to_end(viewer)
-        while len(self._collections) > _MOST_TENANTS:
-            self._reading.pop(self._collections.popitem(last=False)[0], None)
-        return found
-
-    async def _changed(self, viewer: Viewer) -> int:
-        """Return the counter of changes to the readers of the tenant's documents."""
-        return int((await self._reads.search(viewer, _CHANGED, {}, current=True))[0][0])
+        return (await self._visible.of(who, fresh=fresh)).collections
 
     def forget(self, tenant: str) -> None:
         """Discard what the tenant's viewers see, because it was changed."""
-        self._reads.wrote(tenant)
-        self._written[tenant] = time.monotonic()
-        self._written.move_to_end(tenant)
-        while len(self._written) > _MOST_TENANTS:
-            self._written.popitem(last=False)
-
-    def _is_new(self, viewer: Viewer, known: "_Visible") -> bool:
-        age_s = time.monotonic() - known.read_at
-        return age_s < _FRESH_S and known.read_at > self._written.get(viewer.tenant, -math.inf)
-
-    async def _read(self, viewer: Viewer, *, fresh: bool, changed: int | None) -> "_Visible":
-        if changed is None and not fresh and self._reads.spread:
-            changed = await self._changed(viewer)
-        found = await self._read_once(viewer, current=fresh)
-        if fresh:
-            self._reads.wrote(viewer.tenant)  # what is read next is no older than this
-        if changed is None or found.changed >= changed:
-            return found
-        # A standby does not know yet who may read no more: what this question reads next is read elsewhere, too.
-        self._reads.wrote(viewer.tenant)
-        return await self._read_once(viewer, current=True)
-
-    async def _read_once(self, viewer: Viewer, *, current: bool) -> "_Visible":
-        read_at = time.monotonic()
-        rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current)
-        parts: dict[int, list[Row]] = {}
-        for row in rows:
-            if row[14] is not None:
-                parts.setdefault(row[14], []).append(row)
-        found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[14] is None)
-        return _Visible(read_at, rows[0][15] if rows else 0, found)
+        self._visible.forget(tenant)
 
     async def scope(
         self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
@@ -153,7 +71,7 @@ class Catalogue:
         Raises:
             UnknownCollection: no collection of this name is visible. The scope is never widened instead.
         """
-        known = await self._visible(who, fresh=fresh, changed=changed)
+        known = await self._visible.of(who, fresh=fresh, changed=changed)
         visible = known.collections
         chosen = tuple(one for one in visible if collection is None or one.name == collection)
         if not chosen and not fresh:
@@ -346,12 +264,6 @@ def _chunk(collection: str, row: Row) -> Chunk:
     return replace(chunk, places=from_json(places)) if places else chunk
 
 
-@lru_cache(maxsize=_MOST_TENANTS)
-def _fields(described: str) -> Mapping[str, Field]:
-    """Parse the fields of a collection. Cached: collections are read several times a second, but rarely change."""
-    return from_catalogue(json.loads(described))
-
-
 def _size_of(scope: Scope) -> tuple[tuple[int, ...], ...]:
     """Return a key of the collections that changes when a size doubles or halves, or when the parts change."""
     return tuple(
@@ -375,30 +287,6 @@ def _described(field: Field, values: FieldValues) -> dict[str, Any]:
         "top": [[value, count] for value, count in islice(values.values.items(), 10)],
         "aliases": {value: list(names) for value, names in field.aliases.items()},
     }
-
-
-def _collection(row: Row, parts: Sequence[Row]) -> Collection:
-    """Build a collection from its row and the rows of its visible parts."""
-    languages: Counter[str] = Counter()
-    for one in (row, *parts):
-        languages.update(one[9])
-    return Collection(
-        number=row[0],
-        tenant=row[1],
-        name=row[2],
-        embedder=row[3],
-        embedder_number=row[4],
-        dimension=row[5],
-        documents=sum(one[6] for one in (row, *parts)),
-        chunks=sum(one[7] for one in (row, *parts)),
-        mean_length=row[8],
-        languages=dict(languages),
-        fields=_fields(row[10]),
-        version=row[11],
-        records=tuple(row[12]),
-        description=row[13],
-        parts=tuple((one[0], one[11]) for one in parts),
-    )
 
 
 def _key(collection: Collection, term: str) -> tuple[Hashable, ...]:

@@ -1,8 +1,8 @@
 """The guard of the SQL source: judges an untrusted statement without running it.
 
 It scans the text (`guard_scan`), parses it with sqlglot, and checks every node, name and function in its scope against
-allow-lists (`guard_scope`). The text that runs is the original with a LIMIT, because printing the parsed tree changes
-the meaning of some statements. PostgreSQL's own permissions are the second barrier (`sql_run`).
+allow-lists (`guard_scope`, `guard_nodes`). The text that runs is the original with a LIMIT, because printing the parsed
+tree changes the meaning of some statements. PostgreSQL's own permissions are the second barrier (`sql_run`).
 """
 
 import logging

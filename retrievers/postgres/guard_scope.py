@@ -9,76 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.expressions import DataType
 
+from retrievers.postgres.guard_nodes import VIEW, check_node, check_parts
 from retrievers.postgres.guard_scan import Refused
-from retrievers.postgres.guard_words import FUNCTIONS, ROWS, TYPES, words
+from retrievers.postgres.guard_words import FUNCTIONS, ROWS, TYPES
 
-VIEW = "documents"
 MAX_VIEWS = 8
 MAX_JOINED_VIEWS = 3
 MAX_LISTS = 3
 MAX_QUERIES = 20
 MAX_NODES = 4000
-MAX_EXPONENT = 10
-MAX_CUBE = 4
 
-Query = exp.Select | exp.SetOperation | exp.Subquery
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
-
-_PLAIN: tuple[type[exp.Expr], ...] = (
-    exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.ArrayContainedBy, exp.ArrayContainsAll,
-    exp.ArrayOverlaps, exp.AtTimeZone, exp.Between, exp.Boolean, exp.Bracket, exp.Case, exp.Column, exp.Cube,
-    exp.CurrentDate, exp.CurrentTimestamp, exp.DPipe, exp.DataTypeParam, exp.Distinct, exp.Div, exp.EQ, exp.Escape,
-    exp.Exists, exp.Fetch, exp.Filter, exp.GT, exp.GTE, exp.Group, exp.GroupingSets, exp.Having, exp.ILike, exp.Kwarg,
-    exp.Overlaps, exp.PropertyEQ,
-    exp.Identifier, exp.If, exp.IgnoreNulls, exp.In, exp.Interval, exp.IntervalSpan, exp.Is, exp.LT, exp.LTE,
-    exp.Like, exp.Limit, exp.LimitOptions, exp.Literal, exp.Localtimestamp, exp.Mod, exp.Mul, exp.NEQ, exp.Neg,
-    exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren,
-    exp.Pow, exp.RegexpILike, exp.RegexpLike, exp.RespectNulls, exp.Rollup, exp.SimilarTo, exp.Slice, exp.Star,
-    exp.Sub, exp.TableAlias, exp.Tuple, exp.Unnest, exp.Values, exp.Var, exp.Where, exp.Window, exp.WindowSpec,
-    exp.WithinGroup,
-)  # fmt: skip
-
-_TYPES = {
-    DataType.Type.ARRAY, DataType.Type.BIGINT, DataType.Type.BOOLEAN, DataType.Type.CHAR, DataType.Type.DATE,
-    DataType.Type.DECIMAL, DataType.Type.DOUBLE, DataType.Type.FLOAT, DataType.Type.INT, DataType.Type.INTERVAL,
-    DataType.Type.SMALLINT, DataType.Type.TEXT, DataType.Type.TIME, DataType.Type.TIMESTAMP,
-    DataType.Type.TIMESTAMPTZ, DataType.Type.VARCHAR, DataType.Type.BPCHAR, DataType.Type.LIST,
-}  # fmt: skip
-
-# Parser classes for functions that the scanner has already allowed under their PostgreSQL names.
-_RENAMED = {
-    "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
-    "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",
-    "JSONObject", "JSONObjectAgg", "JSONArray", "JSONArrayAgg", "JSONBBuildObject", "Length", "Levenshtein", "Ln",
-    "LogicalAnd", "LogicalOr", "MD5", "Pad", "ParseDatetime", "StrPosition", "StrToDate", "StrToTime", "StringToArray",
-    "TimeToStr", "TimestampTrunc", "ToChar", "ToNumber", "Trim", "TsOrDsToDate", "UnixToTime", "DateTrunc", "Date",
-    "ArrayToString", "Left", "Right", "Substring", "StartsWith", "SplitPart", "Stuff", "JSONFormat", "ToArray",
-    "RegexpReplace", "RegexpExtract", "RegexpCount", "Repeat", "Replace", "Reverse", "Translate", "TimestampFromParts",
-    "DateFromParts", "MakeInterval", "Corr", "CovarPop", "CovarSamp", "Variance", "VariancePop", "StddevPop",
-    "Overlay", "RegexpSplit", "PercentileCont", "PercentileDisc", "WidthBucket", "AnyValue", "ArrayAgg",
-    "CurrentTimestamp", "Unicode",
-}  # fmt: skip
-
-# Allowed parts of these nodes. Any other part (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
-_CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
-    exp.Select: words("with_ expressions from_ joins laterals where group having windows order limit offset distinct"),
-    exp.SetOperation: words("with_ this expression distinct order limit offset"),
-    exp.Subquery: words("with_ this alias order limit offset"),
-    exp.Table: words("this alias joins laterals ordinality"),
-    exp.Join: words("this on using side kind method"),
-    exp.Lateral: words("this alias ordinality"),
-    exp.Unnest: words("expressions alias offset"),
-    exp.With: frozenset({"expressions"}),
-    exp.CTE: frozenset({"this", "alias", "materialized"}),
-    exp.Values: frozenset({"expressions", "alias"}),
-    exp.TableAlias: frozenset({"this", "columns"}),
-    exp.Column: frozenset({"this", "table"}),
-}
-
-
-_CLAUSES = {"locks": "FOR UPDATE or FOR SHARE", "sample": "TABLESAMPLE", "kind": "SELECT AS", "hint": "a hint"}
 
 
 def named(identifier: object) -> str:
@@ -162,7 +104,7 @@ class Resolver:
             raise Refused("too many queries inside one another")
         if not isinstance(node, _QUERIES):
             raise Refused(f"only a SELECT is accepted, not {type(node).__name__.upper()}")
-        self._carried(node)
+        check_parts(node)
         tables = self._with(node, outer, tables)
         if isinstance(node, exp.Select):
             return self._select(node, outer, tables)
@@ -180,13 +122,13 @@ class Resolver:
         clause = node.args.get("with_")
         if clause is None:
             return tables
-        self._carried(clause)
+        check_parts(clause)
         for one in clause.expressions:
             if not isinstance(one, exp.CTE):
                 raise Refused("WITH needs a name and a SELECT")
-            self._carried(one)
+            check_parts(one)
             alias = one.args["alias"]
-            self._carried(alias)
+            check_parts(alias)
             name = named(alias.this)
             if name == VIEW or name in tables:
                 raise Refused(f'WITH must not define "{name}" anew')
@@ -223,7 +165,7 @@ class Resolver:
             return
         if not isinstance(join, exp.Join):
             raise Refused(f"{type(join).__name__} is not accepted in FROM")
-        self._carried(join)
+        check_parts(join)
         self._source(join.this, scope, tables)
         self._expression(join.args.get("on"), scope, tables)
         for one in join.args.get("using") or ():
@@ -232,7 +174,7 @@ class Resolver:
     def _source(self, node: object, scope: SelectScope, tables: "Tables") -> None:
         """Check one table of FROM. Functions and LATERAL can refer to earlier tables."""
         if isinstance(node, exp.Lateral):
-            self._carried(node)
+            check_parts(node)
             if isinstance(node.this, exp.Subquery):
                 self._derived(node.this, node.args.get("alias") or node.this.args.get("alias"), scope, tables, scope)
             else:
@@ -240,7 +182,7 @@ class Resolver:
         elif isinstance(node, exp.Subquery):
             self._derived(node, node.args.get("alias"), scope, tables, scope.outer)
         elif isinstance(node, exp.Unnest | exp.Values):
-            self._carried(node)
+            check_parts(node)
             self._rows(node, node.args.get("alias"), scope, tables)
         elif isinstance(node, exp.Table):
             self._table(node, scope, tables)
@@ -257,13 +199,13 @@ class Resolver:
         if not _is_one_row(node.this) and not (outer is scope and node.this.args.get("limit")):
             scope.views += min(self.views - before, 1)
         if alias is not None and alias.this is not None:
-            self._carried(alias)
+            check_parts(alias)
             scope.add(named(alias.this), frozenset(self._renamed(names, alias)))
         else:
             scope.add(f"?{len(scope.tables)}", frozenset(names))
 
     def _table(self, node: exp.Table, scope: SelectScope, tables: "Tables") -> None:
-        self._carried(node)
+        check_parts(node)
         if isinstance(node.this, exp.Func):
             self._rows(node.this, node.args.get("alias"), scope, tables)
             return
@@ -281,7 +223,7 @@ class Resolver:
             raise Refused(f'"{VIEW}" is read or joined too often')
         alias = node.args.get("alias")
         if alias is not None:
-            self._carried(alias)
+            check_parts(alias)
             columns = columns | frozenset(self._renamed([], alias))
         scope.add(named(alias.this) if alias is not None and alias.this is not None else name, columns)
         for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
@@ -298,7 +240,7 @@ class Resolver:
         if alias is None or alias.this is None:
             scope.add(f"?{len(scope.tables)}", frozenset(names))
             return
-        self._carried(alias)
+        check_parts(alias)
         name = named(alias.this)
         columns = {named(one) for one in alias.args.get("columns") or ()}
         if isinstance(node.args.get("offset"), exp.Identifier):
@@ -344,7 +286,10 @@ class Resolver:
             elif isinstance(one, exp.Column):
                 self._column(one, scope)
             elif isinstance(one, exp.Expr):
-                self._check(one)
+                self._nodes += 1
+                if self._nodes > MAX_NODES:
+                    raise Refused("the statement is too large")
+                check_node(one)
                 waiting.extend(self._parts(one))
 
     def _parts(self, node: exp.Expr) -> list[object]:
@@ -358,44 +303,11 @@ class Resolver:
         return list(node.args.values())
 
     def _column(self, node: exp.Column, scope: SelectScope) -> None:
-        self._carried(node)
+        check_parts(node)
         table = node.args.get("table")
         if isinstance(node.this, exp.Star):
             raise Refused("* is not accepted there")
         scope.check(named(node.this), None if table is None else named(table))
-
-    def _check(self, node: exp.Expr) -> None:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise Refused("the statement is too large")
-        if isinstance(node, DataType):
-            if node.this not in _TYPES:
-                raise Refused(f"the type {node.this} is not accepted")
-            return
-        if isinstance(node, exp.Cube) and len(node.expressions) > MAX_CUBE:
-            raise Refused(f"CUBE has more than {MAX_CUBE} parts")
-        if isinstance(node, exp.Pow):
-            _check_power(node.expression)
-        if isinstance(node, exp.Anonymous):
-            if str(node.this).lower() not in FUNCTIONS | TYPES | {"all"}:
-                raise Refused(f'the function "{node.this}" is not accepted')
-            return
-        if type(node) in _PLAIN:
-            return
-        if isinstance(node, exp.Func) and (
-            type(node).__name__ in _RENAMED or any(name.lower() in FUNCTIONS for name in type(node).sql_names())
-        ):
-            return
-        raise Refused(f"{type(node).__name__} is not accepted")
-
-    def _carried(self, node: exp.Expr) -> None:
-        """Refuse parts of a node that are not in its allow-list."""
-        allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
-        for key, value in node.args.items():
-            if value and key not in allowed:
-                if key in ("db", "catalog"):
-                    raise Refused(f'the schema "{value.name}" is not accepted; the only table is "{VIEW}"')
-                raise Refused(f"{_CLAUSES.get(key, key.rstrip('_').upper())} is not accepted")
 
 
 def _links(node: exp.Select, *, equal: bool) -> int:
@@ -429,9 +341,3 @@ def _is_one_row(node: object) -> bool:
         for one in node.expressions
         for found in one.find_all(exp.AggFunc)
     )
-
-
-def _check_power(exponent: exp.Expr) -> None:
-    inner = exponent.this if isinstance(exponent, exp.Paren | exp.Neg) else exponent
-    if not isinstance(inner, exp.Literal) or inner.is_string or abs(float(inner.this)) > MAX_EXPONENT:
-        raise Refused(f"the exponent of a power must be a number up to {MAX_EXPONENT}")

@@ -13,131 +13,27 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-import psycopg
-from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.core.tasks import within
-from retrievers.postgres.faults import SOURCE, first_line
-from retrievers.postgres.migrate import SERVICE_ROLE, check_address
-from retrievers.postgres.pool import LOGIN, Connections, Row
+from retrievers.postgres.faults import SOURCE
+from retrievers.postgres.migrate import check_address
+from retrievers.postgres.pool import Connections
+from retrievers.postgres.probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
 
-_EVERY_S, _TIMEOUT_S = 0.5, 1.0
-"""Interval between state requests to a server, and the timeout after which the server counts as lost, in seconds."""
+_EVERY_S = 0.5
+"""Interval between state requests to a server, in seconds."""
 _SOON_S = 0.1
 """Delay of the extra request after a write, so that the tenant's questions can soon use a standby again, in seconds."""
 _WAIT_S = 1.0
 """How long a read waits for a free connection of one standby before it goes to the next server, in seconds."""
 _REMEMBERED_S = 60.0
 _MOST_TENANTS = 4096
-_PAGE_BYTES, _PAGE_HEADER, _SEGMENT_HEADER = 8192, 24, 40
 _OF_ONE_SERVER = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 
 Fault = Literal["down", "login", "foreign", "promoted", "diverged", "lagging"]
 
 _log = logging.getLogger(__name__)
-
-
-class _State(NamedTuple):
-    """A server's own report.
-
-    Attributes:
-        position: the end of a primary's log, or the position that a standby has replayed, in bytes from the log's
-            start.
-        segment: size of a log file in bytes.
-    """
-
-    in_recovery: bool
-    system: int
-    database: int
-    position: int
-    timeline: int
-    segment: int
-
-
-# A standby of another primary is on a timeline that our primary does not have. Each of the three places that tell a
-# standby's timeline may be late, so take the greatest.
-_STATE = """
-    SELECT r.in_recovery, (SELECT system_identifier FROM pg_control_system()),
-           (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
-           ((CASE WHEN r.in_recovery THEN coalesce(pg_last_wal_replay_lsn(), '0/0')
-                  ELSE pg_current_wal_insert_lsn() END) - '0/0'::pg_lsn)::bigint,
-           CASE WHEN r.in_recovery
-                THEN greatest((SELECT timeline_id FROM pg_control_checkpoint()),
-                              (SELECT min_recovery_end_timeline FROM pg_control_recovery()),
-                              (SELECT received_tli FROM pg_stat_wal_receiver))
-                ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer END,
-           pg_size_bytes(current_setting('wal_segment_size'))
-    FROM (SELECT pg_is_in_recovery() AS in_recovery) r
-"""
-
-
-class _Probe:
-    """Asks one server for its state, over a connection of its own."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._connection: AsyncConnection[Row] | None = None
-
-    async def ask(self) -> _State:
-        """Return the server's state.
-
-        Raises:
-            Unavailable: the server did not answer; `reason` says why.
-        """
-        try:
-            return await within(self._ask(), _TIMEOUT_S)
-        except TimeoutError:
-            raise _Late(SOURCE, f"no answer within {_TIMEOUT_S:g} s") from None
-        except (psycopg.Error, OSError) as error:
-            raise Unavailable(SOURCE, first_line(error)) from error
-
-    async def _ask(self) -> _State:
-        connection, self._connection = self._connection, None
-        try:
-            if connection is None:
-                connection = await AsyncConnection.connect(
-                    self._address, autocommit=True, prepare_threshold=None, connect_timeout=10
-                )
-                await _check_login(connection)
-            row = await (await connection.execute(_STATE)).fetchone()
-        except BaseException:
-            if connection is not None:
-                await connection.close()
-            raise
-        assert row is not None
-        self._connection = connection
-        state = _State(*row)
-        return state if state.in_recovery else state._replace(position=_settled(state.position, state.segment))
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-
-
-class _Late(Unavailable):
-    """No answer in time; this process may be the cause."""
-
-
-class _UnboundLogin(Unavailable):
-    """Row security does not bind the login."""
-
-
-async def _check_login(connection: AsyncConnection[Row]) -> None:
-    row = await (await connection.execute(LOGIN, (SERVICE_ROLE,))).fetchone()
-    if row is None or row[1] or not row[2]:
-        name = row[0] if row else connection.info.user
-        raise _UnboundLogin(SOURCE, f"{name} is no login IN ROLE {SERVICE_ROLE} that row security binds")
-
-
-def _settled(position: int, segment: int) -> int:
-    """Return the end of the last log record, given the start of the next one: page headers lie between the two."""
-    if position % segment == _SEGMENT_HEADER:
-        return position - _SEGMENT_HEADER
-    if position % _PAGE_BYTES == _PAGE_HEADER:
-        return position - _PAGE_HEADER
-    return position
 
 
 class Standing(NamedTuple):
@@ -166,12 +62,12 @@ class Standby:
         self.name, self.host = name, _host(address)
         self.connections = Connections(address, size, least=0, wait_s=_WAIT_S)
         self.connections.lose("it was not asked yet")
-        self.probe = _Probe(address)
+        self.probe = ServerProbe(address)
         self.reads = 0
         self.fault: tuple[Fault, str] | None = ("down", "it was not asked yet")
         self.position = -1
 
-    async def hold(self, state: _State) -> None:
+    async def hold(self, state: ServerState) -> None:
         """Record the state of a healthy standby; make it readable again if it had a fault."""
         self.position = state.position
         if self.fault is not None:
@@ -196,11 +92,11 @@ class Watch:
     def __init__(
         self, primary: Connections, address: str, standbys: Iterable[str], *, size: int, max_lag_s: float
     ) -> None:
-        self.primary, self._probe = primary, _Probe(address)
+        self.primary, self._probe = primary, ServerProbe(address)
         addresses = [_address_of(one, address) for one in standbys]
         self.standbys = tuple(Standby(f"standby_{number}", one, size) for number, one in enumerate(addresses, 1))
         self._max_lag_s = max_lag_s
-        self._state: _State | None = None
+        self._state: ServerState | None = None
         self._ends: deque[tuple[float, int]] = deque()
         """(latest time at which the primary's log ended there, position), oldest first."""
         self._written: OrderedDict[str, float] = OrderedDict()
@@ -316,7 +212,7 @@ class Watch:
         except Unavailable as error:
             # A server without free connections still serves the open ones.
             full = (getattr(error.__cause__, "sqlstate", None) or "").startswith("53")
-            if not full and (failures or not isinstance(error, _Late)):
+            if not full and (failures or not isinstance(error, LateAnswer)):
                 if self.primary.lost is None:
                     _log.warning("the primary does not answer: %s", error.reason)
                 self.primary.lose(f"the primary does not answer ({error.reason})")
@@ -347,7 +243,7 @@ class Watch:
         try:
             state = await one.probe.ask()
         except Unavailable as error:
-            self.lose(one, "login" if isinstance(error, _UnboundLogin) else "down", error.reason)
+            self.lose(one, "login" if isinstance(error, UnboundLogin) else "down", error.reason)
             return
         fault = self._fault(state, before, at)
         if fault is not None:
@@ -356,7 +252,7 @@ class Watch:
         else:
             await one.hold(state)
 
-    def _fault(self, state: _State, before: int, at: float) -> tuple[Fault, str] | None:
+    def _fault(self, state: ServerState, before: int, at: float) -> tuple[Fault, str] | None:
         """Return why a server with this state is not read; None if it is healthy.
 
         Args:

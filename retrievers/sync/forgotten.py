@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.jobs import KEPT_DAYS
-from retrievers.ingest.store import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import LiteralString, NamedTuple
+from typing import NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from retrievers.core.types import whole
+from retrievers.ingest import collections, store
 from retrievers.ingest import jobs as queue
-from retrievers.ingest import store
-from retrievers.ingest.jobs import JobQueue, Lease
-from retrievers.ingest.run import Report
-from retrievers.ingest.store import Connection
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.report import Report
+from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.rows import pages
+from retrievers.sync import manifest_statements as sql
 from retrievers.sync.forgotten import Remains, inherit, lock_manifest, remains
 
 _READING = "1"
@@ -82,10 +85,10 @@ class Manifest:
         """
         known: dict[str, KnownItem] = {}
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
-            async for page in pages(connection, _KNOWN, self._which(), _PAGE):
+            async for page in pages(connection, sql.KNOWN, self._which(), _PAGE):
                 for item, version, digest in page:
                     known[item] = KnownItem(_read_now(version), digest and bytes(digest))
-            async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
+            async for page in pages(connection, sql.DAMAGED, self._which(), _PAGE):
                 known.update((row[0], KnownItem(None, None)) for row in page)
         return known
 
@@ -93,7 +96,7 @@ class Manifest:
         """Return (item, document id) of every document that is not stored as this source stored it."""
         found: list[tuple[str, str]] = []
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
-            async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
+            async for page in pages(connection, sql.DAMAGED, self._which(), _PAGE):
                 found += [(row[0], row[1]) for row in page]
         return found
 
@@ -104,22 +107,22 @@ class Manifest:
         found: set[str] = set()
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             if orphans:
-                async for page in pages(connection, _ORPHANS, self._which(), _PAGE):
+                async for page in pages(connection, sql.ORPHANS, self._which(), _PAGE):
                     found.update(row[0] for row in page)
             for some in _some([*items]):
-                async for page in pages(connection, _DOCUMENTS_OF, self._which(items=some), _PAGE):
+                async for page in pages(connection, sql.DOCUMENTS_OF, self._which(items=some), _PAGE):
                     found.update(row[0] for row in page)
         return found
 
     async def doomed(self) -> int:
         """Return the number of documents that no item provides any more."""
-        rows = await self.database.fetch(whole(self.tenant), _COUNT_ORPHANS, self._which())
+        rows = await self.database.fetch(whole(self.tenant), sql.COUNT_ORPHANS, self._which())
         return int(rows[0][0])
 
     async def stored(self) -> tuple[int, int]:
         """Return the number of documents in the manifest, and the number after the last complete run."""
         async with self.database.transaction(whole(self.tenant)) as connection:
-            row = await (await connection.execute(_STORED, self._which())).fetchone()
+            row = await (await connection.execute(sql.STORED, self._which())).fetchone()
         return (row[0], row[0] if row[1] is None else row[1]) if row else (0, 0)
 
     async def remains(self) -> list[Remains]:
@@ -133,7 +136,7 @@ class Manifest:
             return await self._owners(connection, ids)
 
     async def _owners(self, connection: Connection, ids: Sequence[str]) -> dict[str, Owner]:
-        cursor = await connection.execute(_OWNERS, self._which(ids=sorted(ids)))
+        cursor = await connection.execute(sql.OWNERS, self._which(ids=sorted(ids)))
         return {row[0]: Owner(row[1], row[2], row[3], bytes(row[4])) for row in await cursor.fetchall()}
 
     def _which(self, **more: object) -> dict[str, object]:
@@ -160,8 +163,8 @@ class Writer:
         for some in _some(items):
             async with self._transaction() as connection:
                 which = self.manifest._which(items=some)
-                await connection.execute(_ORPHAN_ITEMS, which)
-                await connection.execute(_FORGET_ITEMS, which)
+                await connection.execute(sql.ORPHAN_ITEMS, which)
+                await connection.execute(sql.FORGET_ITEMS, which)
 
     @asynccontextmanager
     async def _transaction(self, *, deletes: bool = False) -> AsyncIterator[Connection]:
@@ -173,7 +176,7 @@ class Writer:
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if deletes and (number := await _number(connection, manifest)) is not None:
-                await store.lock_fields(connection, manifest.tenant, number)
+                await collections.lock_fields(connection, manifest.tenant, number)
             await lock_manifest(connection, manifest.tenant, manifest.collection)
             yield connection
             report = self.report
@@ -198,7 +201,7 @@ class Writer:
             delivery = await store.next_delivery(connection)
             pairs = {"ids": [one.id for one in claims], "items": [one.item for one in claims]}
             which = self.manifest._which(ended=list(ended), run=self.run, **pairs)
-            await connection.execute(_ORPHAN_UNSEEN, which)
+            await connection.execute(sql.ORPHAN_UNSEEN, which)
             before = await self.manifest._owners(connection, [one.id for one in claims])
             sync = self.manifest.sync
             refused = {one.id: owner for one in claims
@@ -210,10 +213,10 @@ class Writer:
                 "given": [one.given for one in granted],
                 "run": self.run,
             }
-            await connection.execute(_CLAIM, self.manifest._which(**values))
+            await connection.execute(sql.CLAIM, self.manifest._which(**values))
             displaced = {owner.item for one in granted if (owner := before.get(one.id)) and owner.item != one.item}
             items = {item for item in displaced if item is not None}
-            await connection.execute(_READ_AGAIN, self.manifest._which(items=sorted(items)))
+            await connection.execute(sql.READ_AGAIN, self.manifest._which(items=sorted(items)))
         return delivery, refused, items
 
     async def complete(
@@ -234,17 +237,17 @@ class Writer:
         """
         async with self._transaction() as connection:
             which = self.manifest._which(ids=list(stored), failed=list(failed), delivery=delivery)
-            await connection.execute(_DROP_FAILED, which)
-            await connection.execute(_ORPHAN_FAILED, which)
-            await connection.execute(_NOTE_DIGESTS, which)
+            await connection.execute(sql.DROP_FAILED, which)
+            await connection.execute(sql.ORPHAN_FAILED, which)
+            await connection.execute(sql.NOTE_DIGESTS, which)
             items = self.manifest._which(
                 items=list(read),
                 versions=[_to_store(one.version) for one in read.values()],
                 digests=[one.digest for one in read.values()],
             )
-            await connection.execute(_NOTE_ITEMS, items)
+            await connection.execute(sql.NOTE_ITEMS, items)
             # Progress was made, so earlier interruptions, a worker's death or a failed dependency, are forgotten.
-            await connection.execute(_ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
+            await connection.execute(sql.ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
 
     async def inherit(self, former: UUID) -> None:
         """Take over the remains of a forgotten source, to be deleted with this source's own deletions."""
@@ -256,22 +259,24 @@ class Writer:
         while True:
             try:
                 return await self._delete_some()
-            except store.Replaced:
+            except collections.Replaced:
                 continue  # the collection was recreated in the meantime, under another number
 
     async def _delete_some(self) -> int | None:
         manifest = self.manifest
         async with self._transaction(deletes=True) as connection:
             number = await _number(connection, manifest)
-            rows = await (await connection.execute(_DOOMED, manifest._which(most=_DELETED_AT_ONCE))).fetchall()
+            rows = await (await connection.execute(sql.DOOMED, manifest._which(most=_DELETED_AT_ONCE))).fetchall()
             if not rows:
                 return None
             ids, count = [row[0] for row in rows], 0
             if number is not None:
                 count = await store.remove_documents(connection, manifest.tenant, number, ids)
                 await queue.forget(connection, manifest.tenant, manifest.collection, ids)
-            await connection.execute(_DELETE, manifest._which(ids=ids))
-            await connection.execute(_COUNT_DELETED, {"tenant": self.lease.tenant, "id": self.lease.id, "count": count})
+            await connection.execute(sql.DELETE, manifest._which(ids=ids))
+            await connection.execute(
+                sql.COUNT_DELETED, {"tenant": self.lease.tenant, "id": self.lease.id, "count": count}
+            )
         return count
 
     async def end(self) -> int:
@@ -279,14 +284,14 @@ class Writer:
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if (number := await _number(connection, manifest)) is not None:
-                await store.settle(connection, manifest.tenant, number)
+                await settle(connection, manifest.tenant, number)
         async with self._transaction() as connection:
-            row = await (await connection.execute(_END, manifest._which())).fetchone()
+            row = await (await connection.execute(sql.END, manifest._which())).fetchone()
         return row[0] if row else 0
 
 
 async def _number(connection: Connection, manifest: Manifest) -> int | None:
-    row: Row | None = await (await connection.execute(_NUMBER, manifest._which())).fetchone()
+    row: Row | None = await (await connection.execute(sql.NUMBER, manifest._which())).fetchone()
     return int(row[0]) if row else None
 
 
@@ -298,8 +303,8 @@ async def forget(connection: Connection, tenant: str, collection: str, document:
     """
     which = {"tenant": tenant, "collection": collection, "document": document}
     await lock_manifest(connection, tenant, collection)
-    await connection.execute(_FORGET_READ, which)
-    await connection.execute(_FORGET_DOCUMENTS, which)
+    await connection.execute(sql.FORGET_READ, which)
+    await connection.execute(sql.FORGET_DOCUMENTS, which)
 
 
 def _some(items: Sequence[str]) -> Iterator[list[str]]:
@@ -318,105 +323,3 @@ def _read_now(stored: str | None) -> str | None:
 
 _DELETED_AT_ONCE = 200
 _PAGE = 2000
-_KNOWN = "SELECT item, version, digest FROM signalbox.sync_item WHERE tenant = %(tenant)s AND sync = %(sync)s"
-_DAMAGED = """
-    SELECT m.item, m.document_id FROM signalbox.sync_document m
-    LEFT JOIN signalbox.collection c ON c.tenant = m.tenant AND c.name = m.collection AND c.part_of IS NULL
-    LEFT JOIN signalbox.document d ON d.tenant = m.tenant AND d.collection = c.number AND d.id = m.document_id
-    WHERE m.tenant = %(tenant)s AND m.sync = %(sync)s AND m.item IS NOT NULL
-      AND (m.digest IS NULL OR d.digest IS DISTINCT FROM m.digest)
-"""
-_DOCUMENTS_OF = """
-    SELECT document_id FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(items)s)
-"""
-_NO_ITEM = "FROM signalbox.sync_document WHERE tenant = %(tenant)s AND sync = %(sync)s AND item IS NULL"
-_ORPHANS = f"SELECT document_id {_NO_ITEM}"
-_COUNT_ORPHANS: LiteralString = f"SELECT count(*) {_NO_ITEM}"
-_STORED = """
-    SELECT (SELECT count(*) FROM signalbox.sync_document m WHERE m.tenant = s.tenant AND m.sync = s.id), s.documents
-    FROM signalbox.sync s WHERE s.tenant = %(tenant)s AND s.id = %(sync)s
-"""
-_OWNERS = """
-    SELECT document_id, sync, item, run, given FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)
-    ORDER BY document_id FOR UPDATE
-"""
-_CLAIM = """
-    INSERT INTO signalbox.sync_document AS m (tenant, collection, document_id, sync, item, run, given)
-    SELECT %(tenant)s, %(collection)s, id, %(sync)s, item, %(run)s, given
-    FROM unnest(%(ids)s::text[], %(items)s::text[], %(given)s::bytea[]) AS new (id, item, given) ORDER BY id
-    ON CONFLICT (tenant, collection, document_id) DO UPDATE
-    SET sync = excluded.sync, item = excluded.item, run = excluded.run, given = excluded.given,
-        former = CASE WHEN m.sync = excluded.sync THEN m.former ELSE m.sync END,
-        digest = CASE WHEN m.sync = excluded.sync AND m.given = excluded.given THEN m.digest END
-"""
-_READ_AGAIN = """
-    UPDATE signalbox.sync_item SET version = NULL, digest = NULL
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(items)s)
-"""
-_ORPHAN_ITEMS = """
-    UPDATE signalbox.sync_document SET item = NULL
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(items)s)
-"""
-_FORGET_ITEMS = """
-    DELETE FROM signalbox.sync_item WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(items)s)
-"""
-_DROP_FAILED = """
-    DELETE FROM signalbox.sync_document m
-    WHERE tenant = %(tenant)s AND collection = %(collection)s AND sync = %(sync)s AND document_id = ANY (%(failed)s)
-      AND NOT EXISTS (SELECT FROM signalbox.document d JOIN signalbox.collection c
-                        ON c.tenant = d.tenant AND c.number = d.collection
-                      WHERE d.tenant = m.tenant AND c.name = m.collection AND d.id = m.document_id)
-"""
-_ORPHAN_FAILED = """
-    UPDATE signalbox.sync_document SET item = NULL
-    WHERE tenant = %(tenant)s AND collection = %(collection)s AND sync = %(sync)s AND document_id = ANY (%(failed)s)
-"""
-_ORPHAN_UNSEEN = """
-    UPDATE signalbox.sync_document m SET item = NULL
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(ended)s) AND run < %(run)s
-      AND (document_id, item) NOT IN (SELECT * FROM unnest(%(ids)s::text[], %(items)s::text[]))
-"""
-_NOTE_DIGESTS = """
-    UPDATE signalbox.sync_document m SET digest = d.digest
-    FROM signalbox.document d JOIN signalbox.collection c ON c.tenant = d.tenant AND c.number = d.collection
-    WHERE m.tenant = %(tenant)s AND m.collection = %(collection)s AND m.sync = %(sync)s
-      AND m.document_id = ANY (%(ids)s) AND d.tenant = m.tenant AND c.name = m.collection AND c.part_of IS NULL
-      AND d.id = m.document_id AND d.delivery <= %(delivery)s
-"""
-_NOTE_ITEMS = """
-    INSERT INTO signalbox.sync_item (tenant, sync, item, version, digest)
-    SELECT %(tenant)s, %(sync)s, item, version, digest
-    FROM unnest(%(items)s::text[], %(versions)s::text[], %(digests)s::bytea[]) AS new (item, version, digest)
-    ON CONFLICT (tenant, sync, item) DO UPDATE SET version = excluded.version, digest = excluded.digest
-"""
-_ADVANCED = "UPDATE signalbox.job SET tries = 0, deaths = 0 WHERE tenant = %(tenant)s AND id = %(id)s"
-_COUNT_DELETED = "UPDATE signalbox.job SET deleted = deleted + %(count)s WHERE tenant = %(tenant)s AND id = %(id)s"
-_DOOMED = """
-    SELECT document_id FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item IS NULL ORDER BY document_id LIMIT %(most)s FOR UPDATE
-"""
-_DELETE = """
-    DELETE FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)
-"""
-_NUMBER = """
-    SELECT number FROM signalbox.collection WHERE tenant = %(tenant)s AND name = %(collection)s AND part_of IS NULL
-"""
-_END = """
-    UPDATE signalbox.sync s SET documents = (
-        SELECT count(*) FROM signalbox.sync_document m WHERE m.tenant = s.tenant AND m.sync = s.id)
-    WHERE s.tenant = %(tenant)s AND s.id = %(sync)s RETURNING s.documents
-"""
-_FORGET_READ = """
-    UPDATE signalbox.sync_item i SET version = NULL, digest = NULL FROM signalbox.sync_document m
-    WHERE m.tenant = %(tenant)s AND m.collection = %(collection)s
-      AND (%(document)s::text IS NULL OR m.document_id = %(document)s)
-      AND i.tenant = m.tenant AND i.sync = m.sync AND i.item = m.item
-"""
-_FORGET_DOCUMENTS = """
-    DELETE FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND collection = %(collection)s
-      AND (%(document)s::text IS NULL OR document_id = %(document)s)
-"""

@@ -18,11 +18,13 @@ from typing import Protocol
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
-from retrievers.ingest import store
+from retrievers.ingest import collections, store
+from retrievers.ingest.collections import check_name
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.jobs import JobQueue, Lease
-from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.postgres.database import Database
 from retrievers.sync.guard import DeletionLimits, DeletionRefused, why_kept, why_refused
 from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
@@ -241,7 +243,7 @@ class _MirrorRun:
         """Store documents, and return the ids of those that failed."""
         report = self.report
 
-        async def written(connection: store.Connection, portion: Report, inserted: int, updated: int) -> None:
+        async def written(connection: collections.Connection, portion: Report, inserted: int, updated: int) -> None:
             done, failed = report.done + portion.done + inserted + updated, len(report.failed) + len(portion.failed)
             jobs, lease = self.writer.jobs, self.writer.lease
             await jobs.record(connection, lease, inserted=inserted, updated=updated, done=done, failed=failed)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from retrievers.ingest.run import Failure
+from retrievers.ingest.report import Failure
 from retrievers.sync.forgotten import Remains
 from retrievers.sync.guard import DeletionLimits, why_refused
 from retrievers.sync.manifest import Manifest, Owner, may_have

@@ -9,7 +9,8 @@ from datetime import datetime
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, whole
-from retrievers.ingest.jobs import Job, JobQueue, Lease
+from retrievers.ingest.job_types import Job, Lease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.postgres.database import Database
 from retrievers.sync.forgotten import forget_source
 from retrievers.sync.mirror import Mirror

@@ -16,7 +16,7 @@ from agent.testing import ScriptedServer
 from retrievers.core.errors import Unavailable, UnknownCollection
 from retrievers.core.places import Places
 from retrievers.core.types import Viewer, whole
-from retrievers.ingest import check, store, totals, values
+from retrievers.ingest import check, totals, values
 from retrievers.ingest.documents import Document
 
 OWNER = whole("default")
@@ -289,7 +289,7 @@ async def test_what_takes_long_is_made_beside_the_event_loop(service: Service, m
 
         return call
 
-    for module, name in ((store, "to_tsvector"), (check, "compared"), (values, "_words")):
+    for module, name in ((check, "to_tsvector"), (check, "compared"), (values, "_words")):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     assert (await service.check("docs", tenant=OWNER)).findings == ()
     assert threads

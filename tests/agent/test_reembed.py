@@ -214,10 +214,10 @@ async def test_questions_see_the_old_vectors_until_the_switch_and_writes_meanwhi
 
 async def removed(service: Service, url: str) -> list[tuple[str, int]]:
     """Have what was replaced go, as a worker does later; which that was."""
-    service.worker.jobs.retired_s = 0
-    gone = await service.worker.jobs.retired()
+    service.worker.jobs.expiry.retired_s = 0
+    gone = await service.worker.jobs.expiry.retired()
     for tenant, number in gone:
-        assert await service.worker.jobs.remove_retired(tenant, number, within_s=60)
+        assert await service.worker.jobs.expiry.remove_retired(tenant, number, within_s=60)
     with psycopg.connect(url) as connection:
         left = connection.execute(
             "SELECT count(*) FROM signalbox.collection WHERE shadow_of IS NOT NULL OR name LIKE '%/%'"
@@ -652,7 +652,7 @@ async def test_what_was_replaced_is_removed_by_the_worker_and_its_index_with_it(
     count = "SELECT (SELECT count(*) FROM signalbox.document), to_regclass('signalbox.chunk_embedding_1')::text"
     with psycopg.connect(owner_url, autocommit=True) as connection:
         # Questions that began before the switch may still be using it.
-        assert await service.worker.jobs.retired() == []
+        assert await service.worker.jobs.expiry.retired() == []
         assert connection.execute(count).fetchone() == (40, "signalbox.chunk_embedding_1")
         connection.execute("UPDATE signalbox.collection SET retired_at = now() - interval '1 minute' WHERE number = 1")
         async with service.worker, asyncio.timeout(30):

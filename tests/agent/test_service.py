@@ -467,7 +467,7 @@ async def test_when_the_database_cannot_say_what_there_is_the_request_fails_in_t
     await teams.catalogue.collections("default")
     with psycopg.connect(owner_url) as blocker:
         blocker.execute("LOCK TABLE signalbox.collection, signalbox.chunk")
-        teams.catalogue._collections.clear()
+        teams.catalogue._visible._known.clear()
         with pytest.raises(Unavailable, match=r"within 0\.5 s: the scope step was still waiting for the database"):
             await teams.retrieve("penguins", timeout_s=0.5)
     assert len((await teams.retrieve("penguins")).hits) == 3
@@ -674,7 +674,7 @@ async def test_requests_cut_short_leave_no_connection_behind(teams: Service, own
             await task
 
     for _ in range(10):
-        teams.catalogue._collections.clear()
+        teams.catalogue._visible._known.clear()
         await asyncio.gather(*(cut(n) for n in range(20)))
     await until_nothing_runs(owner_url)
     for _ in range(400):

@@ -20,9 +20,11 @@ from retrievers.core.errors import BadRequest, EmbedderMismatch, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.schema import read_schema
 from retrievers.embed import Vectors
-from retrievers.ingest import run, store
+from retrievers.ingest import collections, run, store
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.run import Report, ingest
+from retrievers.ingest.report import Report
+from retrievers.ingest.run import ingest
+from retrievers.ingest.settle import settle
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -103,9 +105,9 @@ async def load(
 
 async def remove(database: Database, ids: Sequence[str], tenant: str = TENANT) -> int:
     async with database.transaction(tenant) as connection:
-        row = await store.open_collection(connection, tenant, "docs")
+        row = await collections.open_collection(connection, tenant, "docs")
         removed = await store.remove_documents(connection, tenant, row[0], ids)
-        await store.settle(connection, tenant, row[0])
+        await settle(connection, tenant, row[0])
     return removed
 
 
@@ -248,8 +250,8 @@ async def test_deleting_every_document_leaves_the_collection_as_it_was_made(data
 async def test_a_deleted_collection_leaves_nothing(database: Database, owner_url: str):
     await load(database, varied(10))
     async with database.transaction(TENANT) as connection:
-        row = await store.open_collection(connection, TENANT, "docs")
-        assert await store.delete_collection(connection, TENANT, row[0]) == 10
+        row = await collections.open_collection(connection, TENANT, "docs")
+        assert await collections.delete_collection(connection, TENANT, row[0]) == 10
     assert not any(dump(owner_url).values())
 
 

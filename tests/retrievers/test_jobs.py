@@ -19,9 +19,11 @@ from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unava
 from retrievers.embed import Vectors
 from retrievers.ingest import jobs as queue
 from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
-from retrievers.ingest.jobs import Job, JobQueue, Lease, LostLease
+from retrievers.ingest.job_types import Job, Lease, LostLease
+from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import read_record
-from retrievers.ingest.run import Report, ingest
+from retrievers.ingest.report import Report
+from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -188,7 +190,7 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
 async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.ingest.worker.MOST_DOCUMENTS", 3)
+    monkeypatch.setattr("retrievers.ingest.job_items.MOST_DOCUMENTS", 3)
     worker = worker_on(database)
 
     id, _ = await worker.deliver(TENANT, of_file("docs", "rows.csv", b"id,text\n" + b"".join(

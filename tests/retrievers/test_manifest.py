@@ -11,8 +11,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from retrievers.ingest.jobs import JobQueue, Lease
-from retrievers.ingest.run import Report
+from retrievers.ingest.job_types import Lease
+from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.report import Report
 from retrievers.postgres.database import Database
 from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
 

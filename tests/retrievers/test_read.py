@@ -992,7 +992,7 @@ def test_an_interrupt_is_not_taken_for_bad_input():
 def test_a_url_that_is_code_is_left_out_and_said_to_be(url: str):
     read_one = document(read_record({"id": "a", "text": "body", "url": url}, "w"))
     assert (read_one.url, read_one.text) == (None, "body")
-    assert "its url was left out: it is code, no address" in read_one.notes
+    assert "its url was left out: it is code, not an address" in read_one.notes
 
 
 # Hostile files.

@@ -30,7 +30,7 @@ from retrievers.embed import Embedder
 from retrievers.embed.onnx import OnnxEmbedder
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import field_values
-from retrievers.postgres import catalogue as catalogues
+from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -356,7 +356,7 @@ async def test_a_question_takes_four_statements_and_one_more_for_new_words(
     for name in ("search", "fetch"):
         monkeypatch.setattr(found.database, name, counted(found.database, name))
         monkeypatch.setattr(found.database.reads, name, counted(found.database.reads, name))
-    monkeypatch.setattr(catalogues, "_FRESH_S", 60.0)
+    monkeypatch.setattr(visible_collections, "_FRESH_S", 60.0)
 
     async def statements(question: str) -> list[str]:
         asked.clear()

@@ -19,8 +19,10 @@ from retrievers.core.types import whole
 from retrievers.ingest import read as reading
 from retrievers.ingest import store
 from retrievers.ingest.delivery import of_records
-from retrievers.ingest.jobs import JobQueue, LostLease
-from retrievers.ingest.run import Report, ingest
+from retrievers.ingest.job_types import LostLease
+from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.report import Report
+from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.sandbox import ProcessLimits as Bounds

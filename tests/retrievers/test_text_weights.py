@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrievers.ingest.store import to_tsvector
+from retrievers.ingest.rows import to_tsvector
 from retrievers.text.weights import document_weights, hashed, idf, length_norm, lexemes, on_grid
 
 PROFILE = settings(

@@ -13,7 +13,7 @@ from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.core.fields import Field, from_catalogue, to_catalogue
 from retrievers.core.schema import read_schema
 from retrievers.core.types import PLATFORM, FieldValues
-from retrievers.ingest import store
+from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres import values as reading
@@ -45,7 +45,7 @@ async def fields(database: Database, collection: str | None = "docs", tenant: st
 
 async def remove(database: Database, *ids: str) -> None:
     async with database.transaction(TENANT) as connection:
-        number = (await store.open_collection(connection, TENANT, "docs"))[0]
+        number = (await collections.open_collection(connection, TENANT, "docs"))[0]
         await store.remove_documents(connection, TENANT, number, ids)
 
 

@@ -11,7 +11,8 @@ from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import Name, answer, gives
 from agent.serve.http.problems import Problem
 from retrievers.core.errors import NotFound
-from retrievers.ingest.jobs import MAX_LISTED, Job
+from retrievers.ingest.job_types import Job
+from retrievers.ingest.jobs import MAX_LISTED
 
 _EXAMPLE = {
     "collection": "notes",

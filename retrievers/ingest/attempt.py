@@ -1,0 +1,300 @@
+"""Carry out one ingestion job under its lease: renew the lease, store the documents, record the result."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+from uuid import UUID
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.tasks import leave
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.delivery import dumped, loaded
+from retrievers.ingest.job_items import Item, file_items, job_items
+from retrievers.ingest.job_types import Lease, LostLease, Work
+from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.read import SANDBOX
+from retrievers.ingest.report import Failure, Progress, Report, Written
+
+_RETRY_S = 5.0
+_END_S = 2.0
+"""How long cancelled work may take to end, in seconds. On a hung database it does not end."""
+_TRIES = 100
+_LONGEST_WAIT_S = 300.0
+# Workers are killed for many reasons. After this many deaths during a job, one of its documents may be the cause, so
+# they are taken one by one. After the maximum, the job is given up.
+_DEATHS, _MOST_DEATHS = 3, 10
+
+_log = logging.getLogger(__name__)
+
+
+class Ingest(Protocol):
+    """`retrievers.ingest.run.ingest` with the arguments that are the same for every job."""
+
+    async def __call__(
+        self,
+        tenant: str,
+        collection: str,
+        items: Sequence[Item],
+        *,
+        delivery: int,
+        written: Written,
+        progress: Progress,
+    ) -> Report: ...
+
+
+Rebuild = Callable[[Lease, Work, Callable[[int], None]], Awaitable[bool]]
+"""`retrievers.ingest.rebuild.Rebuilding.carry_on`."""
+
+Mirroring = Callable[[Lease, Progress], Awaitable[Report]]
+"""One run of a mirror, under the lease of its job."""
+
+
+@dataclass(slots=True)
+class JobAttempt:
+    """One attempt at a job.
+
+    Attributes:
+        line: limits how many of one tenant's jobs run at once.
+        turn: limits how many deliveries are stored at once.
+        work: content of the job, set when it is the job's turn.
+        tries: how often a failed dependency interrupted the job before.
+        items: documents with their indexes in the delivery.
+        before: number of documents of the delivery that were processed before this attempt and are not in `items`.
+        lost: why the lease is lost; None while it is held.
+        mirror: the run, if the job is a mirror's; None to look it up by its id.
+    """
+
+    lease: Lease
+    line: AbstractAsyncContextManager[None]
+    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    work: Work = field(init=False)
+    tries: int = 0
+    items: Sequence[tuple[int, Item]] = ()
+    before: int = 0
+    report: Report = field(default_factory=Report)
+    lost: LostLease | Unavailable | None = None
+    mirror: Mirroring | None = None
+
+    @property
+    def done(self) -> int:
+        """Number of documents of the delivery that were processed so far."""
+        return self.before + self.report.done
+
+
+class JobRunner:
+    """Carries out jobs.
+
+    Args:
+        rebuild: carries out jobs that rebuild a collection; None to leave them to other workers.
+        mirrors: runs of the mirrors whose sources this process knows, by mirror id.
+    """
+
+    def __init__(
+        self, jobs: JobQueue, ingest: Ingest, *, rebuild: Rebuild | None, mirrors: Mapping[UUID, Mirroring]
+    ) -> None:
+        self._jobs, self._ingest = jobs, ingest
+        self._rebuild, self._mirrors = rebuild, mirrors
+
+    async def carry_out(self, run: JobAttempt) -> Report:
+        """Store the documents of a job. On cancellation the job is returned to the queue.
+
+        Raises:
+            BadRequest: the job cannot be done, and has failed.
+            Unavailable: a dependency failed. The job is returned to the queue, to be tried again later.
+            LostLease: another worker has taken it over, or it was cancelled.
+        """
+        try:
+            return await self._attempt(run)
+        except asyncio.CancelledError:
+            await asyncio.shield(self.give_back(run.lease))
+            raise
+
+    async def give_back(self, lease: Lease) -> None:
+        """Return a job to the queue; if the database is down, its lease expires instead."""
+        with suppress(Unavailable):
+            await self._jobs.give_back(lease)
+
+    async def _attempt(self, run: JobAttempt) -> Report:
+        storing = asyncio.create_task(self._in_turn(run))
+        beating = asyncio.create_task(self._beat(run, storing))
+        try:
+            return await storing
+        except asyncio.CancelledError:
+            if run.lost is not None:
+                raise run.lost from None
+            raise
+        except LostLease:
+            raise
+        except Unavailable as error:
+            await self._put_back(run, error)
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, RetrievalError) else f"unexpected {type(error).__name__}"
+            with suppress(Unavailable):
+                await self._jobs.fail(run.lease, reason)
+            raise
+        finally:
+            beating.cancel()
+
+    async def _put_back(self, run: JobAttempt, error: Unavailable) -> None:
+        """Return the job to the queue after a failed dependency. The delay doubles with each attempt."""
+        with suppress(Unavailable):
+            if run.tries + 1 >= _TRIES:
+                await self._jobs.fail(run.lease, f"given up after {_TRIES} tries: {error}")
+            else:
+                delay_s = min(2.0**run.tries, _LONGEST_WAIT_S)
+                await self._jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
+
+    async def _beat(self, run: JobAttempt, storing: "asyncio.Task[Report]") -> None:
+        """Renew the lease until it is lost. A short outage of the database does not lose it."""
+        held_until = time.monotonic() + self._jobs.lease_s
+        while run.lost is None:
+            await asyncio.sleep(self._jobs.lease_s / 3)
+            asked = time.monotonic()
+            if asked >= held_until:
+                run.lost = Unavailable(
+                    "the database", f"no answer for {self._jobs.lease_s:g} s", retry_after_s=_RETRY_S
+                )
+                break
+            with suppress(Unavailable):
+                if await self._jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
+                    held_until = asked + self._jobs.lease_s
+                else:
+                    run.lost = LostLease()
+        storing.cancel()
+
+    async def _in_turn(self, run: JobAttempt) -> Report:
+        """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
+        waiting.
+        """
+        async with run.line:
+            await _step(self._load(run))
+            async with run.turn:
+                await _step(self._store(run))
+        return run.report
+
+    async def _load(self, run: JobAttempt) -> None:
+        run.work = work = await self._jobs.load(run.lease)
+        run.tries = work.tries
+        if work.deaths >= _MOST_DEATHS:
+            raise BadRequest(f"given up: {work.deaths} workers did not come back from this job")
+        if work.file is not None and work.payload is not None:
+            run.items = await SANDBOX.in_thread(partial(file_items, work.file, work.payload))
+
+    async def _make_anew(self, run: JobAttempt) -> None:
+        """Run one turn of a rebuild job; other jobs run in between."""
+
+        def progress(done: int) -> None:
+            run.before = done
+
+        if self._rebuild is None:
+            raise Unavailable("this worker", "it carries out ingestions alone")
+        run.before = run.work.done
+        if await self._rebuild(run.lease, run.work, progress):
+            await self._jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
+
+    async def _store(self, run: JobAttempt) -> None:
+        work = run.work
+        if work.rebuild is not None:
+            await self._make_anew(run)
+            return
+        if work.sync is not None:
+            await self._follow(run, run.mirror or self._mirrors[work.sync])
+            return
+        if work.file is None or work.payload is None:
+            run.items = await asyncio.to_thread(job_items, work)
+        if work.letters:
+            run.before = (work.documents or 0) - len(run.items)
+        if work.deaths < _DEATHS:
+            try:
+                await self._all_at_once(run)
+            except (RetrievalError, LostLease):
+                raise
+            except Exception as error:
+                _log.warning("job %s: unexpected %s, its documents are taken one by one", run.lease.id.hex,
+                             type(error).__name__)  # fmt: skip
+                await self._one_by_one(run)
+        else:
+            await self._one_by_one(run)
+        await self._finish(run)
+
+    async def _follow(self, run: JobAttempt, mirroring: Mirroring) -> None:
+        def progress(report: Report) -> None:
+            run.report, run.tries = report, 0
+
+        run.report = await mirroring(run.lease, progress)
+        await self._jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
+
+    async def _all_at_once(self, run: JobAttempt) -> None:
+        def progress(report: Report) -> None:
+            run.report = report
+
+        items = [item for _, item in run.items]
+        run.report = await self._ingested(run, items, progress)
+        run.report.failed = [replace(one, index=run.items[one.index][0]) for one in run.report.failed]
+
+    async def _one_by_one(self, run: JobAttempt) -> None:
+        """Store documents one by one, so that a document that causes an error or a worker's death does not affect the
+        others.
+        """
+        run.report = Report()
+        for index, item in run.items:
+            if index in run.work.parked:
+                reason = "given up: workers did not come back from it"
+                run.report.failed.append(Failure(index, item.where, item.id, reason))
+                continue
+            await self._jobs.take_in_hand(run.lease, index)
+            try:
+                report = await self._ingested(run, [item], lambda report: None)
+            except (RetrievalError, LostLease):
+                raise
+            except Exception as error:
+                _log.warning("job %s: document %d: unexpected %s", run.lease.id.hex, index, type(error).__name__)
+                report = Report(
+                    failed=[Failure(0, item.where, item.id, f"unexpected {type(error).__name__}: the log says more")]
+                )
+            report.failed = [replace(one, index=index) for one in report.failed]
+            run.report.add(report)
+
+    async def _ingested(self, run: JobAttempt, items: Sequence[Item], progress: Progress) -> Report:
+        async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
+            await self._jobs.record(
+                connection,
+                run.lease,
+                inserted=inserted,
+                updated=updated,
+                done=run.done + inserted + updated,
+                failed=len(run.report.failed),
+            )
+
+        work = run.work
+        return await self._ingest(
+            run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
+        )
+
+    async def _finish(self, run: JobAttempt) -> None:
+        work, failed = run.work, run.report.failed
+        payloads: dict[int, bytes | None] = {}
+        if work.letters:
+            records = dict(work.letters)
+            payloads = {one.index: records[one.index] for one in failed}
+        elif work.file is None and work.payload is not None and failed:
+            given = await asyncio.to_thread(loaded, work.payload)
+            payloads = {one.index: dumped(given[one.index]) for one in failed}
+        await self._jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads)
+
+
+async def _step(work: Coroutine[Any, Any, None]) -> None:
+    """Run work on a connection that is abandoned on cancellation even if the database hangs."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        leave(task)
+        await asyncio.wait({task}, timeout=_END_S)
+        raise

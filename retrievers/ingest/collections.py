@@ -1,0 +1,210 @@
+"""Open, lock, describe and delete a collection, in a transaction that carries the tenant."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, LiteralString
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from retrievers.core.errors import BadRequest, UnknownCollection
+from retrievers.core.fields import Field, to_catalogue
+from retrievers.postgres.database import Row
+from retrievers.text import analysis, folding, split
+
+Connection = AsyncConnection[Row]
+
+MAX_NAME_CHARACTERS = 128
+
+
+class Replaced(Exception):
+    """The collection was rebuilt meanwhile: its name now belongs to another number."""
+
+
+def check_name(collection: str) -> None:
+    """Check the name of a collection.
+
+    Raises:
+        BadRequest: no collection can have this name.
+    """
+    if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
+        raise BadRequest(
+            f"a collection's name has 1 to {MAX_NAME_CHARACTERS} printable characters and no slash", where="collection"
+        )
+
+
+async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
+    """Return (number, embedder number, mean length, analysis version) of a collection; create it if missing."""
+    select = """
+        SELECT number, embedder, mean_length, analysis FROM signalbox.collection
+        WHERE tenant = %s AND name = %s AND part_of IS NULL
+    """
+    row = await (await connection.execute(select, (tenant, name))).fetchone()
+    if row is None:
+        await connection.execute(
+            "INSERT INTO signalbox.collection (tenant, name, analysis, split, folding) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            (tenant, name, analysis.VERSION, split.VERSION, folding.VERSION),
+        )
+        row = await (await connection.execute(select, (tenant, name))).fetchone()
+    assert row is not None
+    return row
+
+
+async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
+    """Return the field catalogue of a collection; {} if there is no such collection."""
+    cursor = await connection.execute(
+        "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s AND part_of IS NULL", (tenant, name)
+    )
+    row = await cursor.fetchone()
+    return dict(row[0]) if row is not None else {}
+
+
+async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[str, Any]:
+    """Return the field catalogue and lock it until the end of the transaction.
+
+    Raises:
+        UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was rebuilt meanwhile.
+    """
+    return dict((await lock(connection, tenant, number))[0])
+
+
+async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
+    """Return whether a collection holds public documents, locked until the end of the transaction; None if it is empty.
+
+    Raises:
+        UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was rebuilt meanwhile.
+    """
+    await lock(connection, tenant, number)
+    cursor = await connection.execute(
+        "SELECT public_documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s AND documents > 0",
+        (tenant, number),
+    )
+    row = await cursor.fetchone()
+    return bool(row[0]) if row is not None else None
+
+
+async def lock(connection: Connection, tenant: str, number: int) -> Row:
+    """Lock a collection against other writers until the end of the transaction; return (fields, mean length).
+
+    Every change of documents starts here, so counts stay exact and writers can't deadlock.
+
+    Raises:
+        UnknownCollection: it was deleted meanwhile.
+        Replaced: it was rebuilt meanwhile.
+    """
+    return await _live(connection, tenant, number, _LOCK)
+
+
+async def confirm(connection: Connection, tenant: str, number: int) -> None:
+    """Check as `lock` does that the collection exists, without a lock, for a transaction that only reads."""
+    await _live(connection, tenant, number, _LIVE)
+
+
+_LIVE: LiteralString = "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s"
+
+
+_LOCK: LiteralString = _LIVE + " FOR UPDATE"
+
+
+async def _live(connection: Connection, tenant: str, number: int, statement: LiteralString) -> Row:
+    row = await (await connection.execute(statement, (tenant, number))).fetchone()
+    if row is None:
+        await show_shadows(connection)
+        known = await connection.execute(
+            "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+        )
+        if known.rowcount:
+            raise Replaced
+        raise UnknownCollection("the collection was deleted meanwhile", where="collection")
+    return row
+
+
+async def lock_all(connection: Connection, tenant: str, number: int) -> None:
+    """Lock a collection and the collections built to replace it, in the builders' order; raises as `lock`."""
+    await lock(connection, tenant, number)
+    await show_shadows(connection)
+    await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s ORDER BY number FOR UPDATE",
+        (tenant, number),
+    )
+
+
+async def show_shadows(connection: Connection) -> None:
+    """Make collections under construction and replaced ones visible until the end of the transaction."""
+    await connection.execute("SELECT set_config('signalbox.shadows', 'on', true)")
+
+
+async def set_fields(connection: Connection, tenant: str, number: int, fields: Mapping[str, Field]) -> None:
+    """Write the field catalogue."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET fields = %s, version = version + 1 WHERE tenant = %s AND number = %s",
+        (Jsonb(to_catalogue(fields)), tenant, number),
+    )
+
+
+async def set_records(connection: Connection, tenant: str, number: int, records: Sequence[str]) -> None:
+    """Write the nouns for a document of the collection, such as "upload"."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET records = %(records)s, version = version + 1"
+        " WHERE tenant = %(tenant)s AND number = %(number)s AND records <> %(records)s",
+        {"records": list(records), "tenant": tenant, "number": number},
+    )
+
+
+async def set_description(connection: Connection, tenant: str, number: int, description: str) -> None:
+    """Write the description of the collection."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET description = %(description)s, version = version + 1"
+        " WHERE tenant = %(tenant)s AND number = %(number)s AND description <> %(description)s",
+        {"description": description, "tenant": tenant, "number": number},
+    )
+
+
+async def open_parts(
+    connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
+) -> dict[tuple[str, ...], int | None]:
+    """Return the number of a locked collection's part by set of readers, created if missing; None without readers."""
+    parts: dict[tuple[str, ...], int | None] = {}
+    for readers in sorted(wanted):
+        parts[readers] = None
+        if readers:
+            name = hashlib.sha256("\n".join(readers).encode()).hexdigest()
+            which = {"tenant": tenant, "number": number, "name": name, "readers": list(readers)}
+            await connection.execute(_INSERT_PART, which)
+            row = await (await connection.execute(_PART, which)).fetchone()
+            parts[readers] = (row or (None,))[0]
+    return parts
+
+
+_INSERT_PART = """
+    INSERT INTO signalbox.collection (tenant, number, part_of, name, readers, analysis, folding)
+    SELECT tenant, -nextval('signalbox.collection_number'), number, %(name)s, %(readers)s, analysis, folding
+    FROM signalbox.collection k WHERE tenant = %(tenant)s AND number = %(number)s
+      AND NOT EXISTS (SELECT FROM signalbox.collection p WHERE p.tenant = k.tenant AND p.part_of = k.number
+                      AND p.name = %(name)s)
+"""
+
+
+_PART = """
+    SELECT number FROM signalbox.collection WHERE tenant = %(tenant)s AND part_of = %(number)s AND name = %(name)s
+"""
+
+
+async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
+    """Delete a locked collection with its content; return how many documents it had."""
+    await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
+    cursor = await connection.execute(
+        "SELECT sum(documents)::bigint FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",
+        (tenant, number),
+    )
+    row = await cursor.fetchone()
+    await connection.execute(
+        "DELETE FROM signalbox.changed WHERE tenant = %s AND collection IN ("
+        "SELECT number FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s)",
+        (tenant, tenant, number),
+    )
+    await connection.execute("DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number))
+    return int(row[0] or 0) if row else 0

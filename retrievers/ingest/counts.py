@@ -1,0 +1,126 @@
+"""Keep the counts of a collection and its parts: documents, passages, words, languages, terms and field values."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from psycopg.types.json import Jsonb
+
+from retrievers.ingest import values
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.prepare import Prepared
+from retrievers.postgres.database import Row
+
+_TERMS_AT_ONCE = 4000
+"""Terms per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
+
+ChangesByPart = defaultdict[int, values.Changes]
+"""Changes by the number of the collection, or of the part of it, that counts them."""
+
+
+def no_changes() -> ChangesByPart:
+    """Return an empty record of changes."""
+    return defaultdict(values.Changes)
+
+
+async def apply(connection: Connection, tenant: str, changes: ChangesByPart) -> None:
+    """Write changes of field values."""
+    for counted, its in changes.items():
+        await values.apply(connection, tenant, counted, its)
+
+
+_UNCOUNT_TERMS = """
+    WITH gone AS (
+        SELECT coalesce(c.part, c.collection) AS counted,
+               substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
+        FROM signalbox.chunk c, unnest(c.lexemes) AS word
+        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
+        GROUP BY 1, 2)
+    UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
+    WHERE t.tenant = %(tenant)s AND t.collection = gone.counted AND t.term = gone.term
+"""
+
+
+async def uncount_terms(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> None:
+    """Subtract the passages of documents from the counts of their terms, before the passages are deleted."""
+    await connection.execute(_UNCOUNT_TERMS, {"tenant": tenant, "collection": number, "ids": list(ids)})
+
+
+async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[Row], changes: ChangesByPart) -> None:
+    """Subtract documents from the counts, and add their field values to the changes.
+
+    Args:
+        rows: (id, title, fields, language, chunks, words, public, number of the collection or part that counts it).
+    """
+    by_part: dict[int, list[Row]] = {}
+    for row in rows:
+        by_part.setdefault(row[7], []).append(row)
+    for counted, own in by_part.items():
+        for id, title, fields, *_ in own:
+            changes[counted].add(id, title, fields, -1)
+        chunks, words, public = (sum(row[place] for row in own) for place in (4, 5, 6))
+        languages = Counter(row[3] for row in own)
+        await _add_to_counts(connection, tenant, counted, -len(own), -chunks, -words, -public, Counter(), languages)
+
+
+async def count_terms(connection: Connection, tenant: str, number: int, counts: Sequence[tuple[str, int]]) -> None:
+    """Add to the counts of terms.
+
+    Args:
+        counts: (term, number of new passages that contain it), sorted by term.
+    """
+    for start in range(0, len(counts), _TERMS_AT_ONCE):
+        some = counts[start : start + _TERMS_AT_ONCE]
+        await connection.execute(
+            """
+            INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
+            SELECT %s, %s, term, chunks FROM unnest(%s::text[], %s::integer[]) AS new (term, chunks)
+            ON CONFLICT (tenant, collection, term) DO UPDATE SET chunks = t.chunks + excluded.chunks
+            """,
+            (tenant, number, [term for term, _ in some], [count for _, count in some]),
+        )
+
+
+async def count_documents(connection: Connection, tenant: str, number: int, documents: Sequence[Prepared]) -> None:
+    """Add documents to the counts of their collection or part."""
+    passages = [passage for item in documents for passage in item.passages]
+    await _add_to_counts(
+        connection,
+        tenant,
+        number,
+        len(documents),
+        len(passages),
+        sum(passage.length for passage in passages),
+        sum(item.document.public for item in documents),
+        Counter(item.language for item in documents),
+        Counter(),
+    )
+
+
+async def _add_to_counts(
+    connection: Connection,
+    tenant: str,
+    number: int,
+    documents: int,
+    chunks: int,
+    words: int,
+    public: int,
+    come: Counter[str],
+    gone: Counter[str],
+) -> None:
+    row = await (
+        await connection.execute(
+            "SELECT languages FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+        )
+    ).fetchone()
+    languages = Counter(row[0] if row else {})
+    languages.update(come)
+    languages.subtract(gone)
+    await connection.execute(
+        """
+        UPDATE signalbox.collection
+        SET documents = documents + %s, chunks = chunks + %s, words = words + %s,
+            public_documents = public_documents + %s, languages = %s, version = version + 1
+        WHERE tenant = %s AND number = %s
+        """,
+        (documents, chunks, words, public, Jsonb({k: n for k, n in languages.items() if n > 0}), tenant, number),
+    )

@@ -1,0 +1,97 @@
+"""Delete expired rows and replaced collections, and withdraw expired documents from the counts, for all tenants."""
+
+import logging
+import math
+import time
+from typing import Any
+
+from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
+from retrievers.core.types import whole
+from retrievers.ingest.patience import within_patience
+from retrievers.ingest.retired import remove_retired
+from retrievers.ingest.settle import settle
+from retrievers.postgres.database import Database, Row
+
+_EVERY_S = 60.0
+_BATCH = 1000
+_REMOVE_S = 5.0
+"""Maximum time for deleting rows of a replaced collection in one go, in seconds."""
+_SETTLE_S = 600.0
+"""Time limit for settling a collection, in seconds. Reweighing a large collection takes minutes; the limit is for a
+hung database.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class Expiry:
+    """Deletes at most once a minute. Several processes may do so at the same time.
+
+    Args:
+        patience_s: how long to wait for one statement, in seconds.
+        retired_s: how long requests may keep using a collection that was replaced, in seconds, before its rows are
+            deleted.
+    """
+
+    def __init__(self, database: Database, *, patience_s: float = 10.0, retired_s: float = 30.0) -> None:
+        self._database = database
+        self.patience_s, self.retired_s = patience_s, retired_s
+        self._ran_at = -math.inf
+
+    async def run(self) -> None:
+        """Delete what has expired, unless this was done within the last minute. Errors are logged."""
+        if time.monotonic() - self._ran_at < _EVERY_S:
+            return
+        self._ran_at = time.monotonic()
+        try:
+            await self.sweep()
+            for tenant, number in await self.expired():
+                await self.settle(tenant, number)
+            for tenant, number in await self.retired():
+                if not await self.remove_retired(tenant, number, within_s=_REMOVE_S):
+                    self._ran_at = -math.inf  # there are more rows; other jobs run first
+        except Exception as error:
+            reason = error if isinstance(error, Unavailable) else repr(error)
+            _log.warning("expired rows could not be deleted; the next try is in %g s: %s", _EVERY_S, reason)
+
+    async def sweep(self) -> None:
+        """Delete a batch of expired jobs, traces, conversations and records of all tenants."""
+        await self._fetch("SELECT signalbox.sweep(%s, %s)", _BATCH)
+
+    async def expired(self) -> list[tuple[str, int]]:
+        """Return tenant and number of collections with expired documents that are still counted."""
+        rows = await self._fetch("SELECT * FROM signalbox.expired_documents(%s, %s)", _BATCH)
+        return [(row[0], row[1]) for row in rows]
+
+    async def settle(self, tenant: str, number: int) -> None:
+        """Remove expired documents from a collection's counts.
+
+        Raises:
+            TimeoutError: the database does not finish.
+        """
+
+        async def settled() -> None:
+            async with self._database.transaction(whole(tenant)) as connection:
+                await settle(connection, tenant, number)
+
+        await within(settled(), _SETTLE_S)
+
+    async def retired(self) -> list[tuple[str, int]]:
+        """Return tenant and number of collections whose rows are to be deleted."""
+        rows = await self._fetch("SELECT * FROM signalbox.retired_collections(%s, %s, %s)", self.retired_s, _BATCH)
+        return [(row[0], row[1]) for row in rows]
+
+    async def remove_retired(self, tenant: str, number: int, *, within_s: float) -> bool:
+        """See `retrievers.ingest.retired.remove_retired`."""
+        return await within(remove_retired(self._database, tenant, number, within_s=within_s), _SETTLE_S)
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Row]:
+        """Return the rows of a function that acts for all tenants, with this process's pass as its first argument."""
+
+        async def fetched() -> list[Row]:
+            async with self._database.connection() as connection:
+                cursor = await connection.execute(statement, (self._database.worker_pass(), *values))
+                return await cursor.fetchall()
+
+        return await within_patience(fetched(), self.patience_s)

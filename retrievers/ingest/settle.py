@@ -1,0 +1,122 @@
+"""Bring a collection to the state that its documents alone define: expired documents, terms, names, BM25 vectors."""
+
+import asyncio
+from typing import Any
+
+from retrievers.ingest import values
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.counts import apply, no_changes, uncount_documents, uncount_terms
+from retrievers.ingest.rows import ROWS_AT_ONCE, reweighed
+from retrievers.text import weights
+
+_EXPIRED_AT_ONCE = 1000
+
+
+async def _withdraw_expired(connection: Connection, tenant: str, number: int) -> None:
+    """Remove expired documents of a locked collection from everything that is searched and counted.
+
+    They are kept like disabled documents, so that they are recognised when they are delivered again.
+    """
+    while True:
+        which: dict[str, Any] = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
+        cursor = await connection.execute(
+            """
+            SELECT id, title, fields, language, chunks, words, public, coalesce(part, collection)
+            FROM signalbox.document
+            WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
+            LIMIT %(most)s
+            """,
+            which,
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return
+        which["ids"] = [row[0] for row in rows]
+        await uncount_terms(connection, tenant, number, which["ids"])
+        await connection.execute(
+            "DELETE FROM signalbox.chunk"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)",
+            which,
+        )
+        await connection.execute(
+            "UPDATE signalbox.document SET enabled = false, fields = '{}', chunks = 0, words = 0"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
+            which,
+        )
+        changes = no_changes()
+        await uncount_documents(connection, tenant, rows, changes)
+        await apply(connection, tenant, changes)
+
+
+async def settle(connection: Connection, tenant: str, number: int) -> int:
+    """Bring a collection to the state that its documents alone define, after they are written.
+
+    Withdraw expired documents, delete terms without passages, and fold names as this version does. If the mean length
+    has moved to another grid point, recompute every stored BM25 vector.
+
+    Returns:
+        Number of passages whose vectors were recomputed.
+    """
+    held = await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+    )
+    if not held.rowcount:
+        return 0  # deleted, or rebuilt; then the rebuild settles it
+    await _withdraw_expired(connection, tenant, number)
+    row = await (
+        await connection.execute(
+            """
+            SELECT sum(chunks)::bigint, sum(words)::bigint, sum(mean_length) FILTER (WHERE part_of IS NULL),
+                   array_agg(number)
+            FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
+            HAVING count(*) > 0
+            """,
+            {"tenant": tenant, "number": number},
+        )
+    ).fetchone()
+    if row is None:
+        return 0
+    await connection.execute(
+        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, row[3])
+    )
+    for counted in row[3]:
+        await values.refold(connection, tenant, counted)
+    # Reset an empty collection's mean: the next documents bring their own.
+    mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
+    if abs(mean - row[2]) < 1e-6:
+        return 0
+    await connection.execute(
+        "UPDATE signalbox.collection SET mean_length = %s, version = version + 1 WHERE tenant = %s AND number = %s",
+        (mean, tenant, number),
+    )
+    return await _reweigh(connection, tenant, number, mean)
+
+
+async def _reweigh(connection: Connection, tenant: str, number: int, mean: float) -> int:
+    """Recompute the BM25 vectors of a collection for another mean length; return their number."""
+    weighed = 0
+    after = ("", -1)
+    while True:
+        cursor = await connection.execute(
+            """
+            SELECT document_id, ordinal, length,
+                   ARRAY(SELECT substr(w.lexeme, position(':' IN w.lexeme) + 1) FROM unnest(lexemes) w),
+                   ARRAY(SELECT array_to_string(w.weights, '') FROM unnest(lexemes) w)
+            FROM signalbox.chunk
+            WHERE tenant = %s AND collection = %s AND (document_id, ordinal) > (%s, %s)
+            ORDER BY document_id, ordinal LIMIT %s
+            """,
+            (tenant, number, *after, ROWS_AT_ONCE),
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return weighed
+        vectors = await asyncio.to_thread(reweighed, rows, mean)
+        async with connection.cursor() as writer:
+            await writer.executemany(
+                "UPDATE signalbox.chunk SET bm25 = %b"
+                " WHERE tenant = %s AND collection = %s AND document_id = %s AND ordinal = %s",
+                [(vector, tenant, number, *row[:2]) for vector, row in zip(vectors, rows, strict=True)],
+            )
+        weighed += len(rows)
+        after = (rows[-1][0], rows[-1][1])

@@ -1,0 +1,143 @@
+"""The collection that an ingestion writes to: its current number, embedder and fields, through rebuilds."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+import psycopg
+
+from retrievers.core.errors import BadRequest, EmbedderMismatch
+from retrievers.core.fields import Field
+from retrievers.core.types import whole
+from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
+from retrievers.ingest import collections
+from retrievers.ingest.declare import learn
+from retrievers.ingest.documents import Document
+from retrievers.postgres.database import Database
+from retrievers.text import analysis
+
+MAX_DIMENSION = 4000
+"""pgvector's limit for an index over half-precision vectors."""
+
+Returned = TypeVar("Returned")
+
+
+class IngestTarget:
+    """The collection, once `open` has been called. Its number and embedder change when it is rebuilt.
+
+    Attributes:
+        number: number of the collection.
+        embedder: embedder of the collection; until it is open, the configured one.
+        embedder_number: number of the embedder.
+        mean_length: mean length of a passage, in words; 0 if no document has been stored yet.
+        fields: fields of the collection by name, see `learn_fields`.
+    """
+
+    def __init__(self, database: Database, embedder: Embedder, tenant: str, name: str) -> None:
+        self._database, self._embedders = database, Embedders.of(embedder)
+        self._tenant, self._name = tenant, name
+        self._writer = whole(tenant)
+        self.embedder: Embedder = self._embedders
+        self.number = self.embedder_number = 0
+        self.mean_length = 0.0
+        self.fields: dict[str, Field] = {}
+
+    async def open(self, then: Callable[[collections.Connection], Awaitable[None]] | None = None) -> None:
+        """Open the collection with its current number and embedder.
+
+        Args:
+            then: takes part in the transaction.
+        """
+        while True:
+            try:
+                name = await self._stored_embedder()
+                known = name is not None and self._embedders.has(name)
+                self.embedder = await self._embedders.named(name) if known and name else self._embedders
+                dimension = await self.embedder.dimension()
+                async with self._database.transaction(self._writer) as connection:
+                    row = await collections.open_collection(connection, self._tenant, self._name)
+                    self.number, embedder, self.mean_length, version = row
+                    if version != analysis.VERSION:
+                        raise BadRequest(
+                            f'collection "{self._name}" was analysed by another version of signalbox: '
+                            f"`signalbox rebuild {self._name}` makes it anew of what is stored"
+                        )
+                    await self._use_embedder(connection, embedder, dimension)
+                    if then is not None:
+                        await then(connection)
+                return
+            except collections.Replaced:
+                continue
+
+    async def _stored_embedder(self) -> str | None:
+        statement = """
+            SELECT e.name FROM signalbox.collection k JOIN signalbox.embedder e ON e.number = k.embedder
+            WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
+        """
+        rows = await self._database.fetch(self._writer, statement, (self._tenant, self._name))
+        return rows[0][0] if rows else None
+
+    async def transaction(self, work: Callable[[collections.Connection], Awaitable[Returned]]) -> Returned:
+        """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
+        while True:
+            try:
+                async with self._database.transaction(self._writer) as connection:
+                    return await work(connection)
+            except collections.Replaced:
+                await self.open()
+
+    async def learn_fields(
+        self,
+        connection: collections.Connection,
+        inferred: Mapping[str, Field],
+        declared: Mapping[str, Field],
+        documents: Iterable[Document],
+    ) -> None:
+        """Add the documents' fields that the collection does not have yet.
+
+        Also adds the parts of the collection that the documents belong to: a collection with parts has viewers who may
+        not see all of its fields.
+        """
+        self.fields = await learn(
+            connection, self._tenant, self.number, self._name, declared=declared, inferred=inferred
+        )
+        await collections.open_parts(connection, self._tenant, self.number, {one.readers for one in documents})
+
+    async def _use_embedder(self, connection: collections.Connection, stored: int | None, dimension: int) -> None:
+        if dimension > MAX_DIMENSION:
+            raise BadRequest(
+                f"the embedder {self.embedder.name} makes vectors of {dimension:,} dimensions; the index takes at "
+                f"most {MAX_DIMENSION:,}: use another embedder",
+                where="embedder",
+            )
+        if stored is not None:
+            cursor = await connection.execute(
+                "SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,)
+            )
+            name, size = await cursor.fetchone() or ("", 0)
+            if name != self.embedder.name and self._embedders.has(name):
+                raise collections.Replaced
+            if (name, size) != (self.embedder.name, dimension):
+                raise EmbedderMismatch(
+                    f'collection "{self._name}" holds vectors of the embedder {name} ({size} dimensions), not of '
+                    f"{self.embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it "
+                    f"again, or `signalbox reembed {self._name} --embedder {self.embedder.name}`",
+                    where="collection",
+                )
+            self.embedder_number = stored
+            return
+        try:
+            cursor = await connection.execute(
+                "SELECT signalbox.register_embedder(%s, %s)", (self.embedder.name, dimension)
+            )
+        except psycopg.errors.DataException as error:
+            raise EmbedderMismatch(
+                f"{str(error).splitlines()[0]}: give the new model another name in EMBEDDER, or delete the collections "
+                f"that were made with the old one",
+                where="embedder",
+            ) from error
+        self.embedder_number = (await cursor.fetchone() or (0,))[0]
+        await connection.execute(
+            "UPDATE signalbox.collection SET embedder = %s WHERE tenant = %s AND number = %s",
+            (self.embedder_number, self._tenant, self.number),
+        )

@@ -1,0 +1,60 @@
+"""Check documents before they are stored: their form, their metadata, and who may see them. Called in threads."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import Field, Scalar, flatten
+from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.prepare import check, digest_of, field_values
+
+MIXED_VISIBILITY = "public and private documents of the platform tenant go into collections of their own"
+
+
+def flatten_valid(
+    items: Iterable[tuple[int, Document | RejectedItem]],
+) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
+    """Return the flat metadata of valid documents and the faults of the other items, both by index."""
+    flat: dict[int, Mapping[str, Any]] = {}
+    faults: dict[int, str] = {}
+    for index, item in items:
+        if isinstance(item, RejectedItem):
+            faults[index] = item.reason
+            continue
+        try:
+            check(item)
+            flat[index] = flatten(item.metadata) if item.enabled else {}
+        except BadDocument as error:
+            faults[index] = str(error)
+    return flat, faults
+
+
+def find_misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
+    """Return why documents do not fit the fields, by index. Stops at the first that fits."""
+    misfits = {}
+    for index, document in documents.items():
+        try:
+            field_values(document, fields)
+        except BadDocument as error:
+            misfits[index] = str(error)
+        else:
+            break
+    return misfits
+
+
+def values_and_digest(
+    document: Document, fields: Mapping[str, Field]
+) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
+    """Return the document's values and its digest. Raises like `field_values`."""
+    values = field_values(document, fields)
+    return values, digest_of(document, values)
+
+
+def reject_mixed(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
+    """Yield the items. A document whose `public` differs from the first document's (or from `public`) is rejected."""
+    for item in items:
+        if isinstance(item, Document):
+            public = item.public if public is None else public
+            if item.public != public:
+                item = RejectedItem(item.where, item.id, MIXED_VISIBILITY, item.readers)
+        yield item

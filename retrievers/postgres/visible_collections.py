@@ -1,0 +1,138 @@
+"""The collections that each viewer sees, cached for a fraction of a second and never older than a change of readers."""
+
+import asyncio
+import json
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.types import Collection, Viewer
+from retrievers.postgres.database import Row
+from retrievers.postgres.reads import Reads
+from retrievers.postgres.values import VISIBLE_FIELDS
+
+_COLLECTIONS = f"""
+    SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
+           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.description,
+           k.part_of, coalesce((SELECT changed FROM signalbox.access), 0)
+    FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
+    ORDER BY k.name, k.tenant, k.number
+"""  # noqa: S608 - constants both
+_CHANGED = "SELECT signalbox.access_changed(%(scope)s)"
+# Maximum age of counters and fields after another process has written, in seconds. A collection that is not found is
+# looked up again at once.
+_FRESH_S = 0.2
+_MOST_TENANTS = 1024
+
+
+class Visible(NamedTuple):
+    """The collections that a viewer sees, and the counter of reader changes as it was before they were read."""
+
+    read_at: float
+    changed: int
+    collections: tuple[Collection, ...]
+
+
+class VisibleCollections:
+    """Reads the collections that viewers see."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self._known: OrderedDict[Viewer, Visible] = OrderedDict()
+        self._reading: dict[Viewer, asyncio.Lock] = {}
+        self._written: OrderedDict[str, float] = OrderedDict()
+
+    async def of(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> Visible:
+        """Return what the viewer sees. After a change of readers, nothing read before the change is returned."""
+        viewer = Viewer.of(who)
+        known = self._known.get(viewer)
+        if known and not fresh and self._is_new(viewer, known):
+            if changed is None:
+                changed = await self._changed(viewer)
+            if known.changed >= changed:
+                return known
+        outdated, asked_at = known, time.monotonic()
+        # Concurrent callers wait for one read: what is outdated for one is outdated for all.
+        async with self._reading.setdefault(viewer, asyncio.Lock()):
+            known = self._known.get(viewer)
+            if known and (
+                known.read_at > asked_at or (known is not outdated and not fresh and self._is_new(viewer, known))
+            ):
+                return known
+            self._known[viewer] = found = await self._read(viewer, fresh=fresh, changed=changed)
+            self._known.move_to_end(viewer)
+        while len(self._known) > _MOST_TENANTS:
+            self._reading.pop(self._known.popitem(last=False)[0], None)
+        return found
+
+    async def _changed(self, viewer: Viewer) -> int:
+        """Return the counter of changes to the readers of the tenant's documents."""
+        return int((await self._reads.search(viewer, _CHANGED, {}, current=True))[0][0])
+
+    def forget(self, tenant: str) -> None:
+        """Discard what the tenant's viewers see, because it was changed."""
+        self._reads.wrote(tenant)
+        self._written[tenant] = time.monotonic()
+        self._written.move_to_end(tenant)
+        while len(self._written) > _MOST_TENANTS:
+            self._written.popitem(last=False)
+
+    def _is_new(self, viewer: Viewer, known: Visible) -> bool:
+        age_s = time.monotonic() - known.read_at
+        return age_s < _FRESH_S and known.read_at > self._written.get(viewer.tenant, -math.inf)
+
+    async def _read(self, viewer: Viewer, *, fresh: bool, changed: int | None) -> Visible:
+        if changed is None and not fresh and self._reads.spread:
+            changed = await self._changed(viewer)
+        found = await self._read_once(viewer, current=fresh)
+        if fresh:
+            self._reads.wrote(viewer.tenant)  # what is read next is no older than this
+        if changed is None or found.changed >= changed:
+            return found
+        # A standby does not know yet who may read no more: what this question reads next is read elsewhere, too.
+        self._reads.wrote(viewer.tenant)
+        return await self._read_once(viewer, current=True)
+
+    async def _read_once(self, viewer: Viewer, *, current: bool) -> Visible:
+        read_at = time.monotonic()
+        rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current)
+        parts: dict[int, list[Row]] = {}
+        for row in rows:
+            if row[14] is not None:
+                parts.setdefault(row[14], []).append(row)
+        found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[14] is None)
+        return Visible(read_at, rows[0][15] if rows else 0, found)
+
+
+@lru_cache(maxsize=_MOST_TENANTS)
+def _fields(described: str) -> Mapping[str, Field]:
+    """Parse the fields of a collection. Cached: collections are read several times a second, but rarely change."""
+    return from_catalogue(json.loads(described))
+
+
+def _collection(row: Row, parts: Sequence[Row]) -> Collection:
+    """Build a collection from its row and the rows of its visible parts."""
+    languages: Counter[str] = Counter()
+    for one in (row, *parts):
+        languages.update(one[9])
+    return Collection(
+        number=row[0],
+        tenant=row[1],
+        name=row[2],
+        embedder=row[3],
+        embedder_number=row[4],
+        dimension=row[5],
+        documents=sum(one[6] for one in (row, *parts)),
+        chunks=sum(one[7] for one in (row, *parts)),
+        mean_length=row[8],
+        languages=dict(languages),
+        fields=_fields(row[10]),
+        version=row[11],
+        records=tuple(row[12]),
+        description=row[13],
+        parts=tuple((one[0], one[11]) for one in parts),
+    )

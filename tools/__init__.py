@@ -1,0 +1,1 @@
+"""Development tools, run from a checkout. The wheel does not hold them."""
