@@ -27,7 +27,8 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
         raise BadSetting(reason, where="reranker_model")
     reranker = _built(kind, rest, settings, llm, cores)
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
-        reason = f"RERANK_MIN_SCORE cannot be used with RERANKER={shown(settings.reranker)}, which gives no scores on a fixed scale"
+        name = shown(settings.reranker)
+        reason = f"RERANK_MIN_SCORE cannot be used with RERANKER={name}, which gives no scores on a fixed scale"
         raise BadSetting(reason, where="rerank_min_score")
     if settings.rerank_blend and kind in ("none", "hybrid"):
         reason = f"RERANK_BLEND needs a reranker with a model; RERANKER={kind} has none"
