@@ -49,7 +49,7 @@ class Options:
             return True
         dropped = [name for name in named if name in (*_SAMPLING, *limits[:1])]
         if named and not dropped:
-            raise BadRequest(f"the model does not accept this {named[0]}", where=named[0])
+            raise BadRequest(f"the model does not accept the option {named[0]}", where=named[0])
         for name in dropped:
             del self.values[name]
         return bool(named)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.settings import Settings
 from evals.filters import corpus_of
-from evals.reading import Tally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
+from evals.reading import ReadingTally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
 from evals.reading_questions import questions_of
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
@@ -78,7 +78,7 @@ def test_the_calibration_error_is_how_far_probabilities_are_from_what_came_true(
 
 
 def test_a_share_of_nothing_is_no_figure():
-    figures = Tally().figures()
+    figures = ReadingTally().figures()
     assert (figures["right"], figures["stated"], figures["left the house"]) == (None, 0, 0)
 
 

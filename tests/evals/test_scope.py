@@ -45,7 +45,7 @@ async def test_questions_are_judged_by_the_collections_that_were_searched(
     assert [found["figures"]["ovens"][one] for one in shares] == [1, 0, 0, 1, 1, 0]
     assert found["figures"]["all"]["alone"] == 0.5
     world = [{"id": "1", "text": "will it rain?", "sources": ["web"]}]
-    with pytest.raises(BadRequest, match="it has no questions"):
+    with pytest.raises(BadRequest, match="the folder has no questions"):
         await measure([write(tmp_path / "none", [{"id": "c", "text": "x"}], world)], 10, settings, lambda line: None)
 
 

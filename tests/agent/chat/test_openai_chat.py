@@ -324,7 +324,7 @@ async def test_an_option_that_the_model_does_not_take_is_left_out_or_refused(cha
     assert [(body.get("seed"), body["top_p"]) for body in chatting.script.bodies] == [(3, 0.5), (None, 0.5)]
 
     chatting.script.faults.append(Fault(status=400, body='{"error": {"message": "tools is not supported"}}'))
-    with pytest.raises(openai.BadRequestError, match="does not take") as raised:
+    with pytest.raises(openai.BadRequestError, match="does not accept") as raised:
         await chatting.client.chat.completions.create(model="signalbox", messages=ASKED, tools=TOOLS)
     assert raised.value.param == "tools"
 
