@@ -535,7 +535,7 @@ async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_sm
             small = asyncio.create_task(ask(60_000))
             assert refused.result().status_code == 503
             assert refused.result().headers["retry-after"] == "5"
-            assert "large bodies" in refused.result().json()["detail"]
+            assert "large request bodies" in refused.result().json()["detail"]
             let_go.set()
             answers = await asyncio.gather(small, *held)
             assert [answer.status_code for answer in answers] == [200] * 10

@@ -384,7 +384,7 @@ async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster)
         ("standby 3", False),
         ("standby 4", False),
     ]
-    assert checks[0].found.endswith(", read, 0.0 s behind")
+    assert checks[0].found.endswith(", used for reads, 0.0 s behind")
     assert "postgres is no login IN ROLE signalbox_app" in checks[2].found
     assert "no such file" in checks[3].found.lower()
     own = make_conninfo(cluster.primary.url(), user=SERVICE_ROLE)

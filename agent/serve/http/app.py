@@ -71,7 +71,6 @@ def create_app(
         title="signalbox",
         version=version("signalbox-retrieval"),
         summary="One question in, one cited prompt out: retrieval over documents with metadata.",
-        openapi_url="/openapi.json",
         # FastAPI's documentation pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
