@@ -103,11 +103,13 @@ def test_a_prompt_and_an_answer_say_how_the_question_was_read_and_what_was_let_g
 
 def test_why_no_source_answered_is_said_before_that_none_did(capfd: pytest.CaptureFixture[str]):
     failed = Outcome(source="vector", step=1, status="error", hits=0, elapsed_ms=1, reason="the embedder is down")
-    outcomes = (failed, failed.model_copy(update={"step": 2}))
+    later = failed.model_copy(update={"step": 2, "status": "skipped", "reason": "it has failed before"})
+    outcomes = (failed, later)
     with redirect_stdout(sys.stderr):
         show_result(result(outcomes=outcomes), explain=False)
     err = capfd.readouterr().err
     assert err.index("the embedder is down") < err.index("no source answered; the reasons are above")
+    assert "failed before" not in err
 
 
 def test_a_text_cannot_turn_the_direction_of_the_terminal():

@@ -22,6 +22,8 @@ WEAK = "only weak matches: the documents say little about this"
 _COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_OF_THE_LADDER = ("not needed", "it has failed before")
+"""Beginnings of the reasons for which a fallback step is skipped. The outcomes of the earlier steps say the rest."""
 
 
 def plain(text: str) -> str:
@@ -77,7 +79,7 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
         print(plain(result.refusal))
     elif result.status == "no_retrieval_needed":
         print("the question needs no search")
-    elif not result.hits and result.outcomes and all(one.status in ("timeout", "error") for one in result.outcomes):
+    elif no_source_answered(result):
         print("no source answered; the reasons are above; TIMEOUT_S and SOURCE_TIMEOUT_S give sources more time")
     elif not result.hits:
         print("nothing found")
@@ -86,6 +88,11 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
         found += f", {'all' if result.complete else 'some'} of {result.total:,} documents that satisfy the filter"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
+
+
+def no_source_answered(result: Result) -> bool:
+    """Return whether every source that was asked failed, so that the result says nothing about the documents."""
+    return bool(result.outcomes) and not any(one.status in ("ok", "empty") for one in result.outcomes)
 
 
 def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
@@ -106,9 +113,9 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
 
 def note_shortfalls(result: Result) -> None:
     """Print the sources that failed and the constraints that were dropped."""
-    for outcome in result.outcomes:
-        if outcome.reason and not outcome.reason.startswith("not needed"):
-            note(outcome.reason)
+    reasons = (one.reason for one in result.outcomes if one.reason and not one.reason.startswith(_OF_THE_LADDER))
+    for reason in dict.fromkeys(reasons):
+        note(reason)
     asked = {outcome.source for outcome in result.outcomes}
     for source, setting in _COMES_WITH.items():
         if f"{source}_unavailable" in result.degraded and source not in asked:

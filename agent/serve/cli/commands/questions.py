@@ -17,7 +17,7 @@ from agent.serve.cli.options import (
     with_question_options,
 )
 from agent.serve.cli.service import with_service
-from agent.serve.exit_codes import DONE
+from agent.serve.exit_codes import DONE, UNAVAILABLE
 
 if TYPE_CHECKING:
     from agent.service.service import Service
@@ -34,7 +34,7 @@ def retrieve(
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show ranked hits for a question."""
+    """Show ranked hits for a question. Exit code 3 if no source answered."""
     request = options.request()
 
     async def run(service: "Service") -> int:
@@ -46,7 +46,7 @@ def retrieve(
         else:
             output.show_result(result, explain=explain, given=request["filter"])
             output.note_trace(service.traces, result.trace_id, options.tenant)
-        return DONE
+        return UNAVAILABLE if output.no_source_answered(result) else DONE
 
     return with_service(run)
 
