@@ -2,6 +2,8 @@
 
 import re
 
+import regex
+
 from retrievers.text.marks import nfkc
 
 PATTERN = "re:"
@@ -9,7 +11,11 @@ PATTERN = "re:"
 _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
-def compiled(rule: str) -> re.Pattern[str]:
+LONGEST_SEARCH_S = 0.02
+"""Maximum seconds that one rule may search a question: a pattern like `(a|aa)+b` takes exponential time."""
+
+
+def compiled(rule: str) -> "regex.Pattern[str]":
     """Compile a rule: a word or phrase matches whole words in any case; after `re:` comes a regular expression.
 
     Raises:
@@ -17,15 +23,24 @@ def compiled(rule: str) -> re.Pattern[str]:
     """
     if rule.startswith(PATTERN):
         try:
-            return re.compile(rule.removeprefix(PATTERN), re.IGNORECASE)
-        except re.error as error:
+            return regex.compile(rule.removeprefix(PATTERN), regex.IGNORECASE)
+        except regex.error as error:
             raise ValueError(f'"{rule[:80]}" is not a regular expression: {error}') from None
     words = re.escape(plain(rule).strip())
     if not words:
         raise ValueError("a blocked word is empty")
     # Chinese puts no spaces between words.
     edges = ("", "") if _CHINESE.search(rule) else (r"(?<!\w)", r"(?!\w)")
-    return re.compile(words.join(edges), re.IGNORECASE)
+    return regex.compile(words.join(edges), regex.IGNORECASE)
+
+
+def matches(rule: "regex.Pattern[str]", text: str) -> bool:
+    """Return whether a rule matches a normalised text.
+
+    Raises:
+        TimeoutError: the search took longer than `LONGEST_SEARCH_S`.
+    """
+    return rule.search(text, timeout=LONGEST_SEARCH_S) is not None
 
 
 def plain(text: str) -> str:

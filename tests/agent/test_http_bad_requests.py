@@ -10,11 +10,14 @@ import pytest
 
 from agent.serve.http import limits
 from agent.serve.http.app import create_app
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.problems import Problem
 from agent.serve.process import server
 from agent.serve.process.testing import serving
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
+from agent.types import Request
 from retrievers.ingest.documents import Document
 
 BAD = Path(__file__).with_name("http_data") / "bad_requests.jsonl"
@@ -89,6 +92,22 @@ async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
         assert (await answer_to(request_of(good, port), port))[0] == 200
     assert not wrong, "\n".join(wrong)
     assert len(bad) >= 240
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ("{" + "".join(f'"k{n}":1,' for n in range(200_000)) + '"k199999":1}', "k199999"),
+        (json.dumps(dict.fromkeys(f"k{n}" for n in range(200_000))), "body"),
+        (json.dumps({"query": "x", "sources": [1] * 200_000}), "sources"),
+    ],
+    ids=["one key twice", "unknown keys", "wrong items"],
+)
+def test_a_body_of_many_faults_is_refused_for_the_first_without_looking_for_the_rest(body: str, where: str):
+    """With a search of all keys for each key, or an error for each item, this takes minutes and gigabytes."""
+    with pytest.raises(Problem) as caught:
+        JsonBody(Request).read(body.encode())
+    assert [error.where for error in caught.value.errors] == [where]
 
 
 async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch):

@@ -1,19 +1,21 @@
 """Guard advisor: refuse questions that contain blocked words or patterns."""
 
-import re
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
+import regex
 from pydantic import Field
 
 from agent.chat.advisors.base import Call, End
-from agent.options.guard_rules import PATTERN, compiled, plain
+from agent.options.guard_rules import PATTERN, compiled, matches, plain
 from agent.options.languages import in_chinese
 from agent.types import Shape
 from retrievers.core.errors import BadRequest
 from retrievers.text.glosses import is_chinese
 
+_log = logging.getLogger(__name__)
 REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉，这个问题无法在此回答，请换一个问题。")
 """The default refusal in English and in Chinese."""
 
@@ -49,7 +51,7 @@ class Guard:
     parameters: type[Shape] = GuardParameters
     always = True
 
-    def __init__(self, rules: Sequence[str | re.Pattern[str]], more: GuardParameters | None = None) -> None:
+    def __init__(self, rules: Sequence["str | regex.Pattern[str]"], more: GuardParameters | None = None) -> None:
         self._rules = [compiled(rule) if isinstance(rule, str) else rule for rule in rules]
         self._more = [compiled(word) for word in more.words] if more else []
         self._answer = more.answer if more else None
@@ -65,11 +67,20 @@ class Guard:
     async def before(self, call: Call) -> Call:
         question = plain(call.request.question)
         usual = REFUSALS[in_chinese(call.language, is_chinese(question))]
-        if any(rule.search(question) for rule in self._rules):
+        if any(_blocks(rule, question) for rule in self._rules):
             return replace(call, refusal=usual)
-        if any(rule.search(question) for rule in self._more):
+        if any(_blocks(rule, question) for rule in self._more):
             return replace(call, refusal=self._answer or usual)
         return call
 
     async def after(self, end: End) -> End:
         return end
+
+
+def _blocks(rule: "regex.Pattern[str]", question: str) -> bool:
+    """Return whether a rule blocks a question; a rule that takes too long to decide blocks it."""
+    try:
+        return matches(rule, question)
+    except TimeoutError:
+        _log.warning("a rule of GUARD took too long for a question, which is refused: %s", rule.pattern[:200])
+        return True

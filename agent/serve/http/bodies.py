@@ -17,6 +17,10 @@ from agent.serve.http.problems import Problem, field_problem, printable, validat
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
 _MOST_DIGITS = 310
+_MOST_KEYS = 200
+"""Maximum number of keys of a body; the documents in it may have more."""
+_MOST_ITEMS = 10_000
+"""Maximum number of items of a list in a body."""
 _LARGE_BODY_BYTES = 64 << 10
 """Bodies larger than this are parsed in a thread."""
 
@@ -70,6 +74,8 @@ class JsonBody(Generic[Shaped]):
             value[key] = [None] * len(items)
             raw = json.dumps(value).encode()
         check(value)
+        if isinstance(value, dict):
+            _check_counts(value)
         try:
             shaped = self.shape.model_validate_json(raw, strict=True)
         except ValidationError as error:
@@ -135,6 +141,15 @@ def check(value: Any, where: tuple[str, ...] = ()) -> None:
             check(part, inner)
 
 
+def _check_counts(body: Mapping[str, Any]) -> None:
+    """Reject what no body needs, before pydantic makes an error for each key and item: that takes seconds."""
+    if len(body) > _MOST_KEYS:
+        raise field_problem("body", f"it has {len(body):,} keys; at most {_MOST_KEYS} are possible")
+    for key, part in body.items():
+        if isinstance(part, list) and len(part) > _MOST_ITEMS:
+            raise field_problem(printable(key), f"it has {len(part):,} items; at most {_MOST_ITEMS:,} are possible")
+
+
 def _whole(digits: str) -> float:
     """Parse a whole number; infinite if it has more than `_MOST_DIGITS` digits."""
     return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
@@ -143,9 +158,9 @@ def _whole(digits: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = printable(next(key for key in keys if keys.count(key) > 1))
-        raise field_problem(twice, "an object contains this key twice")
+        known: set[str] = set()
+        twice = next(key for key, _ in pairs if key in known or known.add(key))  # type: ignore[func-returns-value]
+        raise field_problem(printable(twice), "an object contains this key twice")
     return value
 
 

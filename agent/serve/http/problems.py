@@ -166,8 +166,10 @@ def validation_problem(
     Args:
         shape: the body's model; its keys are listed if the body has an unknown key.
     """
-    found = [_readable(one, shape) for one in error.errors()[:_MOST_ERRORS]]
-    more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
+    # pydantic makes all errors at once, which may be a hundred thousand.
+    errors = error.errors()
+    found = [_readable(one, shape) for one in errors[:_MOST_ERRORS]]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return Problem(422, "invalid-request", f"{found[0].where}: {found[0].detail}{more}", errors=found)
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from agent.chat.advisors.base import Call, ChatAnswer, End
-from agent.chat.advisors.guard import REFUSALS
+from agent.chat.advisors.guard import REFUSALS, Guard
 from agent.chat.chat import Chat
 from agent.chat.erasure import Erased
 from agent.chat.exchanges import Asking
@@ -246,6 +246,13 @@ async def test_the_guard_answers_politely_without_a_search_or_a_model(chatting, 
 )
 async def test_rules_find_whole_words_and_patterns(rule, text, found):
     assert bool(compiled(rule).search(plain(text))) is found
+
+
+async def test_a_question_that_a_pattern_cannot_judge_in_time_is_refused():
+    guard = Guard(["re:(a|aa)+secret"])
+    call = Call(Viewer("acme"), AskRequest(query="a" * 200), datetime.now(UTC), 0.0, 60.0)
+    assert (await guard.before(call)).refusal == REFUSALS[0]
+    assert (await guard.before(replace(call, request=AskRequest(query="b" * 200)))).refusal is None
 
 
 @pytest.mark.parametrize("rule", ["re:(", "  "])
