@@ -369,7 +369,7 @@ async def test_cancelled_it_leaves_nothing_behind_and_can_be_begun_again(
     slow(service, monkeypatch)
     job = await service.reembed("docs", NEW)
     await turn(service)
-    with pytest.raises(BadRequest, match=f"is being made anew already: job {job.id}"):
+    with pytest.raises(BadRequest, match=f'job {job.id} is already rebuilding collection "docs"'):
         await service.rebuild("docs")
     cancelled = await service.cancel_job(job.id)
     assert (cancelled.status, cancelled.error) == ("failed", "cancelled")
@@ -477,7 +477,7 @@ async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_
     monkeypatch.setattr(split, "split", lambda text: cut(text, 300))
     monkeypatch.setattr(split, "VERSION", split.VERSION + 1)
     monkeypatch.setattr(analysis, "VERSION", analysis.VERSION + 1)
-    with pytest.raises(BadRequest, match="`signalbox rebuild docs` makes it anew"):
+    with pytest.raises(BadRequest, match="run `signalbox rebuild docs`, which rebuilds it"):
         await service.ingest([document("x", "x")], "docs")
     assert [one.kind for one in (await service.check("docs")).findings if one.kind == "version"] == ["version"]
     await service.rebuild("docs")

@@ -750,7 +750,7 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
     worker = worker_on(database)
     schedules = Schedules(database, worker.jobs)
     late = await schedules.begin(mirror)
-    with pytest.raises(Unavailable, match=f"being synced already by job {late.id.hex}"):
+    with pytest.raises(Unavailable, match=f"job {late.id.hex} is already syncing it"):
         await schedules.begin(mirror)
 
     owner(owner_url, "UPDATE signalbox.job SET free_at = now()")
