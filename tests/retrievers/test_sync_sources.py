@@ -321,7 +321,7 @@ async def test_of_a_list_what_fails_now_stays_what_is_gone_goes_and_what_is_insi
 )  # fmt: skip
 async def test_what_is_no_sitemap_is_refused(site: Site, content: str):
     site.pages["/x"] = ("application/xml", content)
-    with pytest.raises(BadRequest, match=r"no sitemap|neither a sitemap"):
+    with pytest.raises(BadRequest, match=r"not a sitemap|neither a sitemap"):
         await asyncio.to_thread(site.source("http://site.example/x").listing, lambda: False)
 
 
