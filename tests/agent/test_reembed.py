@@ -152,7 +152,7 @@ def slow(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             service.catalogue.forget("default")
 
-    monkeypatch.setattr(service.worker, "_rebuild", carry_on)
+    monkeypatch.setattr(service.worker._runner, "_rebuild", carry_on)
 
 
 async def embedder_of(service: Service, name: str = "docs") -> tuple[str | None, int | None]:
