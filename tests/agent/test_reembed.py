@@ -373,7 +373,7 @@ async def test_cancelled_it_leaves_nothing_behind_and_can_be_begun_again(
         await service.rebuild("docs")
     cancelled = await service.cancel_job(job.id)
     assert (cancelled.status, cancelled.error) == ("failed", "cancelled")
-    with pytest.raises(BadRequest, match="it is failed already"):
+    with pytest.raises(BadRequest, match="it is already failed"):
         await service.cancel_job(job.id)
     assert not await turn(service)
     assert len(await removed(service, owner_url)) == 1
