@@ -689,7 +689,7 @@ async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_o
     with pytest.raises(LostLease):
         await worker.carry_out(lease)
     assert await runs(database) == [("failed", 0, 0), ("failed", 0, 0)]
-    with pytest.raises(BadRequest, match="it is failed already"):
+    with pytest.raises(BadRequest, match="it is already failed"):
         await worker.jobs.cancel(TENANT, lease.id.hex)
     assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
 
