@@ -301,7 +301,7 @@ class Local:
                     return  # the documents have changed: the next search starts again with the vectors known so far
         except RetrievalError as error:
             self._embed_after = time.monotonic() + _EMBED_AGAIN_S
-            _log.warning("the local documents are searched by their words alone: %s", error)
+            _log.warning("the local documents are searched by full text only: %s", error)
             return
         self._known = {digest: self._known[digest] for digest in texts}
         rows = [self._known[digest] for digest in corpus.digests]
@@ -320,7 +320,7 @@ async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> No
 def _check_scope(scope: Scope, name: str) -> None:
     if not any(one.name == name for one in scope.beside):
         asked = listing(one.name for one in scope.collections)
-        raise BadRequest(f"the local documents are no part of the collection asked for: {asked}", where="collection")
+        raise BadRequest(f"the local documents do not belong to the requested collection: {asked}", where="collection")
     if any((one.tenant, one.name) == (PLATFORM, name) for one in scope.collections):
         raise BadRequest(
             f'the platform has a collection named "{name}" as well, whose passages could not be told from those '

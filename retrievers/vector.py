@@ -103,7 +103,7 @@ class Vector:
         if missing is not None and not groups:
             raise Unavailable(
                 CARD.name,
-                f'collection "{missing.name}" holds vectors of {missing.embedder}, which cannot be opened here: set '
+                f'collection "{missing.name}" holds vectors of {missing.embedder}, which this service cannot open: set '
                 f"EMBEDDER={missing.embedder}, or `signalbox reembed {missing.name} --embedder {self.embedder.name}`",
             )
         return groups

@@ -47,9 +47,9 @@ class AzureKnowledgeBase(CloudProvider):
         """See `CloudProvider.find`. The number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
-            mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
+            mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME, so that its records come with their fields"
             raise BadRequest(
-                f"{SOURCE} cannot apply a filter to records of which it gives no fields: {mend}", where="filter"
+                f"{SOURCE} cannot filter records, because they come without fields: {mend}", where="filter"
             )
         if self.source is not None:
             body["knowledgeSourceParams"] = [
@@ -137,7 +137,7 @@ def knowledge_base(rest: str, access: Access) -> AzureKnowledgeBase:
         parts = urlsplit(web_address(rest))
         base_url, rest = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
     if base_url is None:
-        raise ValueError("it has no address of its own: set CLOUD_BASE_URL to that of the search service")
+        raise ValueError("it has no default address: set CLOUD_BASE_URL to the address of the search service")
     count = 2 if "/" in rest else 1
     name, source = [*names(rest, count), None][:2]
     escaped = quote(str(name).replace("'", "''"), safe="")

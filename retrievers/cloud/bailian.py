@@ -66,7 +66,7 @@ class BailianPipeline(CloudProvider):
             "GET", f"{self.url}/pipeline_simple", headers=headers, params=params, timeout_s=self.access.timeout_s
         )
         if not isinstance(answer, dict):
-            raise Unavailable(SOURCE, "its answer is of no known form")
+            raise Unavailable(SOURCE, "its answer has an unknown format")
         id = name_of(answer.get("id"))
         if id is None:
             code = name_of(answer.get("code")) or ""
@@ -141,7 +141,7 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
     """Raise Refused for an error inside an answer of status 200."""
     code, success = part(answer, code_key), part(answer, "Success")
     if code is None and success is None:
-        raise Unavailable(SOURCE, "its answer is of no known form")
+        raise Unavailable(SOURCE, "its answer has an unknown format")
     if success is False or (success is None and code != "Success"):
         said = name_of(part(answer, message_key), code) or "no reason given"
         status = name_of(part(answer, "Status")) or ""

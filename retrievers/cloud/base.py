@@ -54,7 +54,7 @@ class Access:
         """
         id, _, secret = self.needed_key().partition(":")
         if not id or not secret:
-            raise ValueError("its key has two halves: set CLOUD_API_KEY to ID:SECRET")
+            raise ValueError("its key has two parts: set CLOUD_API_KEY to ID:SECRET")
         return id, secret
 
 
@@ -119,7 +119,7 @@ def names(rest: str, count: int) -> list[str]:
     """
     parts = rest.split("/")
     if len(parts) != count or not all(part.strip() for part in parts):
-        raise ValueError("its form is another")
+        raise ValueError("the setting has another form")
     return parts
 
 

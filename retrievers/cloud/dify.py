@@ -104,5 +104,5 @@ def knowledge_base(rest: str, access: Access) -> Dify:
     """
     access.needed_key()
     if access.base_url is None:
-        raise ValueError("it has no address of its own: set CLOUD_BASE_URL to what Dify is given")
+        raise ValueError("it has no default address: set CLOUD_BASE_URL to the API endpoint that is entered in Dify")
     return Dify(access, names(rest, 1)[0], f"{access.base_url}/retrieval")

@@ -63,7 +63,7 @@ class DataStore(CloudProvider):
         )
         # An answer without hits has no list.
         if not isinstance(answer, dict):
-            raise Unavailable(SOURCE, "its answer is of no known form")
+            raise Unavailable(SOURCE, "its answer has an unknown format")
         return [one for result in records(answer.get("results")) for one in _found(mapping(result.get("document")))]
 
     async def _token(self) -> str:
@@ -94,9 +94,7 @@ class DataStore(CloudProvider):
         except errors.TransportError as error:
             raise Unavailable(SOURCE, f"there is no token: {error}") from None
         except errors.GoogleAuthError as error:
-            raise ProviderRefusal(
-                SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
-            ) from None
+            raise ProviderRefusal(SOURCE, f"Google's credentials gave no token ({type(error).__name__})", 401) from None
 
     @staticmethod
     def spell(condition: FieldComparison) -> str | None:

@@ -116,9 +116,9 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
             f'{where}: there is no function "{function}"; there are: {listing(valid)}', where=where, valid=valid
         )
     if function == "number" and fields[name].type != "string":
-        raise BadRequest(f'{where}: number() is of a text, and "{name}" is a {fields[name].type}', where=where)
+        raise BadRequest(f'{where}: number() needs a text field; "{name}" is a {fields[name].type}', where=where)
     if function not in (None, "len", "number") and fields[name].item != "date":
-        raise BadRequest(f'{where}: {function}() is of a date, and "{name}" is a {fields[name].item}', where=where)
+        raise BadRequest(f'{where}: {function}() needs a date field; "{name}" is a {fields[name].item}', where=where)
     return Expression(name, cast("Function | None", function))
 
 
@@ -136,7 +136,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
             values.
     """
     if not isinstance(data, Mapping):
-        raise BadRequest("aggregate: an object is expected", where="aggregate")
+        raise BadRequest("the aggregate must be an object", where="aggregate")
     unknown = sorted(set(map(str, data)) - set(_KEYS))
     if unknown:
         raise BadRequest(
@@ -200,19 +200,19 @@ def _check(made: Aggregate, fields: Mapping[str, Field]) -> None:
         raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
     if op in ("sum", "avg", "median") and of is not None and not _is_number(of, fields):
         raise BadRequest(
-            f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
+            f'aggregate: {op} needs a number field; "{of}" is a {fields[of.field].item}', where="aggregate.of"
         )
     grouped = made.group_by is not None and op not in ("list", "difference")
     sized = next((key for key in ("at_least", "at_most") if getattr(made, key) is not None), None)
     if sized is not None and not grouped and (op != "count" or of is None):
-        raise BadRequest(f'aggregate: {sized} is of groups: give "group_by"', where=f"aggregate.{sized}")
+        raise BadRequest(f'aggregate: {sized} needs groups: add "group_by"', where=f"aggregate.{sized}")
     if over is not None and not (grouped and op in ("count", "sum", "avg", "median")):
         raise BadRequest(
-            'aggregate: over is of counts, sums, averages or medians of groups: give "group_by"',
+            'aggregate: over needs counts, sums, averages or medians of groups: add "group_by"',
             where="aggregate.over",
         )
     if over is not None and made.limit is not None:
-        raise BadRequest("aggregate: over is of all groups: give no limit", where="aggregate.limit")
+        raise BadRequest('aggregate: over uses all groups: remove "limit"', where="aggregate.limit")
     if op == "share" and made.where is None:
         raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
     if op == "difference" and (made.group_by is None or len(made.between) != 2):

@@ -92,7 +92,7 @@ def _read_field(name: str, given: object) -> Field:
     if not isinstance(spec, Mapping):
         raise BadDocument(f"{where} is neither a type name nor an object")
     if len(name) > MAX_KEY_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{name}{spec}"):
-        raise BadDocument(f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text")
+        raise BadDocument(f"a schema field has a name of over {MAX_KEY_CHARACTERS} characters or an invalid character")
     if not name.strip():
         raise BadDocument("a schema field has an empty name")
     if unknown := set(spec) - _KEYS:
@@ -128,7 +128,7 @@ def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
     if given is None:
         return None
     if item != "number":
-        raise BadDocument(f"{where}: unit is for numbers, and this is a {item}")
+        raise BadDocument(f"{where}: unit is for number fields; this is a {item} field")
     if not isinstance(given, str) or not given.strip() or not given.isprintable() or len(given) > MAX_UNIT_CHARACTERS:
         raise BadDocument(f'{where}: unit must be text of at most {MAX_UNIT_CHARACTERS} characters, such as "kb"')
     return given.strip()
@@ -144,15 +144,15 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
     if not isinstance(given, Mapping):
         raise BadDocument(f'{where} must be an object like {{"infrastructure": ["infra"]}}')
     if given and item not in ("string", "boolean"):
-        raise BadDocument(f"{where} are for text and true/false, and this is a {item}")
+        raise BadDocument(f"{where} are for text and true/false; this is a {item} field")
     aliases: dict[str, tuple[str, ...]] = {}
     # Maps each name in use to the value it stands for.
     meant = {_alias_key(str(value)): str(value) for value in given}
     for value, names in given.items():
         if item == "boolean" and value not in ("true", "false"):
-            raise BadDocument(f'{where} are of "true" and "false", not of "{shown(value)}"')
+            raise BadDocument(f'{where} can be for "true" and "false" only, not for "{shown(value)}"')
         if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
-            raise BadDocument(f'{where} of "{shown(value)}" must be a list of names')
+            raise BadDocument(f'{where} for "{shown(value)}" must be a list of names')
         for name in names:
             if len(name) > MAX_ALIAS_CHARACTERS:
                 raise BadDocument(f'{where}: "{shown(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
@@ -162,7 +162,7 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
         if names:
             aliases[value] = tuple(name.strip() for name in names)
     if sum(map(len, aliases.values())) > MAX_ALIASES:
-        raise BadDocument(f"{where} are more than {MAX_ALIASES:,}")
+        raise BadDocument(f"{where}: there are more than {MAX_ALIASES:,}")
     return aliases
 
 

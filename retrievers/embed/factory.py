@@ -79,7 +79,7 @@ def parse_pairs(text: str) -> dict[str, str | None]:
     for one in filter(None, map(str.strip, text.split(","))):
         name, _, value = (part.strip() for part in one.partition("="))
         if not name or name in found:
-            raise ValueError("they are written NAME or NAME=VALUE, between commas, each name once")
+            raise ValueError("each entry must be NAME or NAME=VALUE, separated by commas, and each name may occur once")
         found[name] = value or None
     return found
 

@@ -63,7 +63,7 @@ class Embedders:
         if name == self._own.name:
             return
         if self._opener is None:
-            raise BadRequest(f"the embedder {name} cannot be opened here", where="embedder")
+            raise BadRequest(f"this service cannot open the embedder {name}", where="embedder")
         if self._check is not None:
             self._check(name)
 

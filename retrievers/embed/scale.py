@@ -44,11 +44,11 @@ async def unrelated(embedder: Embedder) -> float:
         _measuring[embedder.name] = task, began
     await asyncio.wait({task}, timeout=max(began + _PATIENCE_S - now, 0))
     if not task.done():
-        raise Unavailable(f"the embedder {embedder.name}", "it is slow to say how its vectors compare")
+        raise Unavailable(f"the embedder {embedder.name}", "its vectors have not been measured yet")
     try:
         return task.result()
     except asyncio.CancelledError:
-        raise Unavailable(f"the embedder {embedder.name}", "what it was asked was broken off") from None
+        raise Unavailable(f"the embedder {embedder.name}", "the request was cancelled") from None
 
 
 async def _measure(embedder: Embedder) -> float:

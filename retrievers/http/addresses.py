@@ -10,7 +10,7 @@ _IPV4 = tuple(
     (IPv4Network(network), what)
     for network, what in (
         ("0.0.0.0/32", "unspecified"),
-        ("0.0.0.0/8", "of this network alone"),
+        ("0.0.0.0/8", "for this network only"),
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "shared by a carrier's customers"),
         ("127.0.0.0/8", "loopback"),
@@ -84,7 +84,7 @@ def refusal(address: str) -> str | None:
     if isinstance(ip, IPv4Address):
         return _named(ip, _IPV4)
     if ip.scope_id is not None:
-        return "of one link alone"
+        return "for one link only"
     inside = tuple(_embedded(ip))
     for ipv4 in inside:
         if reason := _named(ipv4, _IPV4):

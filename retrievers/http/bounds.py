@@ -183,7 +183,7 @@ class _BoundedBody:
     def __init__(self, response: Any) -> None:
         packed = response.headers.pop("content-encoding", "").strip().lower()
         if packed not in ("", "identity", "gzip"):
-            raise BadAnswer("its answer is packed in a way that was not asked for")
+            raise BadAnswer("its answer has a compression that the request did not accept")
         event = _MARKS_OF_EVENTS.get(response.headers.get("content-type", "").partition(";")[0].strip().lower(), b"")
         self._stream = response.stream
         self._most = math.inf if response.is_success else _MOST_ERROR_BYTES

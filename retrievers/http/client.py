@@ -191,7 +191,7 @@ class Client:
         except BadAnswer as error:
             raise Unavailable(self._source, error.reason) from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
-            raise Unavailable(self._source, "its address or its key holds what cannot be sent") from None
+            raise Unavailable(self._source, "its address or its key contains a character that cannot be sent") from None
         except (httpx2.HTTPError, OSError) as error:
             # The text may contain the address, and that may contain a key.
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None

@@ -133,7 +133,7 @@ class Fetcher:
             async with asyncio.timeout(timeout_s):
                 page = await self._page(target)
         except TimeoutError:
-            raise Unavailable(target.host, f"no page within {timeout_s:.3g} s") from None
+            raise Unavailable(target.host, f"no page arrived within {timeout_s:.3g} s") from None
         self._cache.put(target.url, page)
         return page
 
@@ -150,7 +150,7 @@ class Fetcher:
                 async with asyncio.timeout(timeout_s):
                     return await self._site(target)
             except TimeoutError:
-                raise Unavailable(target.host, f"its name is not found within {timeout_s:.3g} s") from None
+                raise Unavailable(target.host, f"its name was not resolved within {timeout_s:.3g} s") from None
 
     async def _page(self, target: Target) -> FetchedPage:
         whose = "the URL"
@@ -174,7 +174,7 @@ class Fetcher:
             except OSError:
                 addresses = []
         if not addresses:
-            raise Unavailable(target.host, "its name is not found")
+            raise Unavailable(target.host, "its name cannot be resolved")
         for address in addresses:
             if reason := refusal(address):
                 raise BadRequest(f"{'it' if target.is_address else target.host} is at {address}, which is {reason}")
@@ -300,8 +300,8 @@ async def _received(host: str, response: httpcore2.Response) -> _PageBody | str:
     stated, _, parameters = headers.get(b"content-type", "").partition(";")
     content_type = stated.strip().lower()
     if content_type not in _HTML and not _AS_IT_IS.fullmatch(content_type):
-        what = f"of the type {one_line(content_type, 60)}" if content_type else "of no stated type"
-        raise Unavailable(host, f"its page is {what}; HTML, text, Markdown, JSON and XML are read")
+        what = f"the type {one_line(content_type, 60)}" if content_type else "no content type"
+        raise Unavailable(host, f"its page has {what}; HTML, text, Markdown, JSON and XML can be read")
     charset = _CHARSET.search(parameters)
     data = await _unpacked(host, response, headers.get(b"content-encoding", "").strip().lower())
     return _PageBody(data, content_type, charset[1] if charset else None)
@@ -309,14 +309,14 @@ async def _received(host: str, response: httpcore2.Response) -> _PageBody | str:
 
 async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
+        raise Unavailable(host, f"its page is compressed as {one_line(encoding, 60)}, which the request did not accept")
     meter = Meter(ResponseLimits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
     try:
         data = b"".join([piece async for piece in meter.read(response.aiter_stream())])
     except BadAnswer as error:
         raise Unavailable(host, error.reason) from None
     if not meter.is_whole:
-        raise Unavailable(host, "its page breaks off")
+        raise Unavailable(host, "its page is incomplete")
     return data
 
 

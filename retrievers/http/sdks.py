@@ -87,7 +87,7 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
     class Transport(httpx.BaseTransport):  # type: ignore[misc, name-defined]
         def handle_request(self, request: Any) -> Any:
             if asyncio._get_running_loop() is not None:
-                raise httpx.ConnectError("nothing is looked up while an event loop waits", request=request)
+                raise httpx.ConnectError("a blocking request is not possible inside an event loop", request=request)
             return asyncio.run(answer(request, max(min(left_s(), _LOOKUP_S), 0.0)))
 
     def make(*_: Any) -> Any:

@@ -74,9 +74,9 @@ def read_url(url: str) -> Target:
         raise BadRequest("it is not of the form https://host/path")
     scheme = parts[1].lower()
     if scheme not in _PORTS:
-        raise BadRequest(f'the scheme "{_shown(scheme)}" is not allowed: http and https are')
+        raise BadRequest(f'the scheme "{_shown(scheme)}" is not allowed; use http or https')
     if "@" in parts[2]:
-        raise BadRequest("a user or password in it is not allowed")
+        raise BadRequest("it contains a user or password, which is not allowed")
     authority = _AUTHORITY.fullmatch(parts[2])
     if authority is None:
         raise BadRequest(f'"{_shown(parts[2])}" is not a host with a port')
@@ -119,17 +119,17 @@ def _host(written: str) -> str:
         # As browsers do: characters that look like a letter, digit or dot are mapped to it.
         host = written.lower() if written.isascii() else idna.encode(written, uts46=True).decode()
     except (idna.IDNAError, ValueError):
-        raise BadRequest(f'"{_shown(written)}" is no host name') from None
+        raise BadRequest(f'"{_shown(written)}" is not a host name') from None
     labels = host.split(".")
     if len(host) > _MOST_HOST or any(len(label) > _MOST_LABEL for label in labels):
         raise BadRequest("its host name is too long")
     if not _HOST_NAME.fullmatch(host):
-        raise BadRequest(f'"{_shown(written)}" is no host name: letters, digits, "-" and single dots between them')
+        raise BadRequest(f'"{_shown(written)}" is not a host name: letters, digits, "-" and single dots between them')
     if _NUMBER.fullmatch(labels[-1]):
         return _ipv4(host, written)
     ends = (".".join(labels[first:]) for first in range(len(labels)))
     if len(labels) == 1 or any(end in _NOT_PUBLIC for end in ends):
-        raise BadRequest(f'"{_shown(written)}" is not a name of the public internet')
+        raise BadRequest(f'"{_shown(written)}" is not a public host name')
     return host
 
 
@@ -140,7 +140,7 @@ def _ipv4(host: str, written: str) -> str:
             return str(IPv4Address(host))
     except ValueError:
         pass
-    raise BadRequest(f'"{_shown(written)}" is not an address in the form of 93.184.215.14')
+    raise BadRequest(f'"{_shown(written)}" is not an IPv4 address such as 93.184.215.14')
 
 
 def _ipv6(written: str) -> str:
@@ -158,7 +158,7 @@ def _port(written: str | None, scheme: str) -> int:
         return _PORTS[scheme]
     allowed = {str(port): port for port in _PORTS.values()}
     if written not in allowed:
-        raise BadRequest(f'the port "{_shown(written)}" is not allowed: 80 and 443 are')
+        raise BadRequest(f'the port "{_shown(written)}" is not allowed; use 80 or 443')
     return allowed[written]
 
 

@@ -182,7 +182,7 @@ class JobRunner:
         run.work = work = await self._jobs.load(run.lease)
         run.tries = work.tries
         if work.deaths >= _MOST_DEATHS:
-            raise BadRequest(f"given up: {work.deaths} workers did not come back from this job")
+            raise BadRequest(f"given up: {work.deaths} workers died during this job")
         if work.file is not None and work.payload is not None:
             run.items = await SANDBOX.in_thread(partial(file_items, work.file, work.payload))
 
@@ -193,7 +193,7 @@ class JobRunner:
             run.before = done
 
         if self._rebuild is None:
-            raise Unavailable("this worker", "it carries out ingestions alone")
+            raise Unavailable("this worker", "it does not rebuild collections")
         run.before = run.work.done
         if await self._rebuild(run.lease, run.work, progress):
             await self._jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
@@ -216,7 +216,7 @@ class JobRunner:
             except (RetrievalError, LostLease):
                 raise
             except Exception as error:
-                _log.warning("job %s: unexpected %s, its documents are taken one by one", run.lease.id.hex,
+                _log.warning("job %s: unexpected %s; its documents are now stored one by one", run.lease.id.hex,
                              type(error).__name__)  # fmt: skip
                 await self._one_by_one(run)
         else:
@@ -245,7 +245,7 @@ class JobRunner:
         run.report = Report()
         for index, item in run.items:
             if index in run.work.parked:
-                reason = "given up: workers did not come back from it"
+                reason = "given up: workers died while they stored it"
                 run.report.failed.append(Failure(index, item.where, item.id, reason))
                 continue
             await self._jobs.take_in_hand(run.lease, index)
@@ -256,7 +256,7 @@ class JobRunner:
             except Exception as error:
                 _log.warning("job %s: document %d: unexpected %s", run.lease.id.hex, index, type(error).__name__)
                 report = Report(
-                    failed=[Failure(0, item.where, item.id, f"unexpected {type(error).__name__}: the log says more")]
+                    failed=[Failure(0, item.where, item.id, f"unexpected {type(error).__name__}: see the log")]
                 )
             report.failed = [replace(one, index=index) for one in report.failed]
             run.report.add(report)

@@ -40,7 +40,7 @@ def of_records(collection: str, records: Sequence[object]) -> Delivery:
     """
     check_name(collection)
     if not 0 < len(records) <= MAX_DOCUMENTS:
-        raise BadRequest(f"there must be 1 to {MAX_DOCUMENTS:,} documents in one delivery", where="documents")
+        raise BadRequest(f"a delivery must have 1 to {MAX_DOCUMENTS:,} documents", where="documents")
     return _bounded(Delivery(collection, dumped(list(records)), documents=len(records)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from retrievers.core.places import Places
 
-NOTHING_TO_FIND = "the text is empty, and there is neither a title nor metadata to find it by"
+NOTHING_TO_FIND = "the text is empty, and there is no title or metadata to search"
 
 
 @dataclass(frozen=True, slots=True)

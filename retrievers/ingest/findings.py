@@ -7,17 +7,17 @@ from retrievers.core.types import EVERYTHING, Collection, Viewer
 from retrievers.postgres.database import Database
 
 KINDS = {
-    "version": "it was split or analysed by another version of signalbox: `signalbox rebuild {name}`",
-    "documents": "documents whose values, language or counts are not what they were given",
-    "passages": "documents whose passages, terms or BM25 weights are not those of their text",
+    "version": "it was split or analysed by another version of signalbox: run `signalbox rebuild {name}`",
+    "documents": "documents whose stored values, language or counts are wrong",
+    "passages": "documents whose passages, terms or BM25 weights do not match their text",
     "vectors": "documents with a passage without a vector of the collection's embedder",
-    "embedder": "no setting names the embedder of its vectors, so questions search its words alone: see EMBEDDERS",
+    "embedder": "no setting names the embedder of its vectors, so only full-text search works: add it to EMBEDDERS",
     "orphans": "passages without a document",
-    "terms": "terms that are counted wrongly, which moves BM25",
-    "counts": "counts of documents, passages, words and languages that are wrong",
-    "fields": "fields whose values, ranges or words are not those of the documents",
-    "indexes": "indexes of the database that are missing or invalid",
-    "leftovers": "older makes of it that were never removed",
+    "terms": "terms with a wrong count, which changes BM25 scores",
+    "counts": "wrong counts of documents, passages, words or languages",
+    "fields": "fields whose values, ranges or words do not match the documents",
+    "indexes": "database indexes that are missing or invalid",
+    "leftovers": "older builds of the collection that were never removed",
 }
 _OF_DOCUMENTS = ("documents", "passages", "vectors")
 """Kinds whose findings name documents."""

@@ -103,8 +103,8 @@ class JobQueue:
             for id, other in await (await connection.execute(sql.REBUILDS, values)).fetchall():
                 if other == embedder:
                     return str(id.hex)
-                reason = f'collection "{name}" is being made anew already: job {id.hex}'
-                raise BadRequest(f"{reason}; wait for it, or `signalbox jobs cancel {id.hex}`", where="collection")
+                reason = f'job {id.hex} is already rebuilding collection "{name}"'
+                raise BadRequest(f"{reason}; wait for it, or run `signalbox jobs cancel {id.hex}`", where="collection")
             await connection.execute(sql.DURABLE)
             await connection.execute(sql.INSERT_REBUILD, values)
         return new.hex
@@ -130,7 +130,7 @@ class JobQueue:
         job = await self.job(who, id)
         if not ended.rowcount:
             is_delivery = job.kind == "ingest" and job.sync is None
-            reason = "it is an ingestion" if is_delivery else f"it is {job.status} already"
+            reason = "it ingests documents" if is_delivery else f"it is already {job.status}"
             raise BadRequest(f"job {job.id} cannot be cancelled: {reason}", where="job_id")
         return job
 
@@ -159,7 +159,7 @@ class JobQueue:
         async with self._database.transaction(tenant) as connection:
             waiting = await (await connection.execute(sql.WAITING, (tenant,))).fetchone()
             if waiting and waiting[0] >= MAX_WAITING:
-                reason = f"{waiting[0]:,} jobs are waiting already; send more when some are done"
+                reason = f"{waiting[0]:,} jobs are waiting; send more when some of them are done"
                 raise Unavailable("the job queue", reason, retry_after_s=_FULL_RETRY_S)
             values = {
                 "tenant": tenant,
@@ -310,13 +310,13 @@ class JobQueue:
         job = await self.job(who, id)
         if not again.rowcount:
             if job.status in ("queued", "running"):
-                why = f"it is {job.status} already"
+                why = f"it is already {job.status}"
             elif job.sync is not None:
-                why = "the next run of its source reads again what failed: `signalbox sync`"
+                why = "the next run of its source reads its failed documents again: run `signalbox sync`"
             elif job.status == "failed" or job.failed:
-                why = "what failed of it was deleted since; send the documents again"
+                why = "its failed documents were deleted since; send them again"
             else:
-                why = "nothing of it failed"
+                why = "none of its documents failed"
             raise BadRequest(f"job {job.id}: {why}", where="job_id")
         return job
 

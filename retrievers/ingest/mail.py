@@ -55,7 +55,7 @@ def read_mail(data: bytes) -> Mail:
     # This policy parses a header on access, and overlong headers are never accessed.
     message = BytesParser(policy=email.policy.default).parsebytes(data)
     if not any(_raw(message, name) for name in ("from", "to", "date", "subject", "message-id", "received")):
-        raise BadDocument("damaged, or not an e-mail: none of its usual headers is there")
+        raise BadDocument("damaged, or not an e-mail: the usual headers are missing")
     parts = list(_leaves(message))
     body = _body(message)
     attachments = tuple(_attached(part, n) for n, part in enumerate(parts, 1) if part is not body and _is_file(part))

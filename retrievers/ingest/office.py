@@ -77,7 +77,7 @@ def _scan_notes(found: PdfText) -> tuple[str, ...]:
         return ()
     listed = ", ".join(map(str, found.pictures[:_MOST_NAMED])) + (", …" if len(found.pictures) > _MOST_NAMED else "")
     which = f"page {listed} is a picture" if len(found.pictures) == 1 else f"pages {listed} are pictures"
-    return (f"{which} without text, as scans are; {_RECOGNISE} to have them found",)
+    return (f"{which} without text, like a scan; {_RECOGNISE} to make them searchable",)
 
 
 def _pages(count: int) -> str:
@@ -213,7 +213,7 @@ def _conversion(source: SourceFile) -> Iterator[None]:
     head = source.file.read(_SIGNATURE_WITHIN_BYTES)
     if _SIGNATURES[source.ending] not in head:
         if _SIGNATURES[source.ending] == _ARCHIVE and head.startswith(_OLD_OFFICE):
-            raise BadDocument("protected by a password, or of a form from before 2007; save it anew without")
+            raise BadDocument("protected by a password, or in a format from before 2007; save it again without")
         raise BadDocument(f"damaged, or not a {source.ending} file")
     source.file.seek(0)
     if _SIGNATURES[source.ending] == _ARCHIVE:

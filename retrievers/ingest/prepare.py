@@ -134,9 +134,9 @@ def _check_storable(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadDocument("it holds half a surrogate pair, which is no character") from None
+        raise BadDocument("it contains half a surrogate pair, which is not a character") from None
     if "\0" in text:
-        raise BadDocument("it holds a NUL character, which PostgreSQL cannot store")
+        raise BadDocument("it contains a NUL character, which PostgreSQL cannot store")
 
 
 def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> Prepared:

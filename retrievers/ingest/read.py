@@ -116,7 +116,7 @@ def check_upload(name: str) -> str:
     ending = PurePosixPath(name).suffix.lower()
     if ending not in READERS:
         raise BadRequest(
-            f'the ending "{ending}" is not known; these are: {" ".join(sorted(READERS))}',
+            f'the ending "{ending}" is unknown; known endings: {" ".join(sorted(READERS))}',
             where="name",
             valid=sorted(READERS),
         )
@@ -140,7 +140,7 @@ def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
             yield from _folder(path)
         elif path.suffix.lower() not in READERS and path.exists():
             known = " ".join(sorted(READERS))
-            yield rejected(where, None, f'the ending "{path.suffix}" is not known; these are: {known}')
+            yield rejected(where, None, f'the ending "{path.suffix}" is unknown; known endings: {known}')
         else:
             yield _entry(path, path.name)
     except (OSError, ValueError) as error:
@@ -165,7 +165,7 @@ def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
             if path == schema or (not stat.S_ISDIR(path.stat().st_mode) and path.suffix.lower() not in READERS):
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
-                reason = "a link to a file outside this folder, which is not followed; name that file itself"
+                reason = "a link to a file outside this folder, which is not followed; give that file itself"
                 found: Entry | RejectedItem = rejected(path.as_posix(), None, reason)
             else:
                 found = _entry(path, path.relative_to(root).as_posix())
@@ -174,13 +174,15 @@ def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
         empty = False
         yield found
     if empty:
-        yield rejected(root.as_posix(), None, f"no file to read in this folder; endings: {' '.join(sorted(READERS))}")
+        yield rejected(
+            root.as_posix(), None, f"no file to read in this folder; known endings: {' '.join(sorted(READERS))}"
+        )
 
 
 def _entry(path: Path, id: str) -> Entry | RejectedItem:
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        return rejected(path.as_posix(), None, "a link to a folder, which is not followed; name that folder itself")
+        return rejected(path.as_posix(), None, "a link to a folder, which is not followed; give that folder itself")
     if not stat.S_ISREG(status.st_mode):
         return rejected(path.as_posix(), None, "not a regular file")
     return Entry(path, printable(path.as_posix()), Cleaner().text(id), path.stem, status.st_size)
@@ -198,7 +200,7 @@ def cannot_open(path: Path, error: OSError | ValueError) -> str:
         return "a broken link: what it points to does not exist" if path.is_symlink() else "does not exist"
     if isinstance(error, PermissionError):
         return "no permission to read it"
-    return f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else "not a possible path"
+    return f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else "not a valid path"
 
 
 # Reading files.
@@ -297,7 +299,7 @@ def _items(source: SourceFile, messages: Iterator[dict[str, Any]]) -> Iterator[t
             item = item_of(message)
             failures += isinstance(item, RejectedItem)
             if failures > MOST_FAILURES:
-                reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
+                reason = f"{MOST_FAILURES:,} documents before this one are invalid: the rest was not read"
                 yield message["read"], RejectedItem(item.where, item.id, reason, item.readers, cut=True)
                 return
             yield message["read"], item

@@ -171,7 +171,7 @@ class Rebuilding:
         assert work.rebuild is not None
         row = await self._live(lease.tenant, work.collection)
         if row is None:
-            raise BadRequest(f'there is no collection "{work.collection}" any more', where="collection")
+            raise BadRequest(f'collection "{work.collection}" was deleted', where="collection")
         built_by, stored, analysed, cut = row[1:]
         if built_by == lease.id:
             async with self._database.transaction(whole(lease.tenant)) as connection:
@@ -190,7 +190,7 @@ class Rebuilding:
                 await collections.show_shadows(connection)
                 shadow = await open_shadow(connection, lease, row[0], number)
         except psycopg.errors.ForeignKeyViolation as error:
-            reason = f"the embedder {embedder.name} was being forgotten at this moment"
+            reason = f"the embedder {embedder.name} was being removed at this moment"
             raise Unavailable("the database", reason) from error
         same = (analysed, cut) == (analysis.VERSION, split.VERSION)
         return _Site(

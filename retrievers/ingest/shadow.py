@@ -15,7 +15,7 @@ async def open_shadow(connection: collections.Connection, lease: Lease, live: in
         if built_by == lease.id:
             return int(number)
         if active:
-            raise BadRequest(f"the collection is being made anew by job {built_by.hex}", where="collection")
+            raise BadRequest(f"job {built_by.hex} is rebuilding the collection", where="collection")
         await connection.execute(_RETIRE_SHADOW, {"tenant": lease.tenant, "number": number})
     versions = {"analysis": analysis.VERSION, "split": split.VERSION, "folding": folding.VERSION}
     row = await (await connection.execute(_INSERT_SHADOW, which | versions)).fetchone()

@@ -60,7 +60,7 @@ class IngestTarget:
                     if version != analysis.VERSION:
                         raise BadRequest(
                             f'collection "{self._name}" was analysed by another version of signalbox: '
-                            f"`signalbox rebuild {self._name}` makes it anew of what is stored"
+                            f"run `signalbox rebuild {self._name}`, which rebuilds it from the stored documents"
                         )
                     await self._use_embedder(connection, embedder, dimension)
                     if then is not None:
@@ -121,7 +121,7 @@ class IngestTarget:
                 raise EmbedderMismatch(
                     f'collection "{self._name}" holds vectors of the embedder {name} ({size} dimensions), not of '
                     f"{self.embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it "
-                    f"again, or `signalbox reembed {self._name} --embedder {self.embedder.name}`",
+                    f"again, or run `signalbox reembed {self._name} --embedder {self.embedder.name}`",
                     where="collection",
                 )
             self.embedder_number = stored

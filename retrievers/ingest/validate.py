@@ -8,7 +8,7 @@ from retrievers.core.fields import Field, Scalar, flatten
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import check, digest_of, field_values
 
-MIXED_VISIBILITY = "public and private documents of the platform tenant go into collections of their own"
+MIXED_VISIBILITY = "a collection of the platform tenant holds either public or private documents: use another one"
 
 
 def flatten_valid(

@@ -114,7 +114,7 @@ class Worker:
         try:
             return lease.id.hex, await self._carry_out_within(run, within_s)
         except LostLease:
-            raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
+            raise Unavailable("the job", f"another worker took it over; see job {lease.id.hex}") from None
         except Unavailable as error:
             reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error

@@ -178,7 +178,7 @@ def _distinct(
         try:
             check(item)
             if item.readers:
-                raise BadDocument("it has readers, and everybody reads this folder: ingest it into a collection")
+                raise BadDocument("it has readers, but everybody can read this folder: ingest it into a collection")
             flatten(item.metadata)
         except BadDocument as error:
             failed.append(rejected(item.where, item.id, str(error)))

@@ -320,7 +320,7 @@ class _Writer:
             if kind in ("date", "timestamp"):
                 return literal(parse_date(str(value)), kind)
         except (ValueError, KeyError, OverflowError):
-            raise BadRequest(f'aggregate: "{value}" is no value of {group}', where="aggregate.between") from None
+            raise BadRequest(f'aggregate: "{value}" is not a value of {group}', where="aggregate.between") from None
         return quoted_text(str(value))
 
 

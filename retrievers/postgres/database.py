@@ -192,13 +192,13 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise Unavailable(
             "the database",
-            "the role in DATABASE_URL did not run `signalbox migrate`; connect as the one that did, or be granted it",
+            "the role in DATABASE_URL did not run `signalbox migrate`: use the role that did, or grant it to this one",
         ) from error
     assert row is not None
     if service is None:
         service = service_address(owner)
         name = conninfo_to_dict(service)["user"]
-        mend = f"let {name} in (pg_hba.conf), or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}"
+        mend = f"allow {name} in pg_hba.conf, or set SERVICE_URL to your own login IN ROLE {SERVICE_ROLE}"
     else:
         check_address(service)
         mend = "check SERVICE_URL"
@@ -217,15 +217,19 @@ def _check_login(service: str, mend: str) -> None:
     assert row is not None
     name, unbound, member = row
     if unbound or not member:
-        why = "is the owner or a superuser, whom row security does not bind" if unbound else "is no member of it"
+        why = (
+            "is the owner or a superuser, which row security does not restrict" if unbound else "is not a member of it"
+        )
         raise Unavailable(
             "the database",
-            f"SERVICE_URL must be a login IN ROLE {SERVICE_ROLE}, but {name} {why}; leave it unset to have one made",
+            f"SERVICE_URL must be a login IN ROLE {SERVICE_ROLE}, but {name} {why}; if it is unset, a login is created",
         )
     if unguarded is not None:
         table = f"signalbox.{unguarded[0]}"
         mend = f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
-        raise Unavailable("the database", f"every tenant would see all of {table}, as its row security is off: {mend}")
+        raise Unavailable(
+            "the database", f"row security of {table} is off, so every tenant would see all of it: {mend}"
+        )
 
 
 # Read from the server's catalogue, so that tables added by others are checked too.

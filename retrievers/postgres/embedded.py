@@ -202,7 +202,7 @@ class EmbeddedServer:
     def _create(self) -> None:
         """Make the data folder under a temporary name, then rename it, so that a killed attempt leaves no cluster."""
         if self._data.exists() and any(self._data.iterdir()):
-            raise Unavailable(SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
+            raise Unavailable(SOURCE, f"{self._data} is not empty and is not a PostgreSQL data folder: move it away")
         try:
             # A unique name: the initdb of a killed process may still be writing.
             making = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.making-", dir=self._home))
@@ -215,7 +215,7 @@ class EmbeddedServer:
             self._run(making, "initdb", "-D", ".", "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
             making.rename(self._data)
         except _Failed as error:
-            raise Unavailable(SOURCE, f"{self._data} cannot be made: {error}") from error
+            raise Unavailable(SOURCE, f"{self._data} cannot be created: {error}") from error
         except OSError as error:
             raise self._unwritable(error) from error
 

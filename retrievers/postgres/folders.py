@@ -35,7 +35,7 @@ def read_only(data: Path, user: str | None) -> str | None:
             mend = f"chmod -R u+w {shlex.quote(str(data))}"
         else:
             continue
-        return f"{path} is read-only for it, and it writes there even to answer a question; mend it by: {mend}"
+        return f"{path} is read-only for it, but it must write there even to answer a question: run {mend}"
     return None
 
 
@@ -53,7 +53,7 @@ def account(user: str) -> pwd.struct_passwd:
             return pwd.getpwnam(user)
     raise Unavailable(
         SOURCE,
-        f"it does not run as root, and a system user {user!r} cannot be made; run as another user",
+        f"it does not run as root, and the system user {user!r} cannot be created; run as another user",
     )
 
 

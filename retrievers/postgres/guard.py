@@ -64,7 +64,7 @@ def judge(statement: str, columns: Mapping[str, str]) -> GuardVerdict:
     except Exception:
         # A statement that cannot be judged must not run, and must not stop the guard for others.
         _LOG.exception("the guard failed on a statement of %d characters", len(statement))
-        return GuardVerdict(False, "the statement cannot be judged")
+        return GuardVerdict(False, "the statement cannot be checked")
 
 
 class _Parser(PostgresParser):
@@ -77,7 +77,7 @@ class _Parser(PostgresParser):
     def _advance(self, times: int = 1) -> None:
         self._left -= 1
         if self._left < 0:
-            raise Refused("it takes too long to read: it is nested in too many ways")
+            raise Refused("it takes too long to parse: it has too many nested parts")
         super()._advance(times)
 
 
@@ -87,13 +87,13 @@ def _parse(scanned: Scanned) -> exp.Expr:
         ours = [one.text for one in scanned.tokens if one.kind == "string"]
         theirs = [one.text for one in tokens if one.token_type is TokenType.STRING]
         if ours != theirs:
-            raise Refused("a text in quotes can be read in two ways")
+            raise Refused("a quoted text is ambiguous")
         trees = _Parser(len(tokens)).parse(tokens, scanned.text)
     except SqlglotError as error:
         first = str(error).strip().splitlines()[0][:120] if str(error).strip() else "syntax error"
-        raise Refused(f"it cannot be read: {first}") from None
+        raise Refused(f"it cannot be parsed: {first}") from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
-        raise Refused(f"it cannot be read ({type(error).__name__})") from None
+        raise Refused(f"it cannot be parsed ({type(error).__name__})") from None
     if len(trees) != 1 or trees[0] is None:
         raise Refused("exactly one statement is accepted")
     return trees[0]

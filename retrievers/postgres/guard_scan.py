@@ -143,7 +143,7 @@ def _operator(run: str) -> str:
 def _check_word(kind: str, written: str, following: str) -> None:
     if kind == "number":
         if following.isalnum() or following == "_" or len(written) > 400:
-            raise Refused(f"{written[:20]}{following} is no number")
+            raise Refused(f"{written[:20]}{following} is not a number")
         exponent = re.search(r"[eE][+-]?(\d+)$", written)
         if exponent and (len(exponent[1]) > 3 or int(exponent[1]) > 330):
             raise Refused(f"the number {written[:20]} is too large")
@@ -151,9 +151,9 @@ def _check_word(kind: str, written: str, following: str) -> None:
     # A non-ASCII letter with upper and lower case may fold to an ASCII letter in one of the two programs.
     odd = next((one for one in written if ord(one) > 127 and unicodedata.category(one) != "Lo"), None)
     if odd is not None:
-        raise Refused(f'the letter "{odd}" may stand in quotes only')
+        raise Refused(f'the letter "{odd}" is accepted in quotes only')
     if unicodedata.normalize("NFKC", written) != written:
-        raise Refused(f"the name {written} is not in normal form")
+        raise Refused(f"the name {written} is not in Unicode normal form (NFKC)")
 
 
 def _brackets(tokens: list[SqlToken]) -> dict[int, int]:
@@ -168,7 +168,7 @@ def _brackets(tokens: list[SqlToken]) -> dict[int, int]:
                 raise Refused("brackets are nested too deeply")
         elif token.text in ")]":
             if not opened or tokens[opened[-1]].text + token.text not in ("()", "[]"):
-                raise Refused("a bracket closes that was not opened")
+                raise Refused("a closing bracket has no opening bracket")
             partner[index] = opened.pop()
             partner[partner[index]] = index
         elif token.text == ";":
@@ -311,7 +311,7 @@ def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
             raise Refused(f"{name}() needs a number up to {MAX_GROWTH:,}")
     elif name == "format":
         if not given or len(given[0]) != 1 or given[0][0].kind != "string" or re.search(r"%[^sIL%]", given[0][0].text):
-            raise Refused("format() needs a text with %s and nothing else to fill in")
+            raise Refused("format() accepts %s as its only placeholder")
     elif name in ("substring", "substr"):
         # SUBSTRING(title FROM 'pattern') and SUBSTRING(title, 'pattern') take regular expressions.
         words = [token.text for part in given for token in part if token.kind == "word"]
@@ -386,7 +386,7 @@ def _check_pattern(part: tuple[SqlToken, ...]) -> set[int]:
     plain = re.sub(r"\\[dwsDWSmMyYAZ.()\[\]{}+*?|^$/_%-]", "c", pattern)
     plain = re.sub(r"\[\^?\]?[^]]*\]", "c", plain)
     if len(pattern) > MAX_PATTERN or len(re.findall(r"[*+]", plain)) > 4 or "\\" in plain:
-        raise Refused("the regular expression is too long, repeats too much or holds an escape that is not known")
+        raise Refused("the regular expression is too long, repeats too much or contains an unknown escape")
     if re.search(r"\)[*+{]|[{}]|\(\?|[*+?%][*+]|\*{3}", plain) or plain.count("(") > 8 or plain.count("%") > 4:
-        raise Refused("the regular expression repeats a group, counts, or is of a kind that may take long")
+        raise Refused("the regular expression repeats a group, has a repeat count, or may take too long")
     return {part[0].start}

@@ -26,7 +26,7 @@ _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 def named(identifier: object) -> str:
     """Fold a name as PostgreSQL does: ASCII letters to lower case unless the name is quoted."""
     if not isinstance(identifier, exp.Identifier):
-        raise Refused("a name is not accepted there")
+        raise Refused("only a plain name is accepted there")
     text = str(identifier.this)
     return text if identifier.args.get("quoted") else "".join(c.lower() if c.isascii() else c for c in text)
 
@@ -131,7 +131,7 @@ class Resolver:
             check_parts(alias)
             name = named(alias.this)
             if name == VIEW or name in tables:
-                raise Refused(f'WITH must not define "{name}" anew')
+                raise Refused(f'WITH must not define "{name}" again')
             found = self.query(one.this, outer, tables)
             tables = {**tables, name: WithTable(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
         return tables
@@ -156,7 +156,7 @@ class Resolver:
         for part in ("group", "order", "distinct"):
             self._expression(node.args.get(part), sorting, tables)
         if scope.views > 1 and _links(node, equal=scope.views > 2) < scope.views - 1:
-            raise Refused("tables are joined without a condition that compares columns of both: say ON a.x = b.x")
+            raise Refused("a join needs a condition that compares columns of both tables, such as ON a.x = b.x")
         return names
 
     def _join(self, join: exp.Expr, scope: SelectScope, tables: "Tables") -> None:
@@ -233,7 +233,7 @@ class Resolver:
         """Check a function that returns rows, or VALUES."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
-            raise Refused(f"more than {MAX_LISTS} lists are taken apart in one FROM")
+            raise Refused(f"one FROM reads the members of more than {MAX_LISTS} lists")
         for child in node.args.get("expressions") or () if isinstance(node, exp.Unnest | exp.Values) else (node,):
             self._expression(child, scope, tables)
         names = {"ordinality", "unnest", "generate_series", "generate_subscripts", "column1", "column2", "column3"}
@@ -271,7 +271,7 @@ class Resolver:
                 if isinstance(inner, exp.Column) and named(inner.args.get("table")) not in scope.tables:
                     raise Refused(f'there is no table "{named(inner.args.get("table"))}"')
                 return
-            raise Refused("* has no name of its own")
+            raise Refused("* cannot have an alias")
         self._expression(node, scope, tables)
 
     def _expression(self, node: object, scope: SelectScope, tables: "Tables") -> None:

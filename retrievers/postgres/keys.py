@@ -155,7 +155,7 @@ class Keys:
             cursor = await connection.execute("SELECT tenant FROM signalbox.api_key WHERE id = %s", (printable(id),))
             found = await cursor.fetchone()
         if found is None:
-            raise BadRequest("there is no key of that id; `signalbox keys list` shows them all", where="id")
+            raise BadRequest("there is no key with that id; `signalbox keys list` shows all keys", where="id")
         rows = await self._database.fetch(found[0], _REVOKE, (id,))
         return _key(rows[0])
 
@@ -177,7 +177,7 @@ class Keys:
         parts = _FORM.fullmatch(key) or _FORM.fullmatch(_NOBODYS)
         assert parts is not None
         if not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
-            raise BadKey("it is no key of this service")
+            raise BadKey("this service does not know it")
         digest, now = _digest(key), time.monotonic()
         asked = self._asked.get(digest)
         if asked is None or now - asked.at >= FRESH_S:
@@ -196,9 +196,9 @@ class Keys:
             async with asyncio.timeout(TIMEOUT_S):
                 rows = await self._database.reads.search(None, _VERIFY, {"id": id, "digest": digest}, current=True)
         except TimeoutError as error:
-            raise Unavailable("the database", f"it did not say within {TIMEOUT_S:g} s whose key it is") from error
+            raise Unavailable("the database", f"it did not look up the key within {TIMEOUT_S:g} s") from error
         if not rows:
-            raise BadKey("it is no key of this service")
+            raise BadKey("this service does not know it")
         tenant, ended, principals, trusted = rows[0]
         if ended is not None:
             raise BadKey(f"the key {id} {'has been' if ended == 'revoked' else 'has'} {ended}")
@@ -220,7 +220,7 @@ class Keys:
                     yield connection
         except psycopg.errors.InsufficientPrivilege as error:
             raise Unavailable(
-                "the database", "keys are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
+                "the database", "only the role that ran `signalbox migrate` can manage keys: use it in DATABASE_URL"
             ) from error
 
 

@@ -106,7 +106,7 @@ async def _check_login(connection: AsyncConnection[Row]) -> None:
     row = await (await connection.execute(LOGIN, (SERVICE_ROLE,))).fetchone()
     if row is None or row[1] or not row[2]:
         name = row[0] if row else connection.info.user
-        raise UnboundLogin(SOURCE, f"{name} is no login IN ROLE {SERVICE_ROLE} that row security binds")
+        raise UnboundLogin(SOURCE, f"{name} is not a login IN ROLE {SERVICE_ROLE} that row security restricts")
 
 
 def _settled(position: int, segment: int) -> int:

@@ -103,7 +103,7 @@ class Reads:
                 return await self._primary.run(work, until_lost=True)
             except _Promoted:
                 assert isinstance(server, Standby)  # only standbys are checked for promotion
-                self._watch.lose(server, "promoted", "it is no standby any more: it was promoted")
+                self._watch.lose(server, "promoted", "it was promoted and is not a standby any more")
             except psycopg.Error as error:
                 if not is_of_server(error):
                     raise

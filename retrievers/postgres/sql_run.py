@@ -57,7 +57,7 @@ _TOO_COSTLY = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.ConfigurationLimitExceeded,
 )
-_TOO_LARGE = "a row of the answer is too large: "
+_TOO_LARGE = "a row of the result is too large: "
 
 
 async def run(
@@ -96,7 +96,7 @@ async def run(
                 rows.append(tuple(jsonable(value) for value in row))
                 size += sum(len(str(value)) for value in rows[-1])
                 if size > MAX_BYTES:
-                    raise BadRequest("the answer of the statement is too large", where="statement")
+                    raise BadRequest("the result of the statement is too large", where="statement")
             columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
         return ResultTable(columns, tuple(rows), statement)
 
@@ -142,9 +142,9 @@ def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) 
     if isinstance(error, psycopg.errors.QueryCanceled):
         return TooCostly(SOURCE, f"the statement took longer than {timeout_s:g} s")
     if _TOO_LARGE in message:
-        return BadRequest("the answer of the statement is too large", where="statement")
+        return BadRequest("the result of the statement is too large", where="statement")
     if isinstance(error, _TOO_COSTLY):
-        return TooCostly(SOURCE, f"the statement needs too much: {message}")
+        return TooCostly(SOURCE, f"the statement needs too many resources: {message}")
     if error.sqlstate is None or error.sqlstate[:2] in ("08", "53", "57", "58", "XX"):
         return Unavailable(SOURCE, message)
     return BadRequest(f"PostgreSQL refuses the statement: {_unwrapped(message)}", where="statement")

@@ -61,10 +61,10 @@ class Standby:
     def __init__(self, name: str, address: str, size: int) -> None:
         self.name, self.host = name, _host(address)
         self.connections = Connections(address, size, least=0, wait_s=_WAIT_S)
-        self.connections.lose("it was not asked yet")
+        self.connections.lose("its state is not known yet")
         self.probe = ServerProbe(address)
         self.reads = 0
-        self.fault: tuple[Fault, str] | None = ("down", "it was not asked yet")
+        self.fault: tuple[Fault, str] | None = ("down", "its state is not known yet")
         self.position = -1
 
     async def hold(self, state: ServerState) -> None:
@@ -153,7 +153,7 @@ class Watch:
         The other standbys are read once they hold everything that this one may have shown.
         """
         if one.fault is None:
-            _log.warning("the standby %s is read no more: %s", one.host, reason)
+            _log.warning("the standby %s is no longer read: %s", one.host, reason)
             self._all_written = time.monotonic()
             self._soon.set()
         one.fault = (fault, reason)
@@ -178,7 +178,7 @@ class Watch:
         lag_s = self._lag_s(one, time.monotonic())
         fault, reason = one.fault or (None, "")
         if fault is None and lag_s > self._max_lag_s:
-            fault, reason = "lagging", f"what it holds is older than {self._max_lag_s:g} s"
+            fault, reason = "lagging", f"its data is older than {self._max_lag_s:g} s"
         known = fault in (None, "lagging") and lag_s != float("inf")
         return Standing(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
 
@@ -202,7 +202,7 @@ class Watch:
             try:
                 failures = await self._look_at_primary(failures)
             except Exception:  # the watch goes on whatever one look meets
-                _log.exception("the primary could not be looked at")
+                _log.exception("the state of the primary could not be read")
 
     async def _look_at_primary(self, failures: int) -> int:
         """Ask the primary for its state; return the number of consecutive failures."""
@@ -236,7 +236,7 @@ class Watch:
             try:
                 await self._look_at(one)
             except Exception:  # as for the primary
-                _log.exception("%s could not be looked at", one.name)
+                _log.exception("the state of %s could not be read", one.name)
 
     async def _look_at(self, one: Standby) -> None:
         at, before = time.monotonic(), one.position
@@ -260,16 +260,16 @@ class Watch:
         """
         ours = self._state
         if ours is None:
-            return ("down", "the primary has not said yet what it is")
+            return ("down", "the state of the primary is not known yet")
         if (state.system, state.database) != (ours.system, ours.database):
-            return ("foreign", "it holds another database than the primary")
+            return ("foreign", "its database is not the primary's")
         if not state.in_recovery:
-            return ("promoted", "it is no standby: it was promoted, or is the primary itself")
+            return ("promoted", "it is not a standby: it was promoted, or is the primary itself")
         if state.timeline > ours.timeline:
             reason = f"it follows another primary, on timeline {state.timeline}; ours is on {ours.timeline}"
             return ("diverged", reason)
         if self._ends and self._ends[-1][0] > at and self._ends[-1][1] < before:
-            return ("diverged", "it has replayed what the primary does not have")
+            return ("diverged", "it has replayed changes that the primary does not have")
         return None
 
     async def _pause(self) -> bool:
@@ -288,7 +288,7 @@ def _address_of(given: str, service: str) -> str:
         check_address(given)
     except Unavailable:
         form = "postgresql://HOST/NAME, with @, : and / in a password written %40, %3A and %2F"
-        raise Unavailable(SOURCE, f"READ_URLS holds what is no connection string; one looks like {form}") from None
+        raise Unavailable(SOURCE, f"READ_URLS contains an invalid connection string; the form is {form}") from None
     parts, own = conninfo_to_dict(given), conninfo_to_dict(service)
     dropped = {*_OF_ONE_SERVER, *(("password", "passfile") if "user" in parts else ())}
     kept = {key: value for key, value in own.items() if key not in dropped}

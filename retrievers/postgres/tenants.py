@@ -137,7 +137,7 @@ class Tenants:
         try:
             await self._database.fetch(tenant, "SELECT now() AT TIME ZONE %(zone)s::text", {"zone": zone})
         except psycopg.errors.InvalidParameterValue as error:
-            raise BadRequest(f'time_zone: the database knows no "{zone}"', where="time_zone") from error
+            raise BadRequest(f'time_zone: the database does not know "{zone}"', where="time_zone") from error
 
     @asynccontextmanager
     async def _administering(self) -> AsyncIterator[AsyncConnection[Row]]:
@@ -149,7 +149,7 @@ class Tenants:
                     yield connection
         except psycopg.errors.InsufficientPrivilege as error:
             raise Unavailable(
-                "the database", "tenants are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
+                "the database", "only the role that ran `signalbox migrate` can manage tenants: use it in DATABASE_URL"
             ) from error
 
 

@@ -39,7 +39,7 @@ class ProcessLimits:
 
     @property
     def too_much_output(self) -> str:
-        return f"more than {self.output_bytes // 1_000_000} MB of text comes out of it; split it"
+        return f"its text is larger than {self.output_bytes // 1_000_000} MB; split it"
 
     def reason_of_death(self, exit_code: int) -> str:
         """Return why a process ended before it had read its file.

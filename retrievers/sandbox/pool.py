@@ -259,4 +259,4 @@ class _Process:
         try:
             return self._limits.reason_of_death(self._process.wait(_LOOK_EVERY_S))
         except subprocess.TimeoutExpired:
-            return "its reader went away"
+            return "its reader ended unexpectedly"

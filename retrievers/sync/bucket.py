@@ -55,7 +55,7 @@ class Bucket:
                         continue
                     if len(items) >= MOST_ITEMS:
                         raise BadRequest(
-                            f"it has more than {MOST_ITEMS:,} objects: sync prefixes of it", where="source"
+                            f"it has more than {MOST_ITEMS:,} objects: sync its prefixes one by one", where="source"
                         )
                     self._names[key] = str(one["Key"]), str(one["ETag"])
                     items.append(SourceItem(key, f"{one['ETag']} {one['Size']}"))

@@ -39,7 +39,7 @@ def named(url: str) -> str:
     except (ValueError, psycopg.Error):
         # The original message would quote the address, which may contain a password.
         raise BadRequest(
-            "the address of the database cannot be read; quote % : @ / of the password", where="source"
+            "the address of the database cannot be parsed; percent-encode % : @ / in the password", where="source"
         ) from None
 
 
@@ -81,9 +81,7 @@ def _by_sqlalchemy(url: str, shown: str, statement: str) -> Iterator[Rows]:
     try:
         engine = sqlalchemy.create_engine(url)
     except (sqlalchemy.exc.ArgumentError, ImportError) as error:
-        reason = (
-            str(error) if isinstance(error, ImportError) else "its address cannot be read, or its kind is not known"
-        )
+        reason = str(error) if isinstance(error, ImportError) else "its address is invalid, or its kind is unknown"
         raise Unavailable(shown, one_line(reason, 200)) from None
     try:
         with engine.connect() as connection:

@@ -36,7 +36,7 @@ class Checkout:
 
     def __post_init__(self) -> None:
         if self.commit.startswith("-"):
-            raise BadRequest(f'"{one_line(self.commit, 80)}" is no name of a commit', where="source")
+            raise BadRequest(f'"{one_line(self.commit, 80)}" is not the name of a commit', where="source")
 
     @property
     def shown(self) -> str:

@@ -31,7 +31,7 @@ def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
         return None
     return (
         f"{doomed:,} of {before:,} documents are gone from the source, more than SYNC_MAX_DELETE allows "
-        f"({limits.most_deleted:.0%}): none was deleted; if they are meant to go, sync it with --force"
+        f"({limits.most_deleted:.0%}): none was deleted; to delete them, run the sync with --force"
     )
 
 
@@ -39,5 +39,5 @@ def why_kept(left: Remains) -> str:
     """Return why the remains of a forgotten source are not deleted."""
     return (
         f"{len(left.ids):,} documents of a source that was forgotten stay: more than SYNC_MAX_DELETE allows, or "
-        "something failed; if they are meant to go, sync it with --force once nothing fails"
+        "something failed; to delete them, run the sync with --force when nothing fails"
     )

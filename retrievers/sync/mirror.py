@@ -168,7 +168,7 @@ def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
     for item in listing.items:
         if len(versions) >= MOST_ITEMS:
             raise BadRequest(
-                f"the source has more than {MOST_ITEMS:,} items: sync its parts, each by itself", where="source"
+                f"the source has more than {MOST_ITEMS:,} items: sync its parts one by one", where="source"
             )
         if reason := _unfit(item):
             failed.append(RejectedItem(item.key[:100], None, reason))
@@ -189,7 +189,7 @@ def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
 
 def _unfit(item: SourceItem) -> str | None:
     if not item.key or len(item.key) > MOST_KEY_CHARACTERS:
-        return f"its name has {len(item.key):,} characters; 1 to {MOST_KEY_CHARACTERS} are possible"
+        return f"its name has {len(item.key):,} characters; 1 to {MOST_KEY_CHARACTERS} are allowed"
     return None if item.key.isprintable() else "its name holds characters that cannot be printed"
 
 

@@ -79,7 +79,7 @@ class Pages:
                 _add(items, failed, address, changed)
             if len(items) > MOST_PAGES:
                 raise BadRequest(
-                    f"it names more than {MOST_PAGES:,} pages: sync its sitemaps each by itself", where="source"
+                    f"it names more than {MOST_PAGES:,} pages: sync its sitemaps one by one", where="source"
                 )
         return Listing([*items.values()], failed=failed)
 
@@ -142,7 +142,7 @@ def _named(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | None]]]:
         return [], [(line, None) for line in lines if line and not line.startswith("#")]
     # Without a document type declaration there are no entities to expand.
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
-        raise BadRequest("it is no sitemap: sitemaps declare no types", where="source")
+        raise BadRequest("it is not a sitemap: it declares a document type", where="source")
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:

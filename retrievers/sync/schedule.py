@@ -103,7 +103,7 @@ class Schedules:
             await connection.execute(_LOCK, values)
             row = await (await connection.execute(_OPEN, values)).fetchone()
             if row is not None and row[1]:
-                reason = f"it is being synced already by job {row[0].hex}; wait for its end"
+                reason = f"job {row[0].hex} is already syncing it; wait until it ends"
                 raise Unavailable("the source", reason, retry_after_s=self._jobs.lease_s)
             if row is not None:
                 values["job"] = job = row[0]
@@ -148,9 +148,9 @@ class Schedules:
         tenant = Viewer.of(who).tenant
         one = find(await self.listed(who), name)
         if one.every_s is None:
-            raise NotFound(f'"{name[:80]}" has no schedule: run it by `signalbox sync`', where="name")
+            raise NotFound(f'"{name[:80]}" has no schedule: run it with `signalbox sync`', where="name")
         if not one.has_worker:
-            reason = f"no worker has had it in its settings for {_HEARD_S:g} s; where it is to be followed, start one"
+            reason = f"no worker has had it in its settings for {_HEARD_S:g} s; start a worker that has it"
             raise BadRequest(f'"{name[:80]}" cannot be run now: {reason}', where="name")
         async with self._database.transaction(whole(tenant)) as connection:
             await connection.execute(_WRITE_DOWN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
@@ -190,7 +190,7 @@ def _find_one(followed: Sequence[Followed], name: str) -> Followed:
     meant = meant or [one for one in followed if name == one.collection]
     if len(meant) > 1:
         those = "; ".join(f"{one.id} is {one.source} -> {one.collection}" for one in meant)
-        raise BadRequest(f'"{name[:80]}" may be any of {len(meant)}, say which: {those}', where="name")
+        raise BadRequest(f'"{name[:80]}" matches {len(meant)} syncs; give the id of one: {those}', where="name")
     return meant[0] if meant else find((), name)
 
 

@@ -34,7 +34,7 @@ def open_source(
         BadRequest: the text has no known form, or the options do not fit it.
     """
     if not text.strip() or "\0" in text:
-        raise BadRequest(f"no source is given; say {FORMS}", where="source")
+        raise BadRequest(f"no source is given; valid forms: {FORMS}", where="source")
     if text.startswith("git:"):
         if table or query or updated_at:
             raise _no_database()
@@ -53,12 +53,12 @@ def open_source(
 
 
 def _no_database() -> BadRequest:
-    return BadRequest("--table, --query and --updated-at are of a database", where="source")
+    return BadRequest("--table, --query and --updated-at are for databases only", where="source")
 
 
 def _checkout(text: str) -> Checkout:
     if _SCHEME.match(text):
-        raise BadRequest("git: is followed by a checkout on this machine, and not by an address", where="source")
+        raise BadRequest("git: takes the folder of a checkout on this machine, not an address", where="source")
     path, _, commit = text.rpartition("@")
     return Checkout(Path(path), commit) if path else Checkout(Path(commit))
 
@@ -66,5 +66,5 @@ def _checkout(text: str) -> Checkout:
 def _bucket(text: str) -> Bucket:
     split = urlsplit(text)
     if not split.netloc or split.query or split.fragment or "@" in split.netloc:
-        raise BadRequest(f'"{one_line(text, 80)}" is no s3://BUCKET/PREFIX', where="source")
+        raise BadRequest(f'"{one_line(text, 80)}" is not of the form s3://BUCKET/PREFIX', where="source")
     return Bucket(split.netloc, split.path.lstrip("/"))

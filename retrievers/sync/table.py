@@ -48,13 +48,13 @@ class DatabaseTable:
 
     def __post_init__(self) -> None:
         if bool(self.table) == bool(self.query):
-            raise BadRequest("a database needs a --table or a --query, and not both", where="source")
+            raise BadRequest("a database needs either --table or --query", where="source")
         for name, value in (("--table", self.table), ("--updated-at", self.updated_at)):
             if value and not _PLAIN_NAME.fullmatch(value):
-                reason = "is no plain name of a table or column; give a --query for it"
+                reason = "is not a plain name of a table or column; use --query"
                 raise BadRequest(f'{name} "{one_line(value, 80)}" {reason}', where=name)
         if self.query and not re.match(r"\s*(select|with)\b", self.query, re.IGNORECASE):
-            raise BadRequest("--query is no SELECT", where="--query")
+            raise BadRequest("--query is not a SELECT", where="--query")
 
     @property
     def shown(self) -> str:
@@ -74,7 +74,7 @@ class DatabaseTable:
                 if key in items:
                     raise BadRequest(f'two rows have the id "{one_line(key, 80)}"; it must be unique', where="source")
                 if len(items) >= MOST_ITEMS:
-                    raise BadRequest(f"it has more than {MOST_ITEMS:,} rows: sync them in parts", where="source")
+                    raise BadRequest(f"it has more than {MOST_ITEMS:,} rows: sync it in parts", where="source")
                 items[key] = self._version(row)
         return Listing([SourceItem(key, version) for key, version in items.items()])
 
@@ -113,9 +113,9 @@ def _looking(rows: Iterator[dict[str, Any]], stopped: Stopped) -> Iterator[dict[
 def _key(row: dict[str, Any]) -> str:
     if row.get("id") is None:
         reason = (
-            "has none in some rows"
+            "has no value in some rows"
             if "id" in row
-            else "is missing: name one in a --query (SELECT article_id AS id, ...)"
+            else "is missing: select one with --query (SELECT article_id AS id, ...)"
         )
         raise BadRequest(f"the column id {reason}", where="source")
     return str(row["id"])

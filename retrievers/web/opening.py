@@ -53,7 +53,7 @@ def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, A
     base = (options.get("web_base_url") or "").strip()
     if provider.address is None:
         if base:
-            raise BadRequest(f"setting WEB_BASE_URL: {name} has no address of its own", where="web_base_url")
+            raise BadRequest(f"setting WEB_BASE_URL: {name} takes no address", where="web_base_url")
         return ""
     where = "web_base_url" if base else "web_provider"
     address = (base or own or provider.address).rstrip("/").removesuffix("/search")
@@ -65,10 +65,10 @@ def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, A
         usable = False
     if not usable:
         form = "http://localhost:8888" if base else f"{name}:http://localhost:8888"
-        raise BadRequest(f"setting {where.upper()} holds no address that can be used, such as {form}", where=where)
+        raise BadRequest(f"setting {where.upper()} is not a valid address such as {form}", where=where)
     if parts.username is not None or parts.password is not None:
         raise BadRequest(
-            f"setting {where.upper()} holds a password, which logs would show: put name:password into WEB_API_KEY",
+            f"setting {where.upper()} contains a password, which logs would show: put name:password into WEB_API_KEY",
             where=where,
         )
     return address

@@ -98,7 +98,7 @@ class Web:
         others = keys_of(wanted) - ({_PUBLISHED} if dated else set())
         if others:
             raise BadFilter(
-                f"a web page has none of the documents' metadata: it cannot be filtered by {listing(others, 5)}",
+                f"web pages do not have the documents' metadata: they cannot be filtered by {listing(others, 5)}",
                 where="filter",
                 valid=(_PUBLISHED,) if dated else (),
             )

@@ -439,7 +439,7 @@ async def test_deleting_a_collection_ends_the_jobs_that_would_make_it_anew(clien
     assert (job["status"], job["error"]) == ("failed", "the collection was deleted")
     again = await client.post(f"/v1/jobs/{id}/retry")
     assert (again.status_code, again.json()["errors"][0]["where"]) == (422, "job_id")
-    assert "deleted since; send the documents again" in again.text
+    assert "its failed documents were deleted since; send them again" in again.text
 
 
 async def test_deleting_a_document_takes_it_out_of_the_dead_letters(client: httpx2.AsyncClient, owner_url: str):

@@ -117,7 +117,7 @@ def test_check_judges_and_does_not_connect(signalbox: Callable[..., Ran], connec
     [
         ("http://127.0.0.1/", "the URL is refused: it is at 127.0.0.1, which is loopback"),
         ("http://inside.example/", "the URL is refused: inside.example is at 127.0.0.1, which is loopback"),
-        ("http://public.example:22/", 'the URL is refused: the port "22" is not allowed: 80 and 443 are'),
+        ("http://public.example:22/", 'the URL is refused: the port "22" is not allowed; use 80 or 443'),
         ("", "the URL is refused: it is not of the form https://host/path"),
     ],
 )
@@ -137,4 +137,4 @@ def test_a_page_that_is_not_there_ends_with_3(signalbox: Callable[..., Ran], con
     code, out, err = signalbox("fetch", "http://public.example/none")
     assert (code, out, err) == (3, "", "signalbox: public.example is unavailable: HTTP 404 Not Found\n")
     code, out, err = signalbox("fetch", "http://nowhere.example/", "--check")
-    assert (code, out, err) == (3, "", "signalbox: nowhere.example is unavailable: its name is not found\n")
+    assert (code, out, err) == (3, "", "signalbox: nowhere.example is unavailable: its name cannot be resolved\n")

@@ -393,7 +393,7 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(signalbox: 
         (("create", "--tenant", "acme", "--expires", "soon"), "Invalid value for '--expires'"),
         (("create", "--tenant", "acme", "--name", "a\nb"), "at most 200 printable characters"),
         (("list", "--tenant", "a\nb"), "a tenant is a name"),
-        (("revoke", "nothing"), "there is no key of that id; `signalbox keys list` shows them all"),
+        (("revoke", "nothing"), "there is no key with that id; `signalbox keys list` shows all keys"),
         (("revoke",), "Missing argument 'ID'"),
         (("rotate",), "No such command 'rotate'"),
     ],

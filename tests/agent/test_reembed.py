@@ -152,7 +152,7 @@ def slow(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             service.catalogue.forget("default")
 
-    monkeypatch.setattr(service.worker, "_rebuild", carry_on)
+    monkeypatch.setattr(service.worker._runner, "_rebuild", carry_on)
 
 
 async def embedder_of(service: Service, name: str = "docs") -> tuple[str | None, int | None]:
@@ -370,11 +370,11 @@ async def test_cancelled_it_leaves_nothing_behind_and_can_be_begun_again(
     slow(service, monkeypatch)
     job = await service.reembed("docs", NEW)
     await turn(service)
-    with pytest.raises(BadRequest, match=f"is being made anew already: job {job.id}"):
+    with pytest.raises(BadRequest, match=f'job {job.id} is already rebuilding collection "docs"'):
         await service.rebuild("docs")
     cancelled = await service.cancel_job(job.id)
     assert (cancelled.status, cancelled.error) == ("failed", "cancelled")
-    with pytest.raises(BadRequest, match="it is failed already"):
+    with pytest.raises(BadRequest, match="it is already failed"):
         await service.cancel_job(job.id)
     assert not await turn(service)
     assert len(await removed(service, owner_url)) == 1
@@ -478,7 +478,7 @@ async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_
     monkeypatch.setattr(split, "split", lambda text: cut(text, 300))
     monkeypatch.setattr(split, "VERSION", split.VERSION + 1)
     monkeypatch.setattr(analysis, "VERSION", analysis.VERSION + 1)
-    with pytest.raises(BadRequest, match="`signalbox rebuild docs` makes it anew"):
+    with pytest.raises(BadRequest, match="run `signalbox rebuild docs`, which rebuilds it"):
         await service.ingest([document("x", "x")], "docs")
     assert [one.kind for one in (await service.check("docs")).findings if one.kind == "version"] == ["version"]
     await service.rebuild("docs")

@@ -111,7 +111,7 @@ async def test_over_http_a_job_is_cancelled_and_others_tenants_find_nothing(clie
     assert (await client.post(cancel)).status_code == 422
     ingestion = (await client.get("/v1/jobs")).json()["jobs"][-1]
     refused = await client.post(f"/v1/jobs/{ingestion['job_id']}/cancel")
-    assert (refused.status_code, "it is an ingestion" in refused.text) == (422, True)
+    assert (refused.status_code, "it ingests documents" in refused.text) == (422, True)
 
 
 async def test_over_http_drift_is_found_and_mended(client: httpx2.AsyncClient, owner_url: str):

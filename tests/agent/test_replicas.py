@@ -385,7 +385,7 @@ async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster)
         ("standby 4", False),
     ]
     assert checks[0].found.endswith(", used for reads, 0.0 s behind")
-    assert "postgres is no login IN ROLE signalbox_app" in checks[2].found
+    assert "postgres is not a login IN ROLE signalbox_app" in checks[2].found
     assert "no such file" in checks[3].found.lower()
     own = make_conninfo(cluster.primary.url(), user=SERVICE_ROLE)
     (itself,) = await doctor_standbys.standbys(cluster.settings(read_urls=(own,)))
@@ -418,7 +418,7 @@ async def test_addresses_are_read_between_commas_and_need_a_primary(monkeypatch:
 
 
 async def test_an_address_that_cannot_be_meant_is_refused(cluster: Cluster):
-    with pytest.raises(Unavailable, match="READ_URLS holds what is no connection string"):
+    with pytest.raises(Unavailable, match="READ_URLS contains an invalid connection string"):
         async with open_service(cluster.settings(read_urls=("postgresql://a:b@c@d/x",))):
             pass
 

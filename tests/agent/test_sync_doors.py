@@ -129,7 +129,7 @@ def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
     command = blocked.err.partition("signalbox ")[2].split("\n")[0].split()
     assert (blocked.code, command[:2]) == (2, ["sync", "--forget"]), blocked.err
     several = signalbox("sync", "--forget", "docs")
-    assert (several.code, "say which" in several.err, str(folder) in several.err) == (2, True, True), several.err
+    assert (several.code, "give the id" in several.err, str(folder) in several.err) == (2, True, True), several.err
 
     assert signalbox(*command).out == f"forgotten: {folder} -> docs; its documents stay\n"
     assert (

@@ -685,9 +685,9 @@ async def test_without_keys_the_harmless_settings_can_be_set_and_no_others(world
 
 async def test_a_time_zone_that_the_database_does_not_know_is_refused_and_fails_no_request(world: World):
     database = world.service.database
-    with pytest.raises(BadRequest, match='the database knows no "Nowhere/City"'):
+    with pytest.raises(BadRequest, match='the database does not know "Nowhere/City"'):
         await world.service.metering.tenants.administer("acme", {"time_zone": "Nowhere/City"})
-    with pytest.raises(BadRequest, match='the database knows no "Nowhere/City"'):
+    with pytest.raises(BadRequest, match='the database does not know "Nowhere/City"'):
         await world.service.metering.tenants.change("acme", {"time_zone": "Nowhere/City"})
     await world.set("questions_per_day=1")
     state = await Tenants(database, "Nowhere/City").enter("acme")

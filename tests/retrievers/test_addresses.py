@@ -6,7 +6,7 @@ from retrievers.http.addresses import refusal
 
 REFUSED = {
     "0.0.0.0": "unspecified",
-    "0.1.2.3": "of this network alone",
+    "0.1.2.3": "for this network only",
     "10.0.0.1": "private",
     "10.255.255.255": "private",
     "100.64.0.0": "shared by a carrier's customers",
@@ -38,7 +38,7 @@ REFUSED = {
     "::": "unspecified",
     "::1": "loopback",
     "0:0:0:0:0:0:0:1": "loopback",
-    "::2": "a form of 0.0.0.2, which is of this network alone",
+    "::2": "a form of 0.0.0.2, which is for this network only",
     "::127.0.0.1": "a form of 127.0.0.1, which is loopback",
     "::ffff:127.0.0.1": "a form of 127.0.0.1, which is loopback",
     "::ffff:7f00:1": "a form of 127.0.0.1, which is loopback",
@@ -68,8 +68,8 @@ REFUSED = {
     "fd00:ec2::254": "private",  # the metadata of Amazon
     "fd20:ce::254": "private",  # and of Google
     "fe80::1": "link-local",
-    "fe80::1%eth0": "of one link alone",
-    "2606:4700::1%1": "of one link alone",
+    "fe80::1%eth0": "for one link only",
+    "2606:4700::1%1": "for one link only",
     "febf::1": "link-local",
     "fec0::1": "site-local",
     "ff02::1": "multicast",

@@ -419,8 +419,8 @@ def test_data_that_may_not_be_written_is_named_with_what_mends_it(tmp_path: Path
 
     with pytest.raises(Unavailable) as caught:
         EmbeddedServer(home, VERSION).start()
-    named = f"{data / part} is read-only for it, and it writes there even to answer a question; "
-    assert str(caught.value).endswith(f"{named}mend it by: chmod -R u+w {data}")
+    named = f"{data / part} is read-only for it, but it must write there even to answer a question: "
+    assert str(caught.value).endswith(f"{named}run chmod -R u+w {data}")
 
     (data / part).chmod(mode)
     server = EmbeddedServer(home, VERSION)

@@ -246,7 +246,7 @@ def test_a_schema_says_what_a_document_is_called_and_in_which_unit_numbers_are()
         ({"records": "upload"}, "records must be a list of words"),
         ({"records": ["upload", 3]}, "records must be a list of words"),
         ({"records": ["x" * 61]}, "records are at most 40 words of 60 characters"),
-        ({"fields": {"a": {"type": "string", "unit": "kb"}}}, 'schema field "a": unit is for numbers'),
+        ({"fields": {"a": {"type": "string", "unit": "kb"}}}, 'schema field "a": unit is for number fields'),
         ({"fields": {"a": {"type": "number", "unit": 3}}}, 'schema field "a": unit must be text'),
         ({"fields": {"a": 3}}, 'schema field "a" is neither a type name nor an object'),
         (

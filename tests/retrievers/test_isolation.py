@@ -533,7 +533,7 @@ async def test_private_platform_documents_lend_no_count_word_or_field_to_others(
     assert not any((await catalogue.term_counts(await catalogue.scope(A, None), ["privat"])).values())
 
     mixed = await ingest(service, EMBEDDER, PLATFORM, "shared", platform_documents())
-    assert [(one.id, "collections of their own" in one.reason) for one in mixed.failed] == [("private", True)]
+    assert [(one.id, "either public or private documents" in one.reason) for one in mixed.failed] == [("private", True)]
 
 
 async def test_how_often_words_occur_elsewhere_is_not_told_to_one_who_names_the_place(service: Database, world: str):
@@ -665,7 +665,7 @@ async def test_public_and_private_documents_of_the_platform_that_come_at_once_st
         ingest(database, EMBEDDER, PLATFORM, "new", [public]), ingest(database, EMBEDDER, PLATFORM, "new", [private])
     )
     assert sorted(one.inserted for one in reports) == [0, 1]
-    assert ["collections of their own" in one.reason for report in reports for one in report.failed] == [True]
+    assert ["either public or private documents" in one.reason for report in reports for one in report.failed] == [True]
     assert len(await database.fetch(PLATFORM, "SELECT id FROM signalbox.document", {})) == 1
 
 

@@ -184,7 +184,7 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
 
     job = await worker.jobs.job(TENANT, id)
     assert counts(job) == ("done", 1, 0, 0, 4)
-    assert job.failures[-1].reason == "3 documents before this one are bad: the rest was not read"
+    assert job.failures[-1].reason == "3 documents before this one are invalid: the rest was not read"
 
 
 async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
@@ -331,7 +331,7 @@ async def test_a_document_workers_die_of_is_parked_and_what_is_behind_it_goes_on
 
     job = await worker.jobs.job(TENANT, poisoned)
     assert counts(job) == ("done", 2, 0, 0, 1)
-    assert [(one.index, one.reason) for one in job.failures] == [(1, "given up: workers did not come back from it")]
+    assert [(one.index, one.reason) for one in job.failures] == [(1, "given up: workers died while they stored it")]
 
 
 class Poisoned(HashEmbedder):
@@ -352,7 +352,7 @@ async def test_a_document_with_an_unforeseen_error_is_parked_at_once_and_loses_n
     job = await worker.jobs.job(TENANT, id)
     assert counts(job) == ("done", 2, 0, 0, 2)
     assert [(one.index, one.reason) for one in job.failures] == [
-        (1, "unexpected KeyError: the log says more"),
+        (1, "unexpected KeyError: see the log"),
         (3, 'the id "d2" was already given in this delivery; this one was left out'),
     ]
 
@@ -365,7 +365,7 @@ async def test_a_job_no_worker_ever_comes_back_from_is_given_up(database: Databa
     await drain(worker)
 
     job = await worker.jobs.job(TENANT, id)
-    assert (job.status, job.error) == ("failed", "given up: 10 workers did not come back from this job")
+    assert (job.status, job.error) == ("failed", "given up: 10 workers died during this job")
 
 
 # Leases.
@@ -684,9 +684,9 @@ async def test_a_retry_of_what_did_not_fail_or_is_not_over_says_so(database: Dat
     id, _ = await worker.deliver(TENANT, of_records("docs", [record(0)]))
     waiting = await worker.jobs.submit(TENANT, of_records("docs", [record(1)]))
 
-    with pytest.raises(BadRequest, match="nothing of it failed"):
+    with pytest.raises(BadRequest, match="none of its documents failed"):
         await worker.jobs.retry(TENANT, id)
-    with pytest.raises(BadRequest, match="it is queued already"):
+    with pytest.raises(BadRequest, match="it is already queued"):
         await worker.jobs.retry(TENANT, waiting)
 
 
@@ -763,7 +763,7 @@ async def test_a_deleted_collection_leaves_no_document_in_its_jobs(database: Dat
     assert [id.hex for (id,) in payloads] == kept
     assert owner(owner_url, "SELECT count(*) FROM signalbox.dead_letter WHERE payload IS NOT NULL") == [(0,)]
     for id in (done, file, waiting):
-        with pytest.raises(BadRequest, match="what failed of it was deleted since; send the documents again"):
+        with pytest.raises(BadRequest, match="its failed documents were deleted since; send them again"):
             await worker.jobs.retry(TENANT, id)
     assert [(one.index, one.id) for one in (await worker.jobs.job(TENANT, done)).failures] == [(1, "d1")]
 
@@ -786,7 +786,7 @@ async def test_a_deleted_document_is_in_no_dead_letter_and_no_retry_brings_it_ba
     assert [(job.hex, index) for job, index in letters] == [(id, 0), (other, 0), (other, 1)]
     assert (*counts(job), job.done) == ("done", 1, 0, 0, 1, 2)
     assert [(one.index, one.reason) for one in job.failures] == [(1, "it was deleted since")]
-    with pytest.raises(BadRequest, match="what failed of it was deleted since"):
+    with pytest.raises(BadRequest, match="its failed documents were deleted since"):
         await worker.jobs.retry(TENANT, id)
 
 

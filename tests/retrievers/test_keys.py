@@ -150,7 +150,7 @@ async def test_a_key_of_another_database_or_none_is_refused_without_asking_the_d
         f"sbx_{id}_{random}' OR ''='",
         "sbx_" + "٣" * 16 + key[20:],
     ):
-        assert await refusal(keys, bad) == "it is no key of this service"
+        assert await refusal(keys, bad) == "this service does not know it"
 
     assert asked.count == 0
     assert len(keys._asked) == 0
@@ -160,7 +160,7 @@ async def test_a_key_of_another_database_or_none_is_refused_without_asking_the_d
 async def test_an_issued_key_that_is_no_longer_stored_is_refused(keys: Keys, owner_url: str):
     _, key = await keys.create("acme")
     rows(owner_url, "DELETE FROM signalbox.api_key")
-    assert await refusal(keys, key) == "it is no key of this service"
+    assert await refusal(keys, key) == "this service does not know it"
 
 
 async def test_a_thousand_calls_at_once_ask_the_database_once(keys: Keys, monkeypatch: pytest.MonkeyPatch):
@@ -221,7 +221,7 @@ async def test_a_database_that_is_down_makes_no_key_a_wrong_one_and_is_asked_twi
                 await keys.verify(key)
         assert asked.count == 1
         # What is no key needs no database to be refused.
-        assert await refusal(keys, key[:-1]) == "it is no key of this service"
+        assert await refusal(keys, key[:-1]) == "this service does not know it"
     monkeypatch.setattr(module, "FRESH_S", 0.05)
     for _ in range(50):
         await asyncio.sleep(0.1)
@@ -272,7 +272,7 @@ async def test_keys_are_listed_by_tenant_or_all_and_revoked_once(keys: Keys):
 @pytest.mark.parametrize("id", ["", "nothing", "' OR ''='", "\0", "\ud800", "x" * 10_000])
 async def test_what_is_no_id_revokes_nothing(keys: Keys, id: str):
     await keys.create("acme")
-    with pytest.raises(BadRequest, match="there is no key of that id"):
+    with pytest.raises(BadRequest, match="there is no key with that id"):
         await keys.revoke(id)
     assert await keys.any_live()
 

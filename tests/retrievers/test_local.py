@@ -170,7 +170,7 @@ async def test_vectors_of_an_embedder_that_does_not_know_the_language_count_litt
 async def test_a_scope_without_the_documents_is_refused():
     local = Local.of(documents({"a": "Refunds."}), EMBEDDER)
     await local.ready()
-    with pytest.raises(BadRequest, match="no part of the collection asked for: none"):
+    with pytest.raises(BadRequest, match="do not belong to the requested collection: none"):
         await local.search(Query("refunds", "en", Scope("someone", ())))
 
 
@@ -203,7 +203,7 @@ async def test_words_are_searched_while_there_are_no_vectors(
     hits = await local.search(Query("refunds", "en", await local.scope()))
     assert [(hit.id.document_id, list(hit.parts or ())) for hit in hits] == [("a", ["fulltext"])]
     assert caplog.messages == [
-        "the local documents are searched by their words alone: the embedder is unavailable: the connection was refused"
+        "the local documents are searched by full text only: the embedder is unavailable: the connection was refused"
     ]
     with pytest.raises(Unavailable, match="gave no vectors"):
         await local.ready()
@@ -560,7 +560,7 @@ async def test_a_folder_is_no_part_of_a_collection(both: Service):
     result = await both.retrieve("refunds shop", collection="shop", intent="off")
     assert {hit.document_id for hit in result.hits} == {"s1", "s2"}
     assert {outcome.source for outcome in result.outcomes} == {"fulltext", "vector"}
-    with pytest.raises(BadRequest, match='no part of the collection asked for: "shop"'):
+    with pytest.raises(BadRequest, match='do not belong to the requested collection: "shop"'):
         await both.retrieve("refunds", collection="shop", sources=["local"], intent="off")
 
 

@@ -117,7 +117,7 @@ def test_mails_in_mails_are_read_three_deep():
 
 
 def test_what_is_no_mail_is_said_to_be_none():
-    assert reason(b"just words\n") == "damaged, or not an e-mail: none of its usual headers is there"
+    assert reason(b"just words\n") == "damaged, or not an e-mail: the usual headers are missing"
     assert reason(b"") == "the file is empty"
 
 

@@ -212,10 +212,10 @@ async def test_a_login_that_went_missing_is_made_again(owner_url: str, server: E
 
 
 async def test_a_service_login_that_row_security_does_not_bind_is_refused(owner_url: str, role: str):
-    with pytest.raises(Unavailable, match="whom row security does not bind"):
+    with pytest.raises(Unavailable, match="which row security does not restrict"):
         async with Database(owner_url, owner_url):
             pass
-    with pytest.raises(Unavailable, match="is no member of it"):
+    with pytest.raises(Unavailable, match="is not a member of it"):
         async with Database(owner_url, make_conninfo(owner_url, user=role)):
             pass
     with pytest.raises(Unavailable, match=r"cannot log in: .*; check SERVICE_URL"):

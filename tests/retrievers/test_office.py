@@ -176,7 +176,7 @@ def test_scanned_pages_among_others_are_noted():
 
     assert found.text == "alpha"
     assert found.notes == (
-        "pages 2, 4 are pictures without text, as scans are; run text recognition (OCR) first to have them found",
+        "pages 2, 4 are pictures without text, like a scan; run text recognition (OCR) first to make them searchable",
     )
 
 
@@ -350,5 +350,5 @@ def test_a_sheet_with_much_text_becomes_parts_that_begin_at_a_row(monkeypatch):
 def test_a_workbook_without_values_or_behind_a_password_says_so():
     assert reason("empty.xlsx", workbook(S=[])) == "no row with a value in its sheets"
     assert reason("locked.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)) == (
-        "protected by a password, or of a form from before 2007; save it anew without"
+        "protected by a password, or in a format from before 2007; save it again without"
     )

@@ -880,7 +880,7 @@ def test_an_unknown_ending_is_reported_only_when_the_file_was_named(tmp_path):
     picture = write(tmp_path, "pic.png", b"\x89PNG")
     write(tmp_path, "a.txt", "words")
 
-    assert reason(only(picture)).startswith('the ending ".png" is not known; these are: .csv .docx .eml .htm')
+    assert reason(only(picture)).startswith('the ending ".png" is unknown; known endings: .csv .docx .eml .htm')
     assert document(only(tmp_path)).id == "a.txt"
 
 
@@ -907,7 +907,7 @@ def test_paths_that_cannot_be_read_are_rejected_one_by_one_and_the_others_go_on(
         "a broken link: what it points to does not exist",
         "cannot be read: Too many levels of symbolic links",
         "not a regular file",
-        "not a possible path",
+        "not a valid path",
     ]
     assert document(items[6]).text == "words"
 
@@ -924,10 +924,10 @@ def test_links_in_a_folder_are_followed_to_files_in_it_but_not_to_folders_nor_ou
     loop, broken, link, out = read([folder])
 
     assert loop.where == f"{folder}/a_loop"
-    assert reason(loop) == "a link to a folder, which is not followed; name that folder itself"
+    assert reason(loop) == "a link to a folder, which is not followed; give that folder itself"
     assert reason(broken) == "a broken link: what it points to does not exist"
     assert (document(link).id, document(link).text) == ("c_link.txt", "words")
-    assert reason(out) == "a link to a file outside this folder, which is not followed; name that file itself"
+    assert reason(out) == "a link to a file outside this folder, which is not followed; give that file itself"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -117,8 +117,8 @@ def test_files_are_read_one_after_the_other_by_one_process(sandbox: Sandbox):
     [
         ("fill", "reading it takes more than 600 MiB of memory; split it"),
         ("spin", "reading it takes more than 1 s of processor time; split it"),
-        ("speak", "more than 1 MB of text comes out of it; split it"),
-        ("shout", "more than 1 MB of text comes out of it; split it"),
+        ("speak", "its text is larger than 1 MB; split it"),
+        ("shout", "its text is larger than 1 MB; split it"),
         ("raise", "RuntimeError: a library is at a loss"),
         ("refuse", "no text in it"),
         ("nest", "it is nested too deeply"),

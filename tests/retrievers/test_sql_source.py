@@ -151,12 +151,12 @@ async def calculated(
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "many"])
 async def test_a_group_of_numbers_is_asked_for_by_a_number(service: Database, value: str):
-    with pytest.raises(BadRequest, match="is no value of pages"):
+    with pytest.raises(BadRequest, match="is not a value of pages"):
         await calculated(service, {"op": "count", "group_by": "pages", "between": [value]})
 
 
 async def test_what_is_of_all_groups_has_no_limit(service: Database):
-    with pytest.raises(BadRequest, match="over is of all groups"):
+    with pytest.raises(BadRequest, match="over uses all groups"):
         await calculated(service, {"op": "count", "group_by": "team", "over": "avg", "order": "desc", "limit": 1})
 
 

@@ -690,7 +690,7 @@ async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_o
     with pytest.raises(LostLease):
         await worker.carry_out(lease)
     assert await runs(database) == [("failed", 0, 0), ("failed", 0, 0)]
-    with pytest.raises(BadRequest, match="it is failed already"):
+    with pytest.raises(BadRequest, match="it is already failed"):
         await worker.jobs.cancel(TENANT, lease.id.hex)
     assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
 
@@ -751,7 +751,7 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
     worker = worker_on(database)
     schedules = Schedules(database, worker.jobs)
     late = await schedules.begin(mirror)
-    with pytest.raises(Unavailable, match=f"being synced already by job {late.id.hex}"):
+    with pytest.raises(Unavailable, match=f"job {late.id.hex} is already syncing it"):
         await schedules.begin(mirror)
 
     owner(owner_url, "UPDATE signalbox.job SET free_at = now()")

@@ -163,11 +163,11 @@ async def test_a_query_names_its_columns_and_can_write_nothing(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "a --table or a --query"),
-        ({"table": "a", "query": "SELECT 1"}, "not both"),
-        ({"table": "a; DROP TABLE b"}, "no plain name"),
-        ({"table": "a", "updated_at": "b) OR (1=1"}, "no plain name"),
-        ({"query": "DELETE FROM a"}, "no SELECT"),
+        ({}, "either --table or --query"),
+        ({"table": "a", "query": "SELECT 1"}, "either --table or --query"),
+        ({"table": "a; DROP TABLE b"}, "not a plain name"),
+        ({"table": "a", "updated_at": "b) OR (1=1"}, "not a plain name"),
+        ({"query": "DELETE FROM a"}, "is not a SELECT"),
     ],
 )
 def test_what_is_no_table_is_refused_before_anything_is_asked(options: dict[str, str], reason: str):
@@ -182,7 +182,7 @@ async def test_rows_without_an_id_of_their_own_are_refused(
     for query, reason in (
         ("SELECT title FROM news.article", "the column id is missing"),
         ("SELECT 1 AS id, text FROM news.article", 'two rows have the id "1"'),
-        ("SELECT NULL::int AS id, text FROM news.article", "the column id has none in some rows"),
+        ("SELECT NULL::int AS id, text FROM news.article", "the column id has no value in some rows"),
     ):
         with pytest.raises(BadRequest, match=reason):
             await sync(database, open_source(address, query=query))
@@ -208,7 +208,7 @@ async def test_another_kind_of_database_is_followed_by_sqlalchemy(database: Data
     assert [one.key for one in open_source(f"sqlite:///{file}", query=query).listing(lambda: False).items] == ["b"]
     with pytest.raises((BadRequest, Unavailable)):
         open_source(f"sqlite:///{file}", table="nothing").listing(lambda: False)
-    with pytest.raises(Unavailable, match="kind is not known"):
+    with pytest.raises(Unavailable, match="its kind is unknown"):
         open_source("nosuch://host/x", table="a").listing(lambda: False)
 
 
@@ -321,7 +321,7 @@ async def test_of_a_list_what_fails_now_stays_what_is_gone_goes_and_what_is_insi
 )  # fmt: skip
 async def test_what_is_no_sitemap_is_refused(site: Site, content: str):
     site.pages["/x"] = ("application/xml", content)
-    with pytest.raises(BadRequest, match=r"no sitemap|neither a sitemap"):
+    with pytest.raises(BadRequest, match=r"not a sitemap|neither a sitemap"):
         await asyncio.to_thread(site.source("http://site.example/x").listing, lambda: False)
 
 

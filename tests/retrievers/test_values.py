@@ -325,15 +325,15 @@ def test_aliases_are_read_and_survive_the_database():
     ("spec", "message"),
     [
         ({"type": "string", "aliases": ["a"]}, "must be an object like"),
-        ({"type": "string", "aliases": {"a": "b"}}, 'of "a" must be a list of names'),
-        ({"type": "string", "aliases": {"a": [1]}}, 'of "a" must be a list of names'),
-        ({"type": "string", "aliases": {"a": [" "]}}, 'of "a" must be a list of names'),
+        ({"type": "string", "aliases": {"a": "b"}}, 'for "a" must be a list of names'),
+        ({"type": "string", "aliases": {"a": [1]}}, 'for "a" must be a list of names'),
+        ({"type": "string", "aliases": {"a": [" "]}}, 'for "a" must be a list of names'),
         ({"type": "string", "aliases": {"a": ["x" * 101]}}, "is longer than 100 characters"),
-        ({"type": "string", "aliases": {"a": [f"n{n}" for n in range(1001)]}}, "are more than 1,000"),
+        ({"type": "string", "aliases": {"a": [f"n{n}" for n in range(1001)]}}, "there are more than 1,000"),
         ({"type": "string", "aliases": {"a": ["Ops"], "b": ["ops"]}}, '"ops" stands for both "a" and "b"'),
         ({"type": "string", "aliases": {"a": ["b"], "b": []}}, '"b" stands for both "b" and "a"'),
-        ({"type": "number", "aliases": {"1": ["one"]}}, "are for text and true/false, and this is a number"),
-        ({"type": "boolean", "aliases": {"yes": ["ja"]}}, 'are of "true" and "false", not of "yes"'),
+        ({"type": "number", "aliases": {"1": ["one"]}}, "are for text and true/false; this is a number field"),
+        ({"type": "boolean", "aliases": {"yes": ["ja"]}}, 'can be for "true" and "false" only, not for "yes"'),
     ],
 )
 def test_aliases_that_cannot_be_are_refused(spec: dict[str, Any], message: str):

@@ -656,30 +656,30 @@ def test_a_key_is_not_in_what_a_program_shows_of_the_source(open_web: Callable[.
         ({"web_provider": "Tavily\n"}, "web_provider", 'no web provider "Tavily"'),
         ({"web_provider": "tavily:http://a.example"}, "web_provider", "no web provider"),
         ({"web_provider": "tavily"}, "web_api_key", "WEB_API_KEY is missing: tavily needs one"),
-        ({"web_provider": "searxng"}, "web_provider", "no address that can be used, such as searxng:http://"),
-        ({"web_provider": "searxng:localhost"}, "web_provider", "no address that can be used, such as searxng:http://"),
+        ({"web_provider": "searxng"}, "web_provider", "is not a valid address such as searxng:http://"),
+        ({"web_provider": "searxng:localhost"}, "web_provider", "is not a valid address such as searxng:http://"),
         (
             {"web_provider": "searxng:http://a.example/?q=1"},
             "web_provider",
-            "no address that can be used, such as searxng:http://",
+            "is not a valid address such as searxng:http://",
         ),
         ({"web_provider": "searxng:http://me:secret@a.example"}, "web_provider", "put name:password into WEB_API_KEY"),
         (
             {"web_provider": "searxng:http://a.example:99999"},
             "web_provider",
-            "no address that can be used, such as searxng:http://",
+            "is not a valid address such as searxng:http://",
         ),
         (
             {"web_provider": "exa", "web_api_key": KEY, "web_base_url": "ftp://a"},
             "web_base_url",
-            "no address that can be used, such as http://",
+            "is not a valid address such as http://",
         ),
         (
             {"web_provider": "exa", "web_api_key": KEY, "web_base_url": "http://[a"},
             "web_base_url",
-            "no address that can be used, such as http://",
+            "is not a valid address such as http://",
         ),
-        ({"web_provider": "ddgs", "web_base_url": "http://a.example"}, "web_base_url", "no address of its own"),
+        ({"web_provider": "ddgs", "web_base_url": "http://a.example"}, "web_base_url", "ddgs takes no address"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(options: dict[str, Any], where: str, message: str):
