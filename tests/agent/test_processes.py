@@ -323,7 +323,7 @@ def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_u
     ("settings", "code", "says"),
     [
         ({"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}, 3, "the database is unavailable"),
-        ({"AUTH": "keys"}, 2, "there is none yet"),
+        ({"AUTH": "keys"}, 2, "but none exists"),
     ],
 )
 def test_a_start_that_fails_says_why_once(
