@@ -217,7 +217,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         aggregate=None,
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
         rejected=with_unread(rejected, found),
-        complete=exact and not rejected,
+        complete=exact and not rejected and not _beside_identifiers(found),
         is_listing=is_listing,
     )
 
@@ -395,9 +395,10 @@ def _confidence(pieces: Sequence[Piece], least: float) -> float:
 def _is_identifier(found: Found) -> bool:
     """Return whether a question is little more than names of code, errors or parts."""
     text = found.sentence.text
-    names = _IDENTIFIER.findall(text)
-    if not names:
-        return False
-    rest = _IDENTIFIER.sub(" ", text)
-    words = plain_words(rest)
-    return len(words) <= (2 if not has_chinese(text) else 3)
+    most = 2 if not has_chinese(text) else 3
+    return _IDENTIFIER.search(text) is not None and len(_beside_identifiers(found)) <= most
+
+
+def _beside_identifiers(found: Found) -> list[str]:
+    """Return the words beside the identifiers, which may say more to a model: "is db.example.com having an outage"."""
+    return plain_words(_IDENTIFIER.sub(" ", found.sentence.text))

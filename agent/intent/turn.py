@@ -28,11 +28,12 @@ from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
-from retrievers.core.types import Card, Scope
+from retrievers.core.types import Card, ChunkId, Scope
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.factory import open_embedder
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
+from retrievers.text.ids import first_passages, may_be_ids
 from retrievers.text.languages import STOP_WORDS
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ class TermCounts(Protocol):
         ...
 
 
+class DocumentIndex(TermCounts, Protocol):
+    """The part of a catalogue that counts terms and finds documents by their ids."""
+
+    async def load(self, scope: Scope, ids: Sequence[ChunkId], /) -> Mapping[ChunkId, object]:
+        """Return the passages with these ids that the viewer may see."""
+        ...
+
+
 class Mentioned(NamedTuple):
     """How much of a question names parts of the catalogue, each in [0, 1].
 
@@ -134,7 +143,7 @@ def _means_something(name: str) -> bool:
 async def judge(
     reading: "RulesReading",
     scope: Scope,
-    catalogue: TermCounts,
+    catalogue: DocumentIndex,
     cards: Mapping[str, Card],
     embedder: Embedder,
     language: str,
@@ -144,7 +153,7 @@ async def judge(
     A question like a source's examples goes to that source; small talk goes nowhere.
 
     Args:
-        catalogue: counts terms, see `Catalogue.term_counts`.
+        catalogue: see `Catalogue.term_counts` and `Catalogue.load`.
         embedder: the service's; compares the question with examples.
     """
     example = _example_of(reading.question, cards)
@@ -176,10 +185,16 @@ async def judge(
         return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
     wording = by_wording("world", text, vector)
     probability = _probability(wording, told, reading.mentioned)
-    if probability < SURE:
+    if probability < SURE or await _names_a_document(text, scope, catalogue):
         return reading
     web = SourceChoice(name=cheapest_world(cards), confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)
+
+
+async def _names_a_document(text: str, scope: Scope, catalogue: DocumentIndex) -> bool:
+    """Return whether a word of the question is the id of a document; an id need not occur in any text."""
+    ids = first_passages(may_be_ids(text)[0], scope.collections)
+    return bool(ids and await catalogue.load(scope, ids))
 
 
 def _probability(wording: float, told: "Told", catalogue: Mentioned) -> float:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
@@ -26,6 +25,7 @@ from retrievers.postgres.drafts import draft, read_sample
 from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
+from retrievers.text.ids import MOST_IDS, word_of_ids
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
@@ -46,10 +46,6 @@ _IDS = """
     CROSS JOIN LATERAL (SELECT id FROM signalbox.document
                         WHERE tenant = one.tenant AND collection = one.number ORDER BY id LIMIT %(each)s) d
 """
-_NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
-_MOST_IDS = 50
-_ALIKE = 0.8
-"""Minimum share of ids that must begin with a word for it to be the name of a document."""
 # Maximum age of counters and fields after another process has written, in seconds. A collection that is not found is
 # looked up again at once.
 _FRESH_S = 0.2
@@ -221,12 +217,10 @@ class Catalogue:
             values = {
                 "tenants": [one.tenant for one in scope.collections],
                 "among": [one.number for one in scope.collections],
-                "each": _MOST_IDS,
+                "each": MOST_IDS,
             }
             ids = [row[0] for row in await self._reads.fetch(scope.viewer, _IDS, values)]
-            words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
-            word, count = words.most_common(1)[0] if words else ("", 0)
-            self._called[key] = word if count >= _ALIKE * len(ids) and count else None
+            self._called[key] = word_of_ids(ids)
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]
