@@ -154,6 +154,14 @@ def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReadi
     return _single(question, replace(found, pieces=kept), None, context)
 
 
+def of_document(made: RulesReading, context: Context) -> RulesReading:
+    """Return the reading of a question that only names a document by its id: a part of an id is no condition."""
+    return replace(
+        made, kind="retrieve", searches=(made.question,), pieces=(), sources=_choices(context, exact=True),
+        aggregate=None, confidence=0.9, rejected=(), complete=True, mentioned=None, is_listing=False,
+    )  # fmt: skip
+
+
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
     """Drop constraints that match no document: the whole question is searched, and nothing is calculated."""
     reason = "no document has such a value"

@@ -101,7 +101,7 @@ class FakeCatalogue:
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
         return {1: {term: self.terms[term] for term in terms if term in self.terms}}
 
-    async def load(self, scope: Scope, ids: Iterable[ChunkId]) -> dict[ChunkId, object]:
+    async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None = None) -> dict[ChunkId, object]:
         return {id: "a passage" for id in ids if id.document_id in self.ids}
 
 
@@ -688,6 +688,24 @@ async def test_the_id_of_a_document_stays_in_the_house_though_no_text_holds_it()
 
     assert await web(frozenset())
     assert not await web(frozenset({"rb-phishing"}))
+
+
+@pytest.mark.parametrize(
+    ("question", "id", "is_read"),
+    [
+        ("show me rejected", "other", True),
+        ("show me rejected", "rejected", False),
+        ("what is rejected-4711?", "rejected-4711", False),
+        ("rejected 是什么？", "rejected", False),
+        ("reports that were rejected", "rejected", True),
+    ],
+)
+async def test_the_id_of_a_document_alone_is_no_condition(question: str, id: str, is_read: bool):
+    made = (await read(cascade(catalogue=FakeCatalogue(ids=frozenset({id}))), question)).first
+    assert (made.filter == {"type": "eq", "key": "status", "value": "Rejected"}) is is_read
+    assert is_read or (made.kind, made.filter, made.aggregate, [one.name for one in made.sources]) == (
+        "retrieve", None, None, ["fulltext"],
+    )  # fmt: skip
 
 
 async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minilm: OnnxEmbedder):
