@@ -156,9 +156,10 @@ def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReadi
 
 def of_document(made: RulesReading, context: Context) -> RulesReading:
     """Return the reading of a question that only names a document by its id: a part of an id is no condition."""
+    sources = made.sources if made.kind == "retrieve" and made.aggregate is None else _choices(context)
     return replace(
-        made, kind="retrieve", searches=(made.question,), pieces=(), sources=_choices(context, exact=True),
-        aggregate=None, confidence=0.9, rejected=(), complete=True, mentioned=None, is_listing=False,
+        made, kind="retrieve", searches=(made.question,), pieces=(), sources=sources, aggregate=None,
+        confidence=0.9, rejected=(), complete=True, mentioned=None, is_listing=False,
     )  # fmt: skip
 
 
