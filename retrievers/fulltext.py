@@ -4,7 +4,6 @@ The index on lexemes finds candidates by the question's rarest terms, adding ter
 them (`_rarest`). The candidates are ranked by BM25 over all terms of the question. Quoted text must occur literally.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,13 +11,13 @@ from itertools import pairwise
 from pgvector import SparseVector
 
 from retrievers.core.filters import to_jsonpath
-from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query
+from retrievers.core.types import Card, Hit, Query
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
 from retrievers.text import weights
-from retrievers.text.languages import STOP_WORDS
+from retrievers.text.ids import first_passages, may_be_ids
 from retrievers.text.questions import Phrase, question_terms, quoted_phrases, weigh
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
@@ -35,15 +34,8 @@ _SEARCH = """
                             %(wanted)s::jsonpath, %(amount)s)
 """
 
-_ID = re.compile(r"(?<![\w./-])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)*(?![A-Za-z0-9_-])", re.ASCII)
-# Matches ids wherever they occur: prop-0042, PH1050, setup/guide_07.md; but not HIV-1.
-_CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d|[A-Za-z]+[-_./:]\d$")
-_HAN = re.compile(r"[\u4e00-\u9fff]")
-_FEW_HAN = 5
-"""Maximum number of Chinese characters in a question that only asks what something is: 是什么, 是做什么的."""
-_MOST_NAMED = 300
-_ABOVE = 1.25
-"""Score of a document named by its id, relative to the best score of a hit by words."""
+_ABOVE, _ALONE = 1.25, 4.0
+"""Score of a document named by its id, relative to the best score of a hit by words; and if nothing else is said."""
 
 Counts = Mapping[int, Mapping[str, int]]
 
@@ -59,29 +51,20 @@ class FullText:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return hits by BM25, above 0 and unbounded, after documents named by their ids. See `Retriever.search`."""
-        named = await self._named(query)
+        """Return hits by BM25, above 0 and unbounded, after documents named by their ids: "show me prop-0042".
+
+        See `Retriever.search`.
+        """
+        words, alone = may_be_ids(query.text)
+        ids = first_passages(words, query.scope.collections)
+        found = await self.catalogue.load(query.scope, ids, query.filter) if ids else {}
+        named = [found[id] for id in ids if id in found]
         hits = await self._by_words(query)
         if not named:
             return hits
-        score = _ABOVE * hits[0].score if hits else 1.0
-        ids = {chunk.id for chunk in named}
-        others = [hit for hit in hits if hit.id not in ids]
+        score = (_ALONE if alone else _ABOVE) * hits[0].score if hits else 1.0
+        others = [hit for hit in hits if hit.id not in found]
         return [*(Hit(chunk.id, score, CARD.name, chunk) for chunk in named), *others][: query.limit]
-
-    async def _named(self, query: Query) -> list[Chunk]:
-        """Return the first passages of documents whose ids occur in the question: "show me prop-0042".
-
-        A word or number that may be an id counts as one only if the question says nothing else: "what is pmidi?".
-        """
-        said = [word for word in _ID.findall(query.text) if word.casefold() not in STOP_WORDS["en"]]
-        alone = len(said) == 1 and len(_HAN.findall(query.text)) <= _FEW_HAN
-        words = dict.fromkeys(word for word in said if alone or _CODE.match(word))
-        written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
-        collections = query.scope.collections
-        ids = [ChunkId(one.tenant, one.name, way, 0) for way in written for one in collections][:_MOST_NAMED]
-        found = await self.catalogue.load(query.scope, ids, query.filter) if ids else {}
-        return [found[id] for id in ids if id in found]
 
     async def _by_words(self, query: Query) -> list[Hit]:
         shares = question_terms(query.text, query.language, query.gloss)

@@ -20,9 +20,10 @@ _IDENTIFIER = re.compile(
 def is_identifier(found: Found) -> bool:
     """Return whether a question is little more than names of code, errors or parts."""
     text = found.sentence.text
-    names = _IDENTIFIER.findall(text)
-    if not names:
-        return False
-    rest = _IDENTIFIER.sub(" ", text)
-    words = plain_words(rest)
-    return len(words) <= (2 if not has_chinese(text) else 3)
+    most = 2 if not has_chinese(text) else 3
+    return _IDENTIFIER.search(text) is not None and len(beside_identifiers(found)) <= most
+
+
+def beside_identifiers(found: Found) -> list[str]:
+    """Return the words beside the identifiers, which may say more to a model: "is db.example.com having an outage"."""
+    return plain_words(_IDENTIFIER.sub(" ", found.sentence.text))

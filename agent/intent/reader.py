@@ -38,6 +38,7 @@ from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
+from retrievers.text.ids import first_passages, only_id
 
 Told = TypeVar("Told")
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
@@ -110,6 +111,8 @@ class Cascade:
                 asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
             else:
                 made = rules.read_rules(question, history, context)
+            if not history and await self._names_a_document(question, scope, wanted, deadline):
+                return rules.of_document(made, context)
             made = await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
             return replace(made, sources=tuple(one for one in made.sources if one.name not in self.withheld))
 
@@ -131,6 +134,12 @@ class Cascade:
         calls = Calls()
         later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered, transforms)
         return replace(reading, later=later, calls=calls)
+
+    async def _names_a_document(self, question: str, scope: Scope, wanted: Filter | None, deadline: float) -> bool:
+        """Return whether a question only names a document by its id, which the caller's filter allows."""
+        word = only_id(question)
+        ids = first_passages([word], scope.collections) if word else []
+        return bool(ids and await _in_time(self.catalogue.load(scope, ids, wanted), {}, deadline))
 
     async def _context(self, question: str, request: Request, scope: Scope, deadline: float) -> Context:
         fields = await self.catalogue.fields(scope)

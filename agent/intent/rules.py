@@ -12,7 +12,7 @@ from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
-from agent.intent.identifiers import is_identifier
+from agent.intent.identifiers import beside_identifiers, is_identifier
 from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.reading import SURE
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
@@ -147,6 +147,15 @@ def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReadi
     return _single(question, replace(found, pieces=kept), None, context)
 
 
+def of_document(made: RulesReading, context: Context) -> RulesReading:
+    """Return the reading of a question that only names a document by its id: a part of an id is no condition."""
+    sources = made.sources if made.kind == "retrieve" and made.aggregate is None else _choices(context)
+    return replace(
+        made, kind="retrieve", searches=(made.question,), pieces=(), sources=sources, aggregate=None,
+        confidence=0.9, rejected=(), complete=True, mentioned=None, is_listing=False,
+    )  # fmt: skip
+
+
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
     """Drop constraints that match no document: the whole question is searched, and nothing is calculated."""
     reason = "no document has such a value"
@@ -210,7 +219,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         aggregate=None,
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
         rejected=with_unread(rejected, found),
-        complete=exact and not rejected,
+        complete=exact and not rejected and not beside_identifiers(found),
         is_listing=is_listing,
     )
 

@@ -11,7 +11,7 @@ from agent.intent import lexicon
 from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
-from retrievers.core.types import Scope
+from retrievers.core.types import ChunkId, Scope
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS
@@ -37,6 +37,14 @@ class TermCounts(Protocol):
 
     async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
         """Return the number of passages that contain each term, by collection number."""
+        ...
+
+
+class DocumentIndex(TermCounts, Protocol):
+    """The part of a catalogue that counts terms and finds documents by their ids."""
+
+    async def load(self, scope: Scope, ids: Sequence[ChunkId], /) -> Mapping[ChunkId, object]:
+        """Return the passages with these ids that the viewer may see."""
         ...
 
 

@@ -16,12 +16,13 @@ from agent.intent.examples import example_of, source_like
 from agent.intent.mentioned import Mentioned
 from agent.intent.rules import RulesReading
 from agent.intent.sources import cheapest_world
-from agent.intent.subjects import TermCounts, Told, look_up
+from agent.intent.subjects import DocumentIndex, Told, look_up
 from agent.intent.turn_wording import by_wording, meaning, sign_weights
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder, Vectors
+from retrievers.text.ids import first_passages, may_be_ids
 
 SURE = 0.8
 """Minimum probability at which a question is sent to the web; 1 % of the questions to held-out collections reach it."""
@@ -41,7 +42,7 @@ _LONGEST_QUESTION = 300
 async def judge(
     reading: RulesReading,
     scope: Scope,
-    catalogue: TermCounts,
+    catalogue: DocumentIndex,
     cards: Mapping[str, Card],
     embedder: Embedder,
     language: str,
@@ -51,7 +52,7 @@ async def judge(
     A question like a source's examples goes to that source; small talk goes nowhere.
 
     Args:
-        catalogue: counts terms, see `Catalogue.term_counts`.
+        catalogue: see `Catalogue.term_counts` and `Catalogue.load`.
         embedder: the service's; compares the question with examples.
     """
     example = example_of(reading.question, cards)
@@ -83,10 +84,16 @@ async def judge(
         return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
     wording = by_wording("world", text, vector)
     probability = _probability(wording, told, reading.mentioned)
-    if probability < SURE:
+    if probability < SURE or await _names_a_document(text, scope, catalogue):
         return reading
     web = SourceChoice(name=cheapest_world(cards), confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)
+
+
+async def _names_a_document(text: str, scope: Scope, catalogue: DocumentIndex) -> bool:
+    """Return whether a word of the question is the id of a document; an id need not occur in any text."""
+    ids = first_passages(may_be_ids(text)[0], scope.collections)
+    return bool(ids and await catalogue.load(scope, ids))
 
 
 def _probability(wording: float, told: Told, catalogue: Mentioned) -> float:

@@ -1,6 +1,5 @@
 """What the database holds: the collections a tenant can see, term counts, field values, and passages by id."""
 
-import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from retrievers.postgres.values import FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
 from retrievers.postgres.visible_collections import VisibleCollections
+from retrievers.text.ids import MOST_IDS, word_of_ids
 
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
@@ -34,10 +34,6 @@ _IDS = """
     CROSS JOIN LATERAL (SELECT id FROM signalbox.document
                         WHERE tenant = one.tenant AND collection = one.number ORDER BY id LIMIT %(each)s) d
 """
-_NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
-_MOST_IDS = 50
-_ALIKE = 0.8
-"""Minimum share of ids that must begin with a word for it to be the name of a document."""
 _MOST_TENANTS = 1024
 _MOST_TERMS = 65_536
 
@@ -139,12 +135,10 @@ class Catalogue:
             values = {
                 "tenants": [one.tenant for one in scope.collections],
                 "among": [one.number for one in scope.collections],
-                "each": _MOST_IDS,
+                "each": MOST_IDS,
             }
             ids = [row[0] for row in await self._reads.fetch(scope.viewer, _IDS, values)]
-            words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
-            word, count = words.most_common(1)[0] if words else ("", 0)
-            self._called[key] = word if count >= _ALIKE * len(ids) and count else None
+            self._called[key] = word_of_ids(ids)
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]

@@ -29,7 +29,7 @@ from agent.types import Intent, Request
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, parse
-from retrievers.core.types import Card, Collection, FieldCatalogue, FieldValues, Scope
+from retrievers.core.types import Card, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.embed.onnx import OnnxEmbedder
 
 QUESTIONS = Path(__file__).parents[2] / "evals/data/reading/turns/queries.jsonl"
@@ -75,6 +75,7 @@ class FakeCatalogue:
     stored: Sequence[tuple[str, str, int]] = ()
     spans: list[str] = field(default_factory=list)
     name: str = "pep"
+    ids: frozenset[str] = frozenset()
 
     async def fields(self, scope: Scope) -> FieldCatalogue:
         return FieldCatalogue(((1, id(self)),), 100, self.values)
@@ -99,6 +100,9 @@ class FakeCatalogue:
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
         return {1: {term: self.terms[term] for term in terms if term in self.terms}}
+
+    async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None = None) -> dict[ChunkId, object]:
+        return {id: "a passage" for id in ids if id.document_id in self.ids}
 
 
 @dataclass
@@ -675,6 +679,33 @@ async def test_the_world_is_asked_when_the_documents_hold_hardly_a_word_of_it(
     assert ("web" in chosen) is web
     # What is put to the world is searched for in the documents too.
     assert {"fulltext", "vector"} <= set(chosen)
+
+
+async def test_the_id_of_a_document_stays_in_the_house_though_no_text_holds_it():
+    async def web(ids: frozenset[str]) -> bool:
+        made = await read(cascade(catalogue=FakeCatalogue(ids=ids)), "what is rb-phishing?")
+        return "web" in [choice.name for choice in made.first.sources]
+
+    assert await web(frozenset())
+    assert not await web(frozenset({"rb-phishing"}))
+
+
+@pytest.mark.parametrize(
+    ("question", "id", "is_read"),
+    [
+        ("show me rejected", "other", True),
+        ("show me rejected", "rejected", False),
+        ("what is rejected-4711?", "rejected-4711", False),
+        ("rejected 是什么？", "rejected", False),
+        ("reports that were rejected", "rejected", True),
+    ],
+)
+async def test_the_id_of_a_document_alone_is_no_condition(question: str, id: str, is_read: bool):
+    made = (await read(cascade(catalogue=FakeCatalogue(ids=frozenset({id}))), question)).first
+    assert (made.filter == {"type": "eq", "key": "status", "value": "Rejected"}) is is_read
+    if not is_read:
+        assert (made.kind, made.filter, made.aggregate) == ("retrieve", None, None)
+        assert {one.name for one in made.sources} <= {"fulltext", "vector"}
 
 
 async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minilm: OnnxEmbedder):

@@ -90,3 +90,7 @@ def test_a_long_question_tells_no_more_than_a_few():
 
 def test_what_is_unread_makes_no_question_incomplete_that_was_complete():
     assert read("ERR42 net.tcp_mem").complete
+
+
+def test_a_word_beside_an_identifier_may_say_more_to_a_model():
+    assert not read("is db.example.com having an outage right now").complete

@@ -10,6 +10,7 @@ import pytest
 
 from agent.settings import Settings
 from evals.filters import corpus_of
+from evals.grounds import ground_of_corpus
 from evals.reading import ReadingTally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
 from evals.reading_questions import questions_of
 from retrievers.core.errors import BadRequest
@@ -159,3 +160,13 @@ async def test_questions_are_asked_of_the_service_and_counted_by_outcome(
 
     before = {"readings": {**found["readings"], "routed/1": {**first, "outcomes": ["filter missing"]}}}
     assert moved(before, found) == ["routed/1: filter missing -> filter right: documents of the keepers team"]
+
+
+def test_a_document_is_called_what_its_id_says_whatever_the_folder_is_called(tmp_path: Path):
+    """As in the service: the same question is read alike in every collection that holds the documents."""
+    named = []
+    for folder in ("records", "qx-zorvel", "资料"):
+        lines = [{"id": f"Case-{n}", "title": "Oven", "text": "The oven.", "team": "bakers"} for n in range(3)]
+        write_lines(tmp_path / folder / "corpus.jsonl", lines)
+        named.append(ground_of_corpus(tmp_path / folder / "corpus.jsonl").nouns)
+    assert named == [{"case", "cases"}] * 3

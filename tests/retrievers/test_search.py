@@ -167,6 +167,7 @@ async def test_a_document_is_found_by_its_id_though_others_mention_it(service: S
     ("id", "question"),
     [
         ("pmidi", "what is pmidi?"),
+        ("pmidi", "show me pmidi"),
         ("2119", "2119 是什么？"),
         ("PH1050", "when does ph1050 start?"),
         ("a/b", "what is a/b"),
@@ -178,6 +179,18 @@ async def test_an_id_that_may_be_a_word_is_one_where_nothing_else_is_said(servic
     assert ids(await service.retrieve(question, collection="docs", intent="off", sources=["fulltext"]))[0] == id
     asked = await service.retrieve(f"how often does {id} start songs?", collection="docs", sources=["fulltext"])
     assert (ids(asked)[0] == id) is (id == "PH1050")
+
+
+async def test_an_id_alone_is_above_what_words_and_meaning_find(database: Database, minilm: OnnxEmbedder):
+    texts = {
+        "pn-driver-faq": "Refunds are paid within ten days.",
+        "guide": "What drivers ask: driver questions, the driver FAQ and the driver handbook.",
+        "notes": "The driver FAQ was shown to new drivers.",
+    }
+    service = service_on(database, minilm)
+    await service.ingest(documents(texts), "docs")
+    for question in ("what is pn-driver-faq?", "show me pn-driver-faq", "pn-driver-faq 是什么？"):
+        assert ids(await service.retrieve(question, collection="docs"))[0] == "pn-driver-faq", question
 
 
 async def test_a_quoted_phrase_finds_only_what_holds_it(service: Service):

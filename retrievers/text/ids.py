@@ -1,0 +1,63 @@
+"""Ids of documents in texts: which words of a question may be ids, and the word that ids begin with."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from retrievers.core.types import ChunkId, Collection
+from retrievers.text.languages import STOP_WORDS
+
+MOST_IDS = 50
+"""Number of ids, the first in order, that show how the documents of a collection are numbered."""
+_NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
+_ALIKE = 0.8
+"""Minimum share of ids that must begin with a word for it to be the name of a document."""
+
+_ID = re.compile(r"(?<![\w./+-])[A-Za-z0-9]+(?:[-_./:+]{1,3}[A-Za-z0-9]+)*\+{0,2}(?![A-Za-z0-9_-])", re.ASCII)
+# Matches ids wherever they occur: prop-0042, PH1050, setup/guide_07.md; but not HIV-1.
+_CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d|[A-Za-z]+[-_./:]\d$")
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_FEW_HAN = 5
+"""Maximum number of Chinese characters in a question that only asks what something is: 是什么, 是做什么的."""
+_ASKING = frozenset("show find give open display get tell describe explain define look".split())
+"""Verbs that ask for a document, besides stop words: "show me pmidi"."""
+_LONGEST_ASKED = 300
+# Asks for what a word names and says nothing else; a preposition may introduce a value: "by 2119".
+_ALONE = re.compile(
+    r"\W*(?:(?:what|who)(?:'s| is| are)(?: the)? |(?:please |can you )?(?:show|give|tell|find|open|display|get|"
+    r"describe|explain)(?: me| us)?(?: about)?(?: the)? |请?(?:给我看|显示|打开|查找|介绍)(?:一下)?\s*)?"
+    r"(?P<id>[a-z0-9](?:[\w./:+-]*[\w+])?)\s*(?:是什么|是啥|是做什么的|是什么意思)?\W*",
+    re.ASCII | re.IGNORECASE,
+)
+_MOST_NAMED = 300
+
+
+def word_of_ids(ids: Sequence[str]) -> str | None:
+    """Return the word that most ids begin with, "pep" for "pep-1" and "pep-2"; None if there is no such word."""
+    words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
+    word, count = words.most_common(1)[0] if words else ("", 0)
+    return word if count >= _ALIKE * len(ids) and count else None
+
+
+def may_be_ids(text: str) -> tuple[list[str], bool]:
+    """Return the words of a question that may be ids, and whether the question says nothing else.
+
+    A plain word or number counts only if the question says nothing else: "what is pmidi?", "show me pmidi".
+    """
+    said = [word for word in _ID.findall(text) if word.casefold() not in STOP_WORDS["en"]]
+    said = [word for word in said if word.casefold() not in _ASKING] or said
+    alone = len(said) == 1 and len(_HAN.findall(text)) <= _FEW_HAN
+    return list(dict.fromkeys(word for word in said if alone or _CODE.match(word))), alone
+
+
+def only_id(text: str) -> str | None:
+    """Return the word of a question that does nothing but ask for it: "what is pmidi?", "show me 2119"."""
+    found = _ALONE.fullmatch(text) if len(text) <= _LONGEST_ASKED else None
+    return found["id"] if found is not None else None
+
+
+def first_passages(words: Iterable[str], collections: Iterable[Collection]) -> list[ChunkId]:
+    """Return the ids of the first passages that documents with these ids have, in lower or upper case too."""
+    written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
+    among = tuple(collections)
+    return [ChunkId(one.tenant, one.name, way, 0) for way in written for one in among][:_MOST_NAMED]
