@@ -216,10 +216,7 @@ async def test_without_a_model_the_answer_is_a_503_that_says_what_to_set(chattin
     [
         ({"model": "gpt-4"}, openai.NotFoundError, "model", "signalbox-prompt"),
         ({"messages": []}, openai.BadRequestError, "messages", "at least 1"),
-        (
-            {"messages": [{"role": "system", "content": "x"}]},
-            openai.BadRequestError, "messages", "no message has the role",
-        ),
+        ({"messages": [{"role": "system", "content": "x"}]}, openai.BadRequestError, "messages", "the role user"),
         ({"messages": [{"role": "user", "content": " "}]}, openai.BadRequestError, "messages.0.content", "empty"),
         ({"messages": [{"role": "user", "content": "x" * 8001}]}, openai.BadRequestError, "messages", "8,000"),
         ({"messages": [{"role": "robot", "content": "x"}]}, openai.BadRequestError, "messages.0.role", "'developer'"),
