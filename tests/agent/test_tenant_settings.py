@@ -730,7 +730,7 @@ async def test_a_key_that_reads_as_somebody_changes_nothing(world: World):
         ("language=xx", 'there are: "ar", "bg"'),
         ("collection=a/b", "printable characters and no slash"),
         ("sources=web,moon", 'there is no source "moon"; there are: "cloud", "fulltext"'),
-        ("sources=,", "expected: names of sources"),
+        ("sources=,", "expected: names of the sources"),
         ("questions_per_day=-1", "expected: a whole number from 0"),
         ("questions_per_day=1.5", "expected: a whole number from 0"),
         ("tokens_per_day=many", "expected: a whole number from 0"),
