@@ -25,12 +25,12 @@ from agent.llm.calls import Calls
 from agent.llm.model import Model
 from agent.retrieval import request_options, routes
 from agent.retrieval.clock import StageClock, late
-from agent.retrieval.course import Asked, CoursePlanner
 from agent.retrieval.execute import resting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
 from agent.retrieval.merging import ResultMerger
 from agent.retrieval.paging import COMPLETE_DEPTH, Page, asks_for_all, page_of, window_of
+from agent.retrieval.planning import Asked, IntentPlanner
 from agent.retrieval.ranking import FinalRanking, RankingStage, calculated_ids, filter_of
 from agent.retrieval.request_check import check_request
 from agent.retrieval.rerank.base import Reranker
@@ -205,7 +205,7 @@ class Pipeline:
         clock.ended("intent")
         if asks_for_all(asked.request, reading.first):
             asked = replace(asked, depth=COMPLETE_DEPTH)
-        search = Search(CoursePlanner(self.settings, self.sources, self.embedder, self.breakers), self.catalogue)
+        search = Search(IntentPlanner(self.settings, self.sources, self.embedder, self.breakers), self.catalogue)
         found = await search.run(asked, reading)
         clock.ended("search")
         _raise_fault(found)
@@ -216,7 +216,7 @@ class Pipeline:
         ranked = await self._ranks.rank(asked, reading, looped.found, looped.ranking, clock)
         ranked, page, is_listed = await self._page(asked, looped.found, ranked)
         clock.ended("page")
-        intent = found.course.intent
+        intent = found.planned.intent
         intent = intent.model_copy(update={"scope": intent.scope or choice.collections})
         result = build_result(asked, reading, intent, looped, ranked, page, listed=is_listed, embedder=self.embedder)
         found = looped.found
@@ -249,7 +249,7 @@ class Pipeline:
     ) -> Looped:
         """Run further rounds of searching, unless intent is "off" or a complete list is asked for."""
         mode = asked.request.intent or self.settings.intent
-        if mode == "off" or asks_for_all(asked.request, found.course.intent):
+        if mode == "off" or asks_for_all(asked.request, found.planned.intent):
             return Looped(found, ranking)  # a complete list has no gaps, and its filter must not be relaxed
         # A model too slow to read the question would also use up the time for a judgement.
         asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
@@ -267,7 +267,7 @@ class Pipeline:
         Returns:
             The ranking that pages are cut from, the page, and whether the caller asked for a complete list.
         """
-        request, intent, wanted = asked.request, found.course.intent, filter_of(asked, found)
+        request, intent, wanted = asked.request, found.planned.intent, filter_of(asked, found)
         relaxed = bool(found.rung and found.rung.dropped)
         window = window_of(
             request, intent, self.settings, filtered=wanted is not None, relaxed=relaxed, bounded=ranked.is_bounded
@@ -358,7 +358,7 @@ class Pipeline:
 def _raise_fault(found: SearchResults) -> None:
     """Raise the error of the sources if all of them refused and nothing was inferred: the request is at fault."""
     refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
-    if found.course.intent.by == "caller" and refused and len(refused) == len(found.answers):
+    if found.planned.intent.by == "caller" and refused and len(refused) == len(found.answers):
         raise refused[0]
 
 

@@ -298,7 +298,7 @@ async def _examples(
         chunks = await service.catalogue.load(one.decision.scope, wanted)
         read = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in ranking[:RERANK_POOL])
         pool = [hit for hit in read if hit.chunk is not None]
-        intent = one.found.course.intent
+        intent = one.found.planned.intent
         examples.append(
             RankingExample(
                 id=one.question.id,

@@ -1,4 +1,4 @@
-"""Full-text retrieval: BM25 as the inner product of two sparse vectors (DESIGN section 4).
+"""Full-text retrieval: BM25 as the inner product of two sparse vectors.
 
 The index on lexemes finds candidates by the question's rarest terms, adding terms until enough passages contain one of
 them (`_rarest`). The candidates are ranked by BM25 over all terms of the question. Quoted text must occur literally.

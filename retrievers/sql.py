@@ -1,4 +1,4 @@
-"""The SQL source: calculates counts, sums, extremes, groups and lists from metadata (DESIGN section 4).
+"""The SQL source: calculates counts, sums, extremes, groups and lists from metadata.
 
 An aggregate is compiled to SQL here. A statement written by a model or a person is checked by the guard. Both are
 executed in the same way, and their results can be cited.

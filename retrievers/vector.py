@@ -1,4 +1,4 @@
-"""Vector retrieval: return the passages whose vectors are nearest to the question's vector (DESIGN section 4).
+"""Vector retrieval: return the passages whose vectors are nearest to the question's vector.
 
 If the filter leaves at most `MOST_SCORED` passages, all of them are scored. If it leaves more, an index returns the
 (approximately) nearest passages. If the index returns fewer than requested, all passages are scored

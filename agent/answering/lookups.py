@@ -275,7 +275,7 @@ class Lookups:
 
     @property
     def is_misled(self) -> bool:
-        """Whether a call was refused as invalid and no valid call followed."""
+        """Whether two calls were refused as invalid, or one was and no valid call followed."""
         made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
         return self._refused > 1 or made[-1:] == ["refused"]
 

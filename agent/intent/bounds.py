@@ -61,7 +61,7 @@ class Comparison:
 
 
 def turned(one: Comparison) -> Comparison:
-    """Return the bound from the other side: "faster than 100" for a field that is no time."""
+    """Return the condition with its bounds swapped: "faster than 100" means more, except for a duration."""
     return replace(
         one, low=one.high, high=one.low, low_included=one.high_included, high_included=one.low_included, by=""
     )

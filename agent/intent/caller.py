@@ -338,7 +338,7 @@ def _are_held(pairs: Sequence[tuple[str, str]], held: Mapping[str, Mapping[str, 
 
 
 def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rejected, ...]:
-    """Limit a rejection to values inside the filter. It is ambiguous only if at least two of them are inside."""
+    """Return a rejection with only the values inside the filter; with fewer than two of them, what it has `instead`."""
     if not isinstance(one, RejectedValue):
         return (one,)
     valid = tuple(value for value in one.valid if any(value in held.get(field, ()) for field in one.fields))

@@ -378,7 +378,7 @@ def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...]
 
 
 def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
-    """Return the one of several people with the same name who has nearly all documents, else the most frequent five."""
+    """Return the people that a name means: one alone if he has four times the documents of the next, else five."""
     ordered = sorted(owners, key=lambda value: (-held[value], value))
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]

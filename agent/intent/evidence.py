@@ -136,7 +136,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 
 
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """Yield the classes of the words before and after the name; an article before it is skipped."""
+    """Yield evidence, as (name, number), from the words beside a name: an article, and the word before the article."""
     place = mention.first - 1
     while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1

@@ -67,7 +67,7 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
         return False
     if unclear:
         return None
-    return None if _is_doubly_denied(sentence, negator) is None else not _is_doubly_denied(sentence, negator)
+    return not _is_doubly_denied(sentence, negator)
 
 
 def _asks_whether(sentence: Sentence) -> bool:
@@ -83,7 +83,7 @@ def _is_compared(sentence: Sentence, negator: Negator, fields: Collection[str]) 
     )
 
 
-def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
+def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
     """Return whether one negation reverses another: "nobody but Ann", "nothing other than drafts"."""
     if negator.kind in ("not", "prefix"):
         return False
@@ -164,7 +164,7 @@ def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
 
 
 def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
-    """Return whether a clause ends at a token; a comma after another value of the field does not end it."""
+    """Return whether a clause ends at a token; a comma inside a list of the field's values does not end it."""
     token = sentence.tokens[place]
     if token.kind == "cjk":
         text = sentence.text[: token.end]

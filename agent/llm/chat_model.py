@@ -115,7 +115,11 @@ class ChatModel:
         yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
-        """Check that the server lists the model or, if it lists none, that the model answers a short prompt."""
+        """Return in one sentence whether the server lists the model; if it lists none, whether it answers a prompt.
+
+        Raises:
+            ModelFailed: it does not answer.
+        """
         try:
             known = await with_retries(self._wire.models, CallState(deadline, retries_left=0))
         except FormRefused:

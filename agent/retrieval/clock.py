@@ -1,4 +1,7 @@
-"""The clock of a request: time per stage, and the error when the time is over."""
+"""Measure how long each stage of a request took, and make the error for when its time is over.
+
+`planning.Asked.at` splits the deadline between the stages.
+"""
 
 import time
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agent.intent.reader import local
 from agent.options.rank_features import parse as parse_rank_features
 from agent.retrieval import fusion, rank_features
-from agent.retrieval.course import Asked
 from agent.retrieval.fusion import Fused
+from agent.retrieval.planning import Asked
 from agent.settings import Settings
 from agent.types import Intent
 from retrievers.core.errors import BadDocument, Unavailable

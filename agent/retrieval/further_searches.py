@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.retrieval import router
-from agent.retrieval.course import Asked, CoursePlanner, times_asked
 from agent.retrieval.execute import StepResult, climb, resting
+from agent.retrieval.planning import Asked, IntentPlanner, times_asked
 from agent.retrieval.router import Constraints, Rung
 from agent.retrieval.search import SearchResults
 from agent.types import Relaxed, SourceChoice
@@ -23,7 +23,7 @@ class FurtherSearches:
         deadline: on the clock of `time.monotonic`.
     """
 
-    planner: CoursePlanner
+    planner: IntentPlanner
     asked: Asked
     found: SearchResults
     deadline: float
@@ -44,10 +44,10 @@ class FurtherSearches:
         return await asyncio.gather(*more)
 
     async def _search(self, search: str) -> tuple[list[StepResult], Rung | None]:
-        course, constraints = self.found.course, self.found.course.constraints
+        planned, constraints = self.found.planned, self.found.planned.constraints
         dropped = {json.dumps(one.dropped) for one in self.found.rung.dropped} if self.found.rung else set()
         firm = tuple(one for one in constraints.firm if json.dumps(to_json(one)) not in dropped)
-        choices = tuple(one for one in course.intent.sources if self.planner.is_of_documents(one.name))
+        choices = tuple(one for one in planned.intent.sources if self.planner.is_of_documents(one.name))
         return await self._climb(search, choices, replace(constraints, firm=firm, soft=()))
 
     async def _search_outside(self, names: Sequence[str]) -> tuple[list[StepResult], Rung | None]:
@@ -56,7 +56,7 @@ class FurtherSearches:
         Only the question itself is sent: a query that a model wrote after reading the documents could leak their
         content. Only the caller's constraints apply, as on the ladder; the question's words state the others.
         """
-        intent, constraints = self.found.course.intent, self.found.course.constraints
+        intent, constraints = self.found.planned.intent, self.found.planned.constraints
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
         answers, rung = await self._climb(intent.question, choices, replace(constraints, firm=(), soft=()))
         left_out = constraints.firm if any(one.gave for one in answers) else ()
@@ -67,8 +67,8 @@ class FurtherSearches:
         self, search: str, choices: tuple[SourceChoice, ...], constraints: Constraints
     ) -> tuple[list[StepResult], Rung | None]:
         asked, found, planner = self.asked, self.found, self.planner
-        course = found.course
-        intent = course.intent.model_copy(
+        planned = found.planned
+        intent = planned.intent.model_copy(
             update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": choices}
         )
         outside = any(not planner.is_of_documents(one.name) for one in choices)
@@ -80,19 +80,19 @@ class FurtherSearches:
             limits=replace(planner.limits(asked), outside=False),
             fallback="ordered_backoff",
             # A search outside must not fall back to the documents, which have searches of their own.
-            caller_sources=outside or bool(asked.request.sources) or course.plan.is_held,
+            caller_sources=outside or bool(asked.request.sources) or planned.plan.is_held,
             number=max((one.step.step for one in found.answers), default=0) + 1,
         )
-        make = planner.queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
+        make = planner.queries(asked, replace(planned, intent=intent, aggregate=None, statement=None))
         failed = [answer for answer in found.answers if answer.unavailable]
         return await climb(plan.rungs, make, planner.guarded(asked.scope), deadline=self.deadline, before=failed)
 
     def _outside(self) -> list[str]:
         """Return the sources outside that may be asked the question and have not been asked yet."""
         settings, found = self.planner.settings, self.found
-        chosen = {one.name for one in found.course.intent.sources}
+        chosen = {one.name for one in found.planned.intent.sources}
         allowed = settings.outside_fallback and not self.asked.request.sources
-        question, paid = found.course.intent.question, times_asked(found.answers)
+        question, paid = found.planned.intent.question, times_asked(found.answers)
         known = {one.step.source for one in found.answers if one.query is not None and one.step.search == question}
         return [
             name

@@ -35,7 +35,7 @@ class ResultMerger:
 
         The rankings for separate parts of the question take turns. Also returns the full-text weight per search.
         """
-        groups = searches_by_part(found.course.intent)
+        groups = searches_by_part(found.planned.intent)
         if len(groups) < 2:
             return self.ranking(found, found.used)
         merged = [self.ranking(found, [one for one in found.used if one.step.search in group]) for group in groups]
@@ -72,7 +72,7 @@ class ResultMerger:
             # A failed source is left out; an empty one takes part with no hits.
             if answer.hits or (source not in ranking and not answer.failed):
                 ranking[source] = answer.hits
-        default = found.course.intent.language
+        default = found.planned.intent.language
         merged: list[list[Fused]] = []
         weights: dict[str, float] = {}
         scope = next((answer.query.scope for answer in answers if answer.query), None)
@@ -84,7 +84,7 @@ class ResultMerger:
                     weights[search] = round(weight, 4)
             else:
                 merged.append(self._merge(one))
-        shares = [_weight(search, found.course.intent) for search, _ in rankings]
+        shares = [_weight(search, found.planned.intent) for search, _ in rankings]
         by_rank = fusion.RANK_OFFSET if self.settings.fusion == "rrf" else None
         return fusion.fuse_searches(merged, weights=shares, k=by_rank), weights
 

@@ -1,4 +1,4 @@
-"""Rank features: scores from a document's metadata and feedback, if the settings ask for them (DESIGN section 4).
+"""Rank features: scores from a document's metadata and feedback, if the settings ask for them.
 
 A feature adds to a hit's score: value * weight * score of the best hit. So a weight of 0.1 moves a hit by at most a
 tenth of the best score, whatever the fusion method. The hit's `scores` hold each value under the feature's name.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from agent.intent.reading import Reading
 from agent.retrieval import fusion, relevance
 from agent.retrieval.clock import StageClock
-from agent.retrieval.course import Asked
 from agent.retrieval.feature_stage import FeatureStage
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
+from agent.retrieval.planning import Asked
 from agent.retrieval.rerank.pool import RERANK_POOL, RerankStage
 from agent.retrieval.rerank.stage import Reranking
 from agent.retrieval.search import SearchResults
@@ -72,7 +72,7 @@ class RankingStage:
             BadRequest: the request names a reranker that does not exist.
             Unavailable: the database cannot give the texts of the hits.
         """
-        request, intent, wanted = asked.request, found.course.intent, filter_of(asked, found)
+        request, intent, wanted = asked.request, found.planned.intent, filter_of(asked, found)
         table = table_of(found) if intent.kind != "none" else None
         judged, unjudged = await self._judged(asked, reading, found, ranking)
         minimum = self.settings.min_relevance if request.min_relevance is None else request.min_relevance

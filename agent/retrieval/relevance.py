@@ -1,4 +1,4 @@
-"""Relevance: the probability that a hit answers the question, 0 to 1, comparable across questions (DESIGN section 5).
+"""Relevance: the probability that a hit answers the question, 0 to 1, comparable across questions.
 
 BM25 scores and cosines are not comparable across questions, so each is put on a scale: BM25 is divided by the total
 weight of the question's words, including words that occur in no document; the cosine is measured from that of unrelated
@@ -135,14 +135,14 @@ async def judge(
     certain = {hit.id for one in answers if kinds[one.step.source] == "metadata" for hit in one.hits}
     certain |= {hit.id for one in answers for hit in one.hits if _is_named(hit, one.step.search)}
     texts = [one for one in answers if kinds[one.step.source] == "documents"]
-    evidence = await gather(texts, found.course.intent, scope, catalogue, sources, embedder, satisfied=satisfied)
+    evidence = await gather(texts, found.planned.intent, scope, catalogue, sources, embedder, satisfied=satisfied)
     judged = zip(own, relevance(evidence, own).round(4).tolist(), strict=True)
     return {**dict(judged), **dict.fromkeys(certain.intersection(own), 1.0)}
 
 
 def satisfies(found: SearchResults) -> bool:
     """Return whether the question states firm constraints and the hits satisfy them all."""
-    return found.rung is not None and not found.rung.dropped and bool(found.course.constraints.firm)
+    return found.rung is not None and not found.rung.dropped and bool(found.planned.constraints.firm)
 
 
 async def gather(

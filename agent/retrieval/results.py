@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from agent.intent.reading import Reading
 from agent.retrieval import relevance
-from agent.retrieval.course import Asked
 from agent.retrieval.fusion import Fused
 from agent.retrieval.highlight import Highlighter
 from agent.retrieval.paging import Page
+from agent.retrieval.planning import Asked
 from agent.retrieval.ranking import FinalRanking
 from agent.retrieval.rounds import Looped
 from agent.retrieval.search import SearchResults

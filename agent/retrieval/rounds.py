@@ -16,11 +16,11 @@ from agent.llm.breaker import Breaker
 from agent.llm.calls import Calls
 from agent.llm.model import Model, ModelFailed
 from agent.retrieval import sufficiency
-from agent.retrieval.course import Asked
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
 from agent.retrieval.further_searches import FurtherSearches
 from agent.retrieval.fusion import Fused, take_turns
+from agent.retrieval.planning import Asked
 from agent.retrieval.router import Rung
 from agent.retrieval.search import SEARCH_BY, Search, SearchResults
 from agent.retrieval.sufficiency import QuestionPart
@@ -197,10 +197,10 @@ class Loop:
 
     def _things(self, asked: Asked, found: SearchResults) -> list[str]:
         """Return the things to look for among the hits; empty if no further round could help."""
-        intent = found.course.intent
+        intent = found.planned.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
-        if not found.course.plan.rungs:
+        if not found.planned.plan.rungs:
             return []  # no source may be asked
         if intent.sources and not any(self.search.planner.is_of_documents(one.name) for one in intent.sources):
             return []  # a question for sources outside cannot be answered by rewording a search of the documents
@@ -236,7 +236,7 @@ class _RoundsState:
             min(time.monotonic() + share_s, asked.at(SEARCH_BY)), settings.loop_calls, settings.loop_tokens
         )
         rounds: list[Round] = []
-        searches = list(dict.fromkeys(self.found.course.intent.searches))
+        searches = list(dict.fromkeys(self.found.planned.intent.searches))
         hits, before = sum(len(one.hits) for one in self.found.used), set[ChunkId]()
         while True:
             self.made += searches
@@ -278,7 +278,7 @@ class _RoundsState:
             return ruled, "rules", "no_progress"
         if self.model is None:
             return ruled, "rules", None
-        intent = self.found.course.intent
+        intent = self.found.planned.intent
         question = sufficiency.SufficiencyQuestion(
             intent.question, self.asked.request.collection, tuple(self.made), top, self._filter, self.loop.templates
         )

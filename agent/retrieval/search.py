@@ -15,8 +15,8 @@ from agent.intent.reading import Off, Reading
 from agent.intent.sources import usual
 from agent.llm.model import no_answer
 from agent.retrieval import router
-from agent.retrieval.course import Asked, Course, CoursePlanner
 from agent.retrieval.execute import GuardedSources, StepResult, climb, retrieve
+from agent.retrieval.planning import Asked, IntentPlanner, PlannedIntent
 from agent.retrieval.router import RoutingFailed, Rung
 from agent.types import Intent, Missing, Step
 from retrievers.core.errors import BadRequest, Unavailable
@@ -49,7 +49,7 @@ class SearchResults:
         likely: those of `answers` that searched only documents satisfying the intent's soft filter.
     """
 
-    course: Course
+    planned: PlannedIntent
     later: Intent | None
     answers: tuple[StepResult, ...]
     used: tuple[StepResult, ...]
@@ -66,7 +66,7 @@ class Search:
         catalogue: loads the chunks of hits that may not satisfy the model's filter.
     """
 
-    planner: CoursePlanner
+    planner: IntentPlanner
     catalogue: Catalogue
 
     async def run(self, asked: Asked, reading: Reading) -> SearchResults:
@@ -103,38 +103,38 @@ class Search:
             replaces = reading.transforms.replaced
             rung, more, used = await self._join(asked, second, answers, sources, replaces=replaces)
             answers = [*answers, *more]
-        course = second or first
-        rungs = [replace(rung, steps=self.planner.affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
+        planned = second or first
+        rungs = [replace(rung, steps=self.planner.affordable(rung.steps, answers)) for rung in planned.plan.rungs[1:]]
         # A source that failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
-        more, last = await climb(rungs, self.planner.queries(asked, course), sources, deadline=by, before=before)
+        more, last = await climb(rungs, self.planner.queries(asked, planned), sources, deadline=by, before=before)
         if last is not None and last.dropped and any(one.gave for one in more):
             # Hits were found after a constraint was dropped, so an empty table calculated under it is not shown.
             used = [one for one in used if one.gave or not one.hits]
         if not any(one.gave for one in (*used, *more)):
-            again, kept = self._answered_outside(course.plan.rungs[1:], answers)
+            again, kept = self._answered_outside(planned.plan.rungs[1:], answers)
             last, used = again or last, [*used, *kept]
         return SearchResults(
-            course=course,
+            planned=planned,
             later=said.intent if said else None,
             answers=(*answers, *likely, *more),
             used=(*used, *more),
             rung=last or rung,
-            degraded=(*course.plan.degraded, *degraded, *reading.transforms.degraded, *_unsearched(course, reading)),
+            degraded=(*planned.plan.degraded, *degraded, *reading.transforms.degraded, *_unsearched(planned, reading)),
             likely=() if second is not None else tuple(likely),
         )
 
-    async def _likely(self, asked: Asked, course: Course, sources: GuardedSources) -> list[StepResult]:
+    async def _likely(self, asked: Asked, planned: PlannedIntent, sources: GuardedSources) -> list[StepResult]:
         """Run the first rung's searches over the documents that also satisfy the soft constraints."""
-        rung = course.plan.likely
+        rung = planned.plan.likely
         if rung is None:
             return []
-        make = self.planner.queries(asked, course)
+        make = self.planner.queries(asked, planned)
         return await retrieve(rung.steps, rung.filter, make, sources, deadline=asked.at(SEARCH_BY))
 
     async def _second(
         self, asked: Asked, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
-    ) -> Course | None:
+    ) -> PlannedIntent | None:
         """Plan the model's reading; None if it is late or cannot be used."""
         given_s = asked.at(_JOIN_BY) - asked.started
         try:
@@ -151,11 +151,11 @@ class Search:
             _log.warning("the model's reading was not used: it cannot be applied (%s)", type(error).__name__)
             return None
 
-    def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:
+    def _unrouted(self, asked: Asked, reading: Reading, number: int) -> PlannedIntent | None:
         """Apply the fallback strategy if a model had to choose the sources but gave no reading.
 
         Returns:
-            A new course, or None to keep the sources that the rules chose.
+            A new plan, or None to keep the sources that the rules chose.
         Raises:
             RoutingFailed: the strategy is `fail`.
         """
@@ -168,7 +168,13 @@ class Search:
         return self.planner.plan(asked, intent, reading, number=number)
 
     async def _join(
-        self, asked: Asked, second: Course, answers: Sequence[StepResult], sources: GuardedSources, *, replaces: bool
+        self,
+        asked: Asked,
+        second: PlannedIntent,
+        answers: Sequence[StepResult],
+        sources: GuardedSources,
+        *,
+        replaces: bool,
     ) -> tuple[Rung | None, list[StepResult], list[StepResult]]:
         """Run the searches that the model's reading adds to the first reading's.
 
@@ -223,10 +229,10 @@ class Search:
         return None, []
 
     async def _satisfying(
-        self, asked: Asked, course: Course, answers: Sequence[StepResult], wanted: Filter | None
+        self, asked: Asked, planned: PlannedIntent, answers: Sequence[StepResult], wanted: Filter | None
     ) -> list[StepResult]:
-        """Drop hits that do not satisfy the filter, or may not, and hits of collections that the course leaves out."""
-        kept = {(one.tenant, one.name) for one in asked.scope.only(course.intent.collections).collections}
+        """Drop hits that do not satisfy the filter, or may not, and hits of collections that the plan leaves out."""
+        kept = {(one.tenant, one.name) for one in asked.scope.only(planned.intent.collections).collections}
         left_out = {(one.tenant, one.name) for one in asked.scope.collections} - kept
         answers = [replace(one, hits=[hit for hit in one.hits if hit.id[:2] not in left_out]) for one in answers]
         needed = router.conjuncts(wanted)
@@ -252,10 +258,10 @@ async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
     )
 
 
-def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:
+def _unsearched(planned: PlannedIntent, reading: Reading) -> tuple[str, ...]:
     """Return `degraded` notes for transformers whose queries, meant only for vectors, were not searched."""
 
-    searched = {step.search for step in course.plan.steps}
+    searched = {step.search for step in planned.plan.steps}
     made = reading.transforms.vector_only
     # If no query was searched at all, none is missing.
     return transform.skipped(name for text, name in made.items() if text not in searched) if searched else ()

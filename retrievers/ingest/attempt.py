@@ -151,7 +151,7 @@ class JobRunner:
                 await self._jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
 
     async def _beat(self, run: JobAttempt, storing: "asyncio.Task[Report]") -> None:
-        """Renew the lease until it is lost. A short outage of the database does not lose it."""
+        """Renew the lease until it is lost; then cancel `storing`. Shorter outages do not lose it."""
         held_until = time.monotonic() + self._jobs.lease_s
         while run.lost is None:
             await asyncio.sleep(self._jobs.lease_s / 3)

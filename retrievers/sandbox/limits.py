@@ -1,4 +1,4 @@
-"""Limits of a process that reads one file, and the messages for exceeding them."""
+"""Values of the limits of a process that reads one file (`child.py` sets them), and messages for exceeding them."""
 
 import signal
 from dataclasses import dataclass

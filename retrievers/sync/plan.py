@@ -47,7 +47,7 @@ class Planning:
     """The sources that documents are taken over from, by document id."""
 
     async def look_at(self, portion: Portion) -> None:
-        """Process a portion like `_Run.store`, without writing."""
+        """Process a portion like `_MirrorRun.store` in `mirror.py`, without writing."""
         offered = await asyncio.to_thread(offers_of, portion)
         found = await self.manifest.owners([one.claim.id for one in offered.good])
         owners = {
@@ -83,7 +83,7 @@ class Planning:
 
         Args:
             stored: number of documents in the manifest.
-            before: as in `_Run.delete`.
+            before: as in `_MirrorRun.delete`.
             forgotten: remains of forgotten sources before the run.
         """
         refused = why_refused(len(self.gone), before, limits)

@@ -159,7 +159,7 @@ def _of_emoji(before: str, run: str, after: str) -> str:
 
 
 def _of_mongolian(before: str, run: str, after: str) -> str:
-    """Return the selector of the letter's form and the separator before a following vowel."""
+    """Return the selector of the letter's form and the separator before a following letter."""
     if not _MONGOLIAN_LETTER.match(before):
         return ""
     selector = _MONGOLIAN_SELECTOR.search(run)

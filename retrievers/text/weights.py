@@ -1,4 +1,4 @@
-"""BM25 as two sparse vectors whose inner product is the score (DESIGN section 4).
+"""BM25 as two sparse vectors whose inner product is the score.
 
 The document vector holds BM25's saturated and length-normalised frequency of each term, the question vector holds
 inverse document frequencies. Dimensions are hashes of the terms, below pgvector's limit.

@@ -178,7 +178,7 @@ class Advisor(Protocol):
         ...
 
     async def after(self, end: End) -> End:
-        """Return the end to go on with; an exception is logged and has no effect."""
+        """Return the end to go on with. If it raises, `Chat` logs the error and goes on with the end as it was."""
         ...
 
 

@@ -127,7 +127,10 @@ def question_of(found: Found) -> Question:
 
 @lru_cache(maxsize=16)
 def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
-    """Split a question, cached because several kinds of calculation are tried on it."""
+    """Return the question without values that only mean a total, its columns, and its parts.
+
+    Cached, because several kinds of calculation are tried on one question.
+    """
     found = key.held
     columns = columns_of(found.sentence.vocabulary)
     totals = table("calculation")["summing_up"]

@@ -1,4 +1,4 @@
-"""Read the dates in an English or Chinese question as half-open ranges of days (DESIGN section 2).
+"""Read the dates in an English or Chinese question as half-open ranges of days.
 
 A run of date words is parsed as a whole. A range counts only if no date words beside it are left over; otherwise none
 of it is read, and its words are returned as unread.

@@ -1,4 +1,5 @@
-"""Split a text into tokens and give each the date categories it may have, from one data file per language."""
+"""Split a text into tokens and give each the date categories it may have, from `words/LANGUAGE.toml` beside this
+module."""
 
 import re
 import tomllib

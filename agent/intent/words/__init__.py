@@ -1,4 +1,5 @@
-"""Words and grammars as data: `LANGUAGE.toml` has one table for each part of the reading."""
+"""Words and grammars as data: `LANGUAGE.toml` has one table for each part of the reading except dates,
+whose words are in `agent/intent/time/words`."""
 
 import tomllib
 from collections.abc import Mapping

@@ -9,9 +9,9 @@ import prompts
 from agent.llm.breaker import Breakers
 from agent.llm.calls import Calls
 from agent.options.rerankers import shown
-from agent.retrieval.course import Asked
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
+from agent.retrieval.planning import Asked
 from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.hybrid import Hybrid
 from agent.retrieval.rerank.llm import ListwiseReranker

@@ -61,7 +61,11 @@ def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str],
 
 
 def _add_errors(operation: Json, *, own: bool) -> None:
-    """Add the problem responses to an operation and remove FastAPI's 422, which is never sent."""
+    """Remove FastAPI's 422, which is never sent, and add the problem responses.
+
+    Args:
+        own: whether the path has an error form of its own; then no problem response is added.
+    """
     responses = operation["responses"]
     responses.pop("422", None)
     if own:

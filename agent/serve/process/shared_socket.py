@@ -63,7 +63,7 @@ class SharingServer(Server):
         """Do nothing: the supervisor does this, unless other processes keep accepting. See `Server.end_handshakes`."""
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the balance of connections now and then; see uvicorn."""
+        """Now and then close connections above this process's share. Return whether to exit, as in uvicorn."""
         if counter % _BALANCE_TICKS == 0:
             # Only an imbalance in two checks in a row counts.
             uneven = self._counts.excess(self._number) > 0

@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PlannedIntent:
     """An intent and the plan made for it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class CoursePlanner:
+class IntentPlanner:
     """Plans intents over a set of sources. Arguments as for `Pipeline`."""
 
     settings: Settings
@@ -84,7 +84,7 @@ class CoursePlanner:
         *,
         number: int = 1,
         vector_only: Collection[str] = (),
-    ) -> Course:
+    ) -> PlannedIntent:
         """Apply the caller's options to the intent and plan it.
 
         Raises:
@@ -126,7 +126,7 @@ class CoursePlanner:
         asked_for = intent.aggregate or {}
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
-        return Course(intent, constraints, aggregate, statement, plan, says_where)
+        return PlannedIntent(intent, constraints, aggregate, statement, plan, says_where)
 
     def limits(self, asked: Asked) -> SearchLimits:
         """Return the limits of this request's searches."""
@@ -137,9 +137,9 @@ class CoursePlanner:
             metered_searches=self.settings.metered_searches,
         )
 
-    def queries(self, asked: Asked, course: Course) -> MakeQuery:
+    def queries(self, asked: Asked, planned: PlannedIntent) -> MakeQuery:
         """Return the function that makes the query of a step."""
-        intent = course.intent
+        intent = planned.intent
         scope = asked.scope.only(intent.collections)
 
         def make(step: Step, wanted: Filter | None) -> Query:
@@ -154,7 +154,7 @@ class CoursePlanner:
             if kind != "metadata":
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, scope, wanted, depth, gloss=gloss)
-            return Query(step.search, language, scope, wanted, depth, course.aggregate, course.statement)
+            return Query(step.search, language, scope, wanted, depth, planned.aggregate, planned.statement)
 
         return make
 
