@@ -7,7 +7,7 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import pytest
 from fastapi import FastAPI
@@ -144,6 +144,25 @@ async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(
         await one.begin_to_stop()
         writer.write(REQUEST % b"now")
         assert await answer((reader, writer)) == (200, b'"done"')
+
+
+async def test_a_request_that_does_not_end_when_it_is_cancelled_is_answered_503():
+    app, may_end = bare(), asyncio.Event()
+    app.state.grace_s = 0.1
+
+    async def stubborn() -> None:
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    app.get("/stubborn")(stubborn)
+    async with running(app=app) as one:
+        sent = await one.connect()
+        sent[1].write(REQUEST % b"stubborn")
+        await one.begin_to_stop()
+        status, body = await answer(sent)
+        may_end.set()
+    assert (status, json.loads(body)["type"]) == (503, TYPE)
 
 
 async def test_a_request_that_takes_too_long_and_one_of_which_half_came_are_answered_503(

@@ -146,6 +146,9 @@ class Server(uvicorn.Server):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_ANSWER_S):
                     await self._connections_end()
+            # A request that takes longer to be cancelled, or a busy machine, must not cost its client the answer.
+            for connection in self._open:
+                connection.end_request(unanswered=True)
         await self.lifespan.shutdown()
 
     @property
@@ -238,9 +241,18 @@ class Protocol(H11Protocol):
             self._forget_head()
             self._keep_for(_LAST_REQUEST_S)
 
-    def end_request(self) -> None:
-        """Answer a request whose head is incomplete with a 503; the server does not wait for the rest."""
-        if self._has_begun() and not self.transport.is_closing():
+    def end_request(self, *, unanswered: bool = False) -> None:
+        """Answer a request whose head is incomplete with a 503; the server does not wait for the rest.
+
+        Args:
+            unanswered: also answer a complete request that has no answer yet. What it sends later is dropped.
+        """
+        if self.transport.is_closing():
+            return
+        if self._has_begun():
+            self._end(problems.stopping())
+        elif unanswered and self.cycle is not None and not self.cycle.response_started:
+            self.cycle.disconnected = True
             self._end(problems.stopping())
 
     def _refuse(self, answer: bytes, is_last: bool) -> None:
