@@ -5,6 +5,6 @@ model.
 """
 
 from prompts.library import ANSWER, Library, open_library, packaged
-from prompts.template import BadTemplate, Prompt, fence, parse
+from prompts.template import BadTemplate, PromptTemplate, fence, parse
 
-__all__ = ["ANSWER", "BadTemplate", "Library", "Prompt", "fence", "open_library", "packaged", "parse"]
+__all__ = ["ANSWER", "BadTemplate", "Library", "PromptTemplate", "fence", "open_library", "packaged", "parse"]

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from urllib.parse import unquote
 
-from prompts.template import BadTemplate, Prompt, parse
+from prompts.template import BadTemplate, PromptTemplate, parse
 
 ANSWER = "answer"
 """The stage whose templates a request may choose by name."""
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _VERSION = re.compile(r"v\d{1,6}")
 _LONGEST = 100_000
 
-Layer = Mapping[str, Prompt]
+Layer = Mapping[str, PromptTemplate]
 """Templates by name."""
 
 
@@ -48,7 +48,7 @@ class Library:
         own = self.tenants.get(tenant)
         return Library((own, *self.layers)) if own else self if not self.tenants else Library(self.layers)
 
-    def load(self, name: str) -> Prompt:
+    def load(self, name: str) -> PromptTemplate:
         """Return the template "STAGE/VERSION", or for "STAGE" its newest version in the first layer that has one.
 
         Raises:
@@ -63,7 +63,7 @@ class Library:
         known = self.names()
         raise BadTemplate(f'there is no prompt template "{name[:40]}"; there are: {", ".join(known)}', known)
 
-    def answer(self, name: str | None) -> Prompt:
+    def answer(self, name: str | None) -> PromptTemplate:
         """Return the template for an answer.
 
         Args:
@@ -114,7 +114,9 @@ def open_library(folder: Path | None) -> Library:
     return Library((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
 
 
-def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") -> Iterator[tuple[str, Prompt]]:
+def _templates(
+    folder: Path, standards: Mapping[str, PromptTemplate], beside: str = ""
+) -> Iterator[tuple[str, PromptTemplate]]:
     """Yield the checked templates in a folder of stages.
 
     Args:
@@ -141,7 +143,7 @@ def _check_name(file: Path, stage: str) -> None:
     raise BadTemplate(f"{file}: name the template v1.md, v2.md, ...{named if stage == ANSWER else ''}")
 
 
-def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
+def _checked(prompt: PromptTemplate, standard: PromptTemplate, file: Path) -> PromptTemplate:
     """Return the template after checking that its inputs and output fit the stage."""
     valid = ", ".join(standard.inputs) or "none"
     if unknown := [one for one in prompt.inputs if one not in standard.inputs]:

@@ -26,7 +26,7 @@ class BadTemplate(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptTemplate:
     """One version of one template.
 
     Attributes:
@@ -62,7 +62,7 @@ class Prompt:
         turns = [{"role": "system", "content": text} for text in system]
         return [*turns, {"role": "user", "content": user}]
 
-    def offered(self, inputs: Collection[str]) -> "Prompt":
+    def offered(self, inputs: Collection[str]) -> "PromptTemplate":
         """Return a copy for a place that gives these inputs, of which the template uses some."""
         return replace(self, unused=tuple(sorted(set(inputs) - set(self.inputs))))
 
@@ -84,7 +84,7 @@ def fence(*texts: str) -> str:
     return f"-----{mark}-----"
 
 
-def parse(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> Prompt:
+def parse(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> PromptTemplate:
     """Parse a template: TOML between `+++` lines, then the prompt.
 
     Args:
@@ -112,7 +112,7 @@ def parse(name: str, text: str, *, where: str | None = None, valid: Collection[s
         raise BadTemplate(f"{what}{_odd_placeholder(body, set(inputs))}{more}")
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     purpose, output = str(head.get("purpose", "")), str(head.get("output", ""))
-    return Prompt(name, purpose, tuple(inputs), found[2].strip(), digest, output)
+    return PromptTemplate(name, purpose, tuple(inputs), found[2].strip(), digest, output)
 
 
 def _odd_placeholder(body: Template, declared: set[str]) -> str:
