@@ -119,7 +119,7 @@ def assemble(
 def _rendered(
     question: str,
     blocks: Sequence[str],
-    answer: prompts.Prompt,
+    answer: prompts.PromptTemplate,
     templates: prompts.Library,
     tool: AnsweringTool | None,
     *,
