@@ -159,8 +159,8 @@ def exported() -> set[str]:
     """The names of all series that a process exports, by the names and kinds of its metrics."""
     code = sources("agent/observe")
     names = set(re.findall(r'"(signalbox_[a-z_]+)"', code))
-    counters = set(re.findall(r'(?:Counter|_counters?)\(\s*"(signalbox_[a-z_]+)"', code))
-    histograms = set(re.findall(r'Histogram\(\s*"(signalbox_[a-z_]+)"', code))
+    counters = set(re.findall(r'(?i:_?counters?)\(\s*"(signalbox_[a-z_]+)"', code))
+    histograms = set(re.findall(r'duration\(\s*"(signalbox_[a-z_]+)"', code))
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
     return names - counters - histograms | {f"{name}_total" for name in counters} | parts
 

@@ -11,7 +11,7 @@ import pytest
 
 from retrievers.core.errors import BadDocument
 from retrievers.embed import Vectors
-from retrievers.ingest import run
+from retrievers.ingest import validate
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
 from retrievers.ingest.run import ingest
@@ -90,14 +90,14 @@ async def test_documents_that_cannot_be_stored_are_judged_once_and_beside_the_lo
 ):
     await ingest(database, Constant(), "acme", "docs", [Document("a", "a", "A", "rotor", metadata={"year": 1})])
     judged: list[str] = []
-    judge = run.check
+    judge = validate.check
 
     def watched(document: Document) -> None:
         assert threading.current_thread() is not threading.main_thread()
         judged.append(document.id)
         judge(document)
 
-    monkeypatch.setattr(run, "check", watched)
+    monkeypatch.setattr(validate, "check", watched)
     documents = [Document(f"b{n}", f"b{n}", "B", "rotor", metadata=one) for n, one in enumerate(bad)]
     documents += [Document(f"c{n}", f"c{n}", "C", "rotor", metadata={"year": 2}) for n in range(good)]
     started = time.process_time()

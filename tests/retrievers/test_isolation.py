@@ -163,7 +163,9 @@ async def test_a_service_does_not_start_beside_a_table_of_tenants_without_row_se
         pass
     with psycopg.connect(owner_url, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE signalbox.added {lacking}".encode())
-    with pytest.raises(Unavailable, match=r"all of signalbox.added.*off: ALTER TABLE signalbox.added ENABLE ROW"):
+    with pytest.raises(
+        Unavailable, match=r"security of signalbox.added is off.*: ALTER TABLE signalbox.added ENABLE ROW"
+    ):
         async with Database(owner_url, own):
             pass
 

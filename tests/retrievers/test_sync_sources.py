@@ -94,7 +94,7 @@ async def test_a_checkout_is_followed_from_commit_to_commit(database: Database, 
     assert [one.key for one in tagged.items] == ["a.md", "d/ü.txt"]
     with pytest.raises(Unavailable, match="git cannot read"):
         open_source(f"git:{folder}@nothing").listing(lambda: False)
-    with pytest.raises(BadRequest, match="no name of a commit"):
+    with pytest.raises(BadRequest, match="not the name of a commit"):
         open_source(f"git:{folder}@--output=x")
 
 

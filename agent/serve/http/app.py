@@ -95,7 +95,7 @@ def create_app(
     app.state.shedding = Shedding(app, gates, observation, seen=seen, is_open=is_open)
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Functions that turn a Problem into a response, by path prefix: some clients expect another form of errors."""
-    routers = _routers()
+    routers = [*_stateless_routers(), mcp.router()]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
@@ -106,9 +106,9 @@ def create_app(
 
 
 @cache
-def _routers() -> list[APIRouter]:
-    """Make the routes. They hold nothing of an application, so all applications of a process share them: describing the
-    parameters of all endpoints takes 0.15 s.
+def _stateless_routers() -> list[APIRouter]:
+    """Make the routes that hold nothing of an application. All applications of a process share them, because describing
+    the parameters of all endpoints takes 0.15 s.
     """
     # A new family of routes is added here: a module of this package with a function `router`.
     families = (
@@ -124,7 +124,6 @@ def _routers() -> list[APIRouter]:
         dify,
         rerank,
         web_search,
-        mcp,
         console,
     )
     routers = [family.router() for family in families]
