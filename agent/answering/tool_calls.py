@@ -193,10 +193,12 @@ def _strict_json(text: str) -> Any:
     """Parse a JSON text strictly, so that it means the same to every parser.
 
     Raises:
-        ValueError: the text is not JSON, holds NaN or repeats a key.
+        ValueError: the text is not JSON, holds NaN or half of a surrogate pair, or repeats a key.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
+    value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
+    json.dumps(value, ensure_ascii=False).encode()  # raises UnicodeEncodeError, a ValueError, for half of a pair
+    return value
 
 
 def _refuse(constant: str) -> None:

@@ -103,6 +103,7 @@ UNOFFERED = {
     "arguments in a fence": {**WEATHER, "calls": [call(f"```json\n{RIBE}\n```")]},
     "arguments with a key twice": {**WEATHER, "calls": [call('{"town": "Ribe", "town": "Oslo"}')]},
     "arguments with NaN": {**with_schema({"type": "object"}, '{"town": NaN}')},
+    "arguments with half of a surrogate pair": {**with_schema({"type": "object"}, r'{"town": "\ud800"}')},
     "arguments without end": {**WEATHER, "calls": [call('{"town":' * 20_000)]},
     "an argument left out": {**WEATHER, "calls": [call('{"days": 3}')]},
     "an argument too many": {**WEATHER, "calls": [call('{"town": "Ribe", "to": "evil"}')]},
