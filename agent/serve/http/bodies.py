@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from email.message import Message
 from typing import Any, Generic, TypeVar
@@ -73,9 +74,9 @@ class JsonBody(Generic[Shaped]):
             items = value[key]
             value[key] = [None] * len(items)
             raw = json.dumps(value).encode()
-        check(value)
         if isinstance(value, dict):
             _check_counts(value)
+        check(value)
         try:
             shaped = self.shape.model_validate_json(raw, strict=True)
         except ValidationError as error:
@@ -158,8 +159,7 @@ def _whole(digits: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        known: set[str] = set()
-        twice = next(key for key, _ in pairs if key in known or known.add(key))  # type: ignore[func-returns-value]
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise field_problem(printable(twice), "an object contains this key twice")
     return value
 
