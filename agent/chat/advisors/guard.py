@@ -9,7 +9,7 @@ import regex
 from pydantic import Field
 
 from agent.chat.advisors.base import Call, End
-from agent.options.guard_rules import PATTERN, compiled, matches, plain
+from agent.options.guard_rules import PATTERN, any_matches, compiled, plain
 from agent.options.languages import in_chinese
 from agent.types import Shape
 from retrievers.core.errors import BadRequest
@@ -67,9 +67,9 @@ class Guard:
     async def before(self, call: Call) -> Call:
         question = plain(call.request.question)
         usual = REFUSALS[in_chinese(call.language, is_chinese(question))]
-        if any(_blocks(rule, question) for rule in self._rules):
+        if _blocks(self._rules, question):
             return replace(call, refusal=usual)
-        if any(_blocks(rule, question) for rule in self._more):
+        if _blocks(self._more, question):
             return replace(call, refusal=self._answer or usual)
         return call
 
@@ -77,10 +77,10 @@ class Guard:
         return end
 
 
-def _blocks(rule: "regex.Pattern[str]", question: str) -> bool:
-    """Return whether a rule blocks a question; a rule that takes too long to decide blocks it."""
+def _blocks(rules: "Sequence[regex.Pattern[str]]", question: str) -> bool:
+    """Return whether a rule blocks a question; rules that take too long to decide block it."""
     try:
-        return matches(rule, question)
+        return any_matches(rules, question)
     except TimeoutError:
-        _log.warning("a rule of GUARD took too long for a question, which is refused: %s", rule.pattern[:200])
+        _log.warning("the patterns of GUARD took too long for a question, which is refused")
         return True
