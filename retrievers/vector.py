@@ -16,7 +16,7 @@ from retrievers.core.errors import Unavailable
 from retrievers.core.filters import to_jsonpath
 from retrievers.core.ranking import best_first
 from retrievers.core.types import Card, Collection, Hit, Query, Scope
-from retrievers.embed import scale
+from retrievers.embed import Embedder, scale
 from retrievers.embed.pool import Embedders
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
@@ -70,9 +70,18 @@ class Vector:
 
     async def _nearest(self, query: Query, name: str, collections: Sequence[Collection]) -> list[Hit]:
         embedder = await self.embedder.named(name)
+        if name == self.embedder.name:
+            return await self._hits(query, embedder, collections)
+        # At once: the service's embedder may be down, and waiting for it must not use up the time of this search.
+        hits, own = await asyncio.gather(self._hits(query, embedder, collections), self._own_scale())
+        other = await scale.unrelated(embedder)
+        return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
+
+    async def _hits(self, query: Query, embedder: Embedder, collections: Sequence[Collection]) -> list[Hit]:
+        """Return the hits of the collections of one embedder, by its cosines."""
         vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
-            raise Unavailable(CARD.name, f"the embedder {name} changed its vectors' length")
+            raise Unavailable(CARD.name, f"the embedder {embedder.name} changed its vectors' length")
         rows = await self.database.reads.search(
             query.scope.viewer,
             _SEARCH,
@@ -84,11 +93,7 @@ class Vector:
                 "amount": query.limit,
             },
         )
-        hits = hits_of(rows, query, CARD.name)
-        if name == self.embedder.name or not hits:
-            return hits
-        other, own = await scale.unrelated(embedder), await self._own_scale()
-        return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
+        return hits_of(rows, query, CARD.name)
 
     async def _own_scale(self) -> float:
         """Return the mean cosine of unrelated texts under the service's embedder. 0 if that embedder is down."""

@@ -27,7 +27,7 @@ async def service(
     """`ours` holds vectors of the service's embedder, `theirs` of another, `lost` of one that no setting names."""
     monkeypatch.setattr(scale, "_measured", {})
     monkeypatch.setattr(scale, "_measuring", {})
-    common: dict[str, Any] = {"database_url": owner_url, "service_url": service_url, "source_timeout_s": 1.5}
+    common: dict[str, Any] = {"database_url": owner_url, "service_url": service_url, "source_timeout_s": 2.0}
     with (
         ScriptedServer(dimension=16, faults=iter(lambda: broken.get("ours"), "")) as ours,
         ScriptedServer(dimension=48, faults=iter(lambda: broken.get("theirs"), "")) as theirs,
