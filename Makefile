@@ -1,5 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, with uv when it is on the PATH, else with venv and pip.
 PYTHON ?= python3
+# Tests start hundreds of processes: without byte code on disk each of them compiles the whole tree.
+unexport PYTHONDONTWRITEBYTECODE
 BASE ?= HEAD
 VENV := .venv
 BIN := $(VENV)/bin
