@@ -22,11 +22,13 @@ def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float
     """Return the question's terms with their weights: 1 per occurrence; derived and glossed terms get a fixed lower
     weight.
     """
+    terms = list(analyse(text, language))
     shares: dict[str, float] = {}
-    for term in analyse(text, language):
+    for term in terms:
         if not term.extra:
             shares[term.text] = shares.get(term.text, 0.0) + 1.0
-        else:
+    for term in terms:
+        if term.extra:
             shares.setdefault(term.text, _EXTRA)
     for term in analyse(gloss, "en"):
         shares.setdefault(term.text, _GLOSS)

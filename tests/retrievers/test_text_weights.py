@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.ingest.rows import to_tsvector
+from retrievers.text.questions import question_terms
 from retrievers.text.weights import document_weights, hashed, idf, length_norm, lexemes, on_grid
 
 PROFILE = settings(
@@ -127,3 +128,9 @@ def test_the_largest_passage_fits_a_tsvector(connection: psycopg.Connection):
     many = ["𠀀" * 60 + f"x{n}" for n in range(10_000)] + [f"wörterbuch{n}" * 6 for n in range(10_000)]
     found, _ = lexemes("some text " * 200, "en", title="t " * 9000, important=many, questions=many[::-1])
     assert len(stored(connection, to_tsvector(1, found))) == len(found)
+
+
+@pytest.mark.parametrize("text", ["京大 北京大学", "北京大学 京大"])
+def test_a_term_of_the_question_has_one_weight_wherever_it_stands(text: str):
+    # 京大 is a word of the question, and also a pair of characters inside 北京大学, which alone would weigh 0.5.
+    assert question_terms(text, "zh")["京大"] == 1.0
