@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 
 from agent.types import SourceSummary
-from retrievers.core.types import Card, Holder, Retriever, Scope
+from retrievers.core.protocols import is_holder
+from retrievers.core.types import Card, Retriever, Scope
 from retrievers.named.group import CollectionGroup
 
 WEB = "web"
@@ -46,7 +47,7 @@ def cheapest_world(cards: Mapping[str, Card]) -> str:
 
 def is_place(source: Retriever) -> bool:
     """Return whether choosing this source says where to look (a folder), and not only how (full text)."""
-    return source.card.named or isinstance(source, Holder)
+    return source.card.named or is_holder(source)
 
 
 def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:
@@ -67,6 +68,5 @@ def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool)
 def _holds_something(source: Retriever, scope: Scope) -> bool:
     if isinstance(source, CollectionGroup):
         return len(source.missing(scope)) < len(source.collections)
-    if isinstance(source, Holder):
-        return any(one.name == source.card.name for one in scope.beside)
-    return True
+    name = source.card.name
+    return not is_holder(source) or any(one.name == name for one in scope.beside)

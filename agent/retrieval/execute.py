@@ -11,9 +11,10 @@ from agent.retrieval.router import Rung
 from agent.types import Outcome, Step
 from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.protocols import is_divided
 from retrievers.core.ranking import best_first
 from retrievers.core.tasks import within
-from retrievers.core.types import Divided, Hit, Query, Retriever, Scope
+from retrievers.core.types import Hit, Query, Retriever, Scope
 
 MakeQuery = Callable[[Step, Filter | None], Query]
 
@@ -137,7 +138,7 @@ def resting(retrievers: Mapping[str, Retriever], breakers: Breakers, scope: Scop
 
 def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]:
     """Return the part of the scope that each breaker guards, by breaker name."""
-    return (retriever.parts(scope) if isinstance(retriever, Divided) else {}) or {name: scope}
+    return (retriever.parts(scope) if is_divided(retriever) else {}) or {name: scope}
 
 
 async def _run(step: Step, query: Query, sources: GuardedSources, deadline: float) -> StepResult:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from agent.retrieval.fusion import Fused
 from retrievers.core.filters import Filter
-from retrievers.core.types import Chunk, ChunkId, Holder, Retriever, Scope
+from retrievers.core.protocols import is_holder
+from retrievers.core.types import Chunk, ChunkId, Retriever, Scope
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.listing import Listed
 
@@ -25,7 +26,7 @@ class PassageLoader:
         held = {(one.tenant, one.name) for one in scope.beside} - stored
         chunks = await self.catalogue.load(scope, [id for id in known if id[:2] in stored], wanted)
         for source in self.sources.values():
-            if isinstance(source, Holder):
+            if is_holder(source):
                 chunks.update(source.load([id for id in known if id[:2] in held], wanted))
         return chunks
 
@@ -43,7 +44,7 @@ class PassageLoader:
         stored = {(one.tenant, one.name) for one in scope.collections}
         ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside} - stored
         for source in self.sources.values():
-            own = [id for id in source.documents(wanted) if id[:2] in held] if isinstance(source, Holder) else []
+            own = [id for id in source.documents(wanted) if id[:2] in held] if is_holder(source) else []
             others = [id for id in own if id[:3] not in ranked]
             start = max(skip - found.unknown, 0)
             first = [*found.first, *others[start : start + most - len(found.first)]]

@@ -15,7 +15,8 @@ from agent.types import Intent, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import Filter, to_json
-from retrievers.core.types import Holder, Query, Retriever, Scope
+from retrievers.core.protocols import is_holder
+from retrievers.core.types import Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import filterable
@@ -103,7 +104,7 @@ class IntentPlanner:
             intent = intent.model_copy(update={"sources": tuple(choices)})
         elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
             # Choosing full text or vectors does not exclude sources with documents of their own; choosing a place does.
-            others = [name for name, one in self.sources.items() if isinstance(one, Holder)]
+            others = [name for name, one in self.sources.items() if is_holder(one)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)

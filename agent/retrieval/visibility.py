@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from agent.types import Request
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import Filter, parse
-from retrievers.core.types import Holder, Retriever, Scope, Viewer
+from retrievers.core.protocols import is_holder
+from retrievers.core.types import Retriever, Scope, Viewer
 from retrievers.postgres.catalogue import Catalogue, filterable
 
 
@@ -44,7 +45,7 @@ class Visibility:
 
     async def visible(self, who: Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
         """Return what the request may read: collections of the database and of sources with documents of their own."""
-        holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
+        holders = {name: source for name, source in self.sources.items() if is_holder(source)}
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])
         try:

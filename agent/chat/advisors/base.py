@@ -28,11 +28,12 @@ A request can name an advisor that has a `name`, with parameters: see `Parametri
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from agent.answering.decision import Decision
 from agent.types import Answer, Citation, FinishReason, Prompt, Request, Result, Shape, Usage
 from retrievers.core.errors import Unavailable
+from retrievers.core.protocols import implements
 from retrievers.core.tasks import within
 from retrievers.core.types import Viewer
 
@@ -215,3 +216,8 @@ class Parametrised(Advisor, Protocol):
             BadRequest: a value is not allowed; `where` is the parameter's name.
         """
         ...
+
+
+def is_parametrised(advisor: Advisor) -> TypeGuard[Parametrised]:
+    """Return whether a request may name the advisor; see `Parametrised`."""
+    return implements(advisor, Parametrised)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from agent.chat.advisors.base import Advisor, Parametrised
+from agent.chat.advisors.base import Advisor, Parametrised, is_parametrised
 from agent.errors import readable
 from agent.types import AdvisorChoice
 from retrievers.core.errors import BadRequest, listing
@@ -19,7 +19,7 @@ def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[
         BadRequest: the request names an advisor that does not exist, names one twice, or gives an invalid parameter;
             the error lists the valid ones.
     """
-    known = {one.name: one for one in advisors if isinstance(one, Parametrised)}
+    known = {one.name: one for one in advisors if is_parametrised(one)}
     own: dict[str, Advisor] = {}
     for place, choice in enumerate(named):
         where = f"advisors.{place}"
@@ -30,9 +30,9 @@ def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[
             raise BadRequest(f'the advisor "{choice.name}" is named twice', where=f"{where}.name")
         own[choice.name] = _using(known[choice.name], choice, where)
     taking_part = (
-        own.get(one.name, one) if isinstance(one, Parametrised) else one
+        own.get(one.name, one) if is_parametrised(one) else one
         for one in advisors
-        if not isinstance(one, Parametrised) or one.always or one.name in own
+        if not is_parametrised(one) or one.always or one.name in own
     )
     return sorted(taking_part, key=lambda one: one.order)
 

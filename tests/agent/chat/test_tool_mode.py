@@ -218,7 +218,7 @@ async def test_the_deadline_holds_over_all_rounds(chatting, stream):
         time.sleep(max(began + 0.8 * limit_s - time.monotonic(), 0))
         return calls(search("storm", "b"))
 
-    limit_s = 6.0
+    limit_s = 10.0
     chatting.script.replies.extend([calls(search("rotor", top_k=1)), late, TEXT])
     got = await ask(chatting, stream, signalbox={"timeout_s": limit_s})
     assert [one["outcome"] for one in (await trace_of(chatting, got))["lookups"]] == ["searched", "dropped"]

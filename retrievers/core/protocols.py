@@ -1,0 +1,27 @@
+"""Remember which classes implement a protocol: `isinstance` of a protocol takes 0.05 ms on Python 3.11, and a question
+needs 30 of them.
+"""
+
+from typing import Any, TypeGuard
+
+from retrievers.core.types import Divided, Holder
+
+_known: dict[tuple[type, type], bool] = {}
+
+
+def implements(value: object, protocol: Any) -> bool:
+    """Return whether the value's class implements the runtime-checkable protocol. Checked once per class."""
+    key = type(value), protocol
+    if key not in _known:
+        _known[key] = isinstance(value, protocol)
+    return _known[key]
+
+
+def is_holder(source: object) -> TypeGuard[Holder]:
+    """Return whether the source holds documents of its own; see `Holder`."""
+    return implements(source, Holder)
+
+
+def is_divided(source: object) -> TypeGuard[Divided]:
+    """Return whether the source searches several parts; see `Divided`."""
+    return implements(source, Divided)
