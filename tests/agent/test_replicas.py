@@ -247,17 +247,17 @@ async def test_who_may_read_no_more_sees_nothing_at_once_though_standbys_lag(clu
 
 
 async def test_a_standby_that_lags_is_left_until_it_has_caught_up(cluster: Cluster):
-    async with opened(cluster, max_lag_s=0.5) as service:
+    async with opened(cluster, max_lag_s=2.0) as service:
         await caught_up(service)
         with cluster.standbys[0].paused():
             # An idle primary is no lag, however long it is idle.
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(3.0)
             assert faults(service) == [None, None]
             cluster.primary.run("CREATE TABLE IF NOT EXISTS public.noise (n int); INSERT INTO public.noise VALUES (1)")
             await until(lambda: faults(service) == ["lagging", None])
             behind = service.database.reads.standbys()[0].lag_s
             assert behind is not None
-            assert behind > 0.5
+            assert behind > 2.0
             before = reads(service)
             for tenant in ("acme", "bolt"):
                 assert len(await ids(service, tenant=tenant)) == 3
