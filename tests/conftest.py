@@ -77,7 +77,10 @@ def server() -> Iterator[EmbeddedServer]:
             # Tests kill processes, never the machine: what the server wrote survives without being flushed.
             connection.execute("ALTER SYSTEM SET fsync = off")
             connection.execute("ALTER SYSTEM SET full_page_writes = off")
-            connection.execute("SELECT pg_reload_conf()")
+            # A page of a fresh database costs less in memory that is already in use.
+            connection.execute("ALTER SYSTEM SET shared_buffers = '128MB'")
+        server.stop()
+        server.start()
         yield server
         server.stop()
 
@@ -96,7 +99,8 @@ def owner_url(server: EmbeddedServer, template: str) -> Iterator[str]:
     """Connection string of the owner of a fresh, migrated database."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+        # Copying the template's files takes half the processor time of logging each of its pages.
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY FILE_COPY')
     yield server.conninfo(database=name)
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
