@@ -9,6 +9,7 @@ import pytest
 
 from agent.intent import vocabulary
 from agent.intent.calculation import find_calculation
+from agent.intent.columns import is_short_for
 from agent.intent.derived import nouns_of
 from agent.intent.found import Found, find
 from agent.intent.linking import find_mentions
@@ -603,3 +604,11 @@ def test_a_denial_of_what_was_asked_for_takes_its_place():
 )
 def test_a_question_is_never_taken_for_small_talk(text: str):
     assert read(text).kind != "none"
+
+
+@pytest.mark.parametrize(
+    ("short", "word", "is_short"),
+    [("prio", "priority", True), ("wt", "weight", True), ("e", "english", False), ("ee", "employee", False)],
+)
+def test_the_name_of_a_field_abbreviates_a_word_or_does_not(short: str, word: str, is_short: bool):
+    assert is_short_for(short, word) is is_short
