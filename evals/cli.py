@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from evals import results
+from evals import candidates, results
+from evals.options import Changes, settings_of
 from evals.tables import show_table as _show_table
 from retrievers.core.errors import BadRequest
 
@@ -31,9 +32,6 @@ class Filters(StrEnum):
 
 
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR or routed form")]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a setting for this run; may be repeated")
-]
 Split = Annotated[str, typer.Option(help="split of the questions to use; in routed form also `all`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout and nothing else")]
 
@@ -80,7 +78,7 @@ def run(
             recording = Path(folder) / "recording.jsonl"
             write_recording(loaded, replies, recording)
             own = {"llm": f"replay:{recording}"}
-        given = load_settings({**_settings(changes), **own})
+        given = load_settings({**settings_of(changes), **own})
         found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
     if out is not None:
         _write(out, found)
@@ -91,6 +89,7 @@ def run(
 
 app.command()(results.compare)
 app.command()(results.report)
+app.command()(candidates.collect)
 
 
 @app.command()
@@ -107,7 +106,7 @@ def bench(
     from evals.bench import bench as measure
     from evals.bench import described
 
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions))
     if as_json:
         write_json(found)
@@ -133,7 +132,7 @@ def scope(
     from evals import scope
 
     _check_writable(out)
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note))
     if out is not None:
         _write(out, found)
@@ -166,7 +165,7 @@ def reading(
 
     _check_writable(out)
     before = reading.load(against) if against is not None else None
-    given = load_settings({**_settings(changes), "intent": "rules", "reranker": "none"})
+    given = load_settings({**settings_of(changes), "intent": "rules", "reranker": "none"})
     found = asyncio.run(reading.measure(folders, given, note))
     if out is not None:
         _write(out, found)
@@ -203,7 +202,7 @@ def ablate(
     from evals import ablate, datasets
 
     _check_writable(out)
-    given, loaded = load_settings(_settings(changes)), [datasets.load(folder, split) for folder in folders]
+    given, loaded = load_settings(settings_of(changes)), [datasets.load(folder, split) for folder in folders]
     keep = partial(_write, out) if out is not None else None
     found = asyncio.run(ablate.ablate(loaded, given, note, limit=limit, only=only or (), keep=keep))
     if as_json:
@@ -235,7 +234,7 @@ def tune(
     from evals.tune import parts
     from evals.tune import tune as search
 
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     path = (out or given.home.expanduser() / FILE).absolute()
     _check_writable(out)
     found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
@@ -287,17 +286,6 @@ def _read_key(path: Path | None) -> str | None:
     if not key or not key.isprintable():
         raise BadRequest(f"{path} contains no key: write the key on a line of its own", where="--key-file")
     return key
-
-
-def _settings(changes: Sequence[str] | None) -> dict[str, str]:
-    """Return the settings of --set as text by key."""
-    given = {}
-    for change in changes or ():
-        key, equals, value = change.partition("=")
-        if not equals or not key.strip():
-            raise BadRequest(f'--set needs KEY=VALUE, for example FUSION=rrf, not "{change[:80]}"', where="--set")
-        given[key.strip()] = value
-    return given
 
 
 def _check_writable(path: Path | None) -> None:

@@ -914,11 +914,13 @@ COMMENT ON COLUMN signalbox.exchange.kind IS 'what was asked for: hits, a prompt
 CREATE TABLE signalbox.feedback (
     tenant text NOT NULL,
     trace uuid NOT NULL,
-    score smallint NOT NULL,
+    score smallint,
     comment text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     asker text,
     conversation text COLLATE pg_catalog."C",
+    document_ids text[] DEFAULT '{}'::text[] NOT NULL,
+    filter jsonb,
     CONSTRAINT feedback_score_check CHECK (((score >= 0) AND (score <= 10))),
     CONSTRAINT feedback_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -926,6 +928,12 @@ CREATE TABLE signalbox.feedback (
 ALTER TABLE ONLY signalbox.feedback FORCE ROW LEVEL SECURITY;
 
 COMMENT ON TABLE signalbox.feedback IS 'one judgement per answer, the last one given';
+
+COMMENT ON COLUMN signalbox.feedback.score IS 'null while only documents or a filter were given';
+
+COMMENT ON COLUMN signalbox.feedback.document_ids IS 'of the collection asked: documents that the user opened or found right';
+
+COMMENT ON COLUMN signalbox.feedback.filter IS 'the right filter of the question; {} if no filter is right; null if nothing was said';
 
 CREATE TABLE signalbox.feedback_document (
     tenant text NOT NULL,
