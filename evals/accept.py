@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,9 @@ def _collection(candidates: Sequence[Candidate]) -> str:
     names = {one.question.collection: one.question.where for one in candidates}
     if len(names) > 1:
         (first, _), (other, where) = list(names.items())[:2]
-        raise BadRequest(f'{where}: the collection is "{other}", but "{first}" before: accept each alone', where="review")
+        raise BadRequest(
+            f'{where}: the collection is "{other}", but "{first}" before: accept each alone', where="review"
+        )
     return str(next(iter(names)))
 
 
@@ -158,16 +161,25 @@ async def _write(
 ) -> int:
     """Write the files of the dataset; return the number of documents."""
     scope = await service.catalogue.scope(viewer, collection, fresh=True)
+    copy = folder / f".{CORPUS}"
+    with _named_errors(folder):
+        _write_lines(folder / ORIGIN, [{"collection": collection, "tenant": viewer.tenant}])
+    documents = await export_corpus(service, scope, copy, note)
+    with _named_errors(folder):
+        copy.replace(folder / CORPUS)
+        _write_lines(folder / SCHEMA, [schema_of_scope(scope)])
+        _write_lines(folder / QUERIES, [question_line(one) for one in questions])
+    return documents
+
+
+def _write_lines(path: Path, values: Sequence[Json]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in values), encoding="utf-8")
+
+
+@contextmanager
+def _named_errors(folder: Path) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ORIGIN).write_text(json.dumps({"collection": collection, "tenant": viewer.tenant}) + "\n", "utf-8")
-        fresh = folder / f".{CORPUS}"
-        documents = await export_corpus(service, scope, fresh, note)
-        fresh.replace(folder / CORPUS)
-        schema = json.dumps(schema_of_scope(scope), ensure_ascii=False, indent=1)
-        (folder / SCHEMA).write_text(schema + "\n", encoding="utf-8")
-        lines = (json.dumps(question_line(one), ensure_ascii=False) + "\n" for one in questions)
-        (folder / QUERIES).write_text("".join(lines), encoding="utf-8")
+        yield
     except OSError as error:
         raise BadRequest(f"--dataset {folder}: it cannot be written: {error.strerror}", where="--dataset") from error
-    return documents

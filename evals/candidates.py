@@ -94,9 +94,7 @@ def _finish(out: Path, candidates: Sequence["Candidate"], origin: str, as_json: 
     return 0
 
 
-def _accept(
-    review: Path, folder: Path, changes: Sequence[str] | None, tenant: str | None, as_json: bool
-) -> int:
+def _accept(review: Path, folder: Path, changes: Sequence[str] | None, tenant: str | None, as_json: bool) -> int:
     from agent.serve.cli.output import note, write_json
     from evals.accept import accept
     from evals.review import read_review

@@ -125,9 +125,7 @@ class _Scan:
             self.wanted.append(id)
 
 
-async def _checked(
-    service: Service, scope: Scope, candidates: Sequence[Candidate]
-) -> tuple[list[Candidate], int]:
+async def _checked(service: Service, scope: Scope, candidates: Sequence[Candidate]) -> tuple[list[Candidate], int]:
     """Drop documents that are not stored, and tell what does not fit: a filter, or documents outside it."""
     named = {id for one in candidates for id in (*one.question.relevant, *(hit["document"] for hit in one.hits))}
     held = await values_of(service, scope, named)

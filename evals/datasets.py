@@ -73,7 +73,7 @@ def load(folder: Path, split: str = "test") -> Dataset:
 
     BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; questions without a judgement are
     skipped. Routed form: no `qrels`; the labels are in `queries.jsonl`, and `split` selects the lines ("all" for every
-    line). The filter of a line without the key `filter` is not judged.
+    line). `"filter_judged": false` in a line says that its filter is no label.
 
     Raises:
         BadRequest: the folder, a file or a line is missing or malformed; the message names the line.
@@ -198,7 +198,7 @@ def routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
         klass=_optional(where, line, "class"),
         split=_optional(where, line, "split") or "test",
         now=_optional(where, line, "now"),
-        judges_filter="filter" in line,
+        judges_filter=_flag(where, line, "filter_judged"),
     )
 
 
@@ -245,6 +245,13 @@ def _optional(where: str, line: Mapping[str, Any], key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadRequest(f'{where}: "{key}" must be text or null', where="dataset")
     return value or None
+
+
+def _flag(where: str, line: Mapping[str, Any], key: str) -> bool:
+    value = line.get(key, True)
+    if not isinstance(value, bool):
+        raise BadRequest(f'{where}: "{key}" must be true or false', where="dataset")
+    return value
 
 
 def _once(where: str, id: str, seen: set[str]) -> None:

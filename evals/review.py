@@ -60,7 +60,7 @@ def question_line(question: LabelledQuestion) -> Json:
         "relevant": dict(question.relevant),
         "answer": question.answer,
     }
-    return line if question.judges_filter else {key: value for key, value in line.items() if key != "filter"}
+    return line if question.judges_filter else line | {"filter_judged": False}
 
 
 def write_review(path: Path, candidates: Iterable[Candidate]) -> None:
