@@ -220,24 +220,32 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the ranker here instead of to SIGNALBOX_HOME/ltr.json")
     ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="write the settings that help here, with the evidence")
+    ] = None,
     limit: Annotated[int, typer.Option(min=2, help="maximum number of questions in each part")] = 1000,
     as_json: AsJson = False,
 ) -> int:
-    """Find the best fusion settings for a collection, and train a ranker for it.
+    """Find the best fusion settings and minimum relevance for a collection, and train a ranker for it.
 
-    Both are fitted on the questions of the split train or dev and verified on those of test; with only one split, on a
+    All are fitted on the questions of the split train or dev and verified on those of test; with only one split, on a
     random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
     from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
+    from evals.settings_file import check_settings_path, write_settings
     from evals.tune import parts
     from evals.tune import tune as search
 
     given = load_settings(settings_of(changes))
     path = (out or given.home.expanduser() / FILE).absolute()
     _check_writable(out)
+    check_settings_path(settings)
     found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
+    if settings is not None:
+        write_settings(settings, found)
+        note(f"written to {settings}")
     write_json(found) if as_json else _show_tuned(found)
     return 0
 
@@ -330,6 +338,8 @@ def _show_run(found: Mapping[str, Any]) -> None:
 
 def _show_tuned(found: Mapping[str, Any]) -> None:
     """Print the scores before and after on both parts, the verdicts, and the settings to use."""
+    from evals.settings_file import threshold_verdict, verdict
+
     tuned_on, verified_on = found["tuned_on"], found["verified_on"]
     rows = []
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
@@ -342,19 +352,11 @@ def _show_tuned(found: Mapping[str, Any]) -> None:
     best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
     print(f"best fusion settings: {best}")
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
-        print(f"{name}: {_verdict(made)}")
+        print(f"{name}: {verdict(made)}")
+    print(f"threshold: {threshold_verdict(found['threshold'])}")
     if found["settings"]:
         print(
             "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
         )
     else:
         print("use: the current settings")
-
-
-def _verdict(made: Mapping[str, Any]) -> str:
-    if "difference" not in made:
-        return f"not trained: {made['reason']}"
-    gained = made.get("pooled", made["difference"])
-    figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
-    said = "it helps" if made["helps"] else "no significant gain, left unchanged"
-    return f"{said} ({figures} on the verification questions)"
