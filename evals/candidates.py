@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from agent.service.service import Service
+    from agent.settings import Settings
     from evals.review import Candidate
 
 Collection = Annotated[str | None, typer.Option(help="collection whose questions to collect")]
@@ -52,6 +53,49 @@ def collect(
     return _collect(collection, out, since, changes, tenant, as_json)
 
 
+def questions(
+    collection: Annotated[str, typer.Argument(help="stored collection to make questions of")],
+    out: Annotated[Path, typer.Option(metavar="REVIEW.jsonl", help="write the candidates here")],
+    number: Annotated[int, typer.Option("--n", min=1, max=100_000, help="maximum number of questions")] = 100,
+    seed: Annotated[int, typer.Option(help="another seed draws other documents")] = 1,
+    known_items: Annotated[
+        bool, typer.Option("--known-items", help="make known-item questions although a model is set")
+    ] = False,
+    changes: Changes = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make labelled questions of a collection's documents, in the form of `eval collect`.
+
+    With LLM set, a model drafts them and a person must accept them. Without a model they ask for documents by title,
+    values or rarest sentence; their labels hold by construction, so "accept" is already true.
+    """
+    from agent.llm.opening import open_model
+    from agent.serve.cli.output import note
+    from evals.review import check_new
+
+    check_new(out)
+    given = _settings(changes)
+
+    async def work(service: "Service") -> int:
+        from evals.drafts import draft_questions
+        from evals.known_items import known_items as make_questions
+
+        options = {"viewer": service.viewer(tenant), "count": number, "seed": seed}
+        model = open_model(given.llm, base_url=given.llm_base_url, api_key=given.llm_api_key)
+        if model is None or known_items:
+            return _finish(out, await make_questions(service, collection, note, **options), collection, as_json)
+        try:
+            drafts = await draft_questions(service, model, collection, note, **options)
+        finally:
+            await model.aclose()
+        for reason, count in drafts.dropped.most_common():
+            note(f"{count} drafts dropped: {reason}")
+        return _finish(out, drafts.candidates, collection, as_json)
+
+    return _with_service(given, work)
+
+
 def _collect(
     collection: str, out: Path, since: datetime | None, changes: Sequence[str] | None, tenant: str | None, as_json: bool
 ) -> int:
@@ -70,7 +114,7 @@ def _collect(
             note("no questions are kept while TRACE_DAYS is 0")
         return _finish(out, found.candidates, f"{found.questions:,} questions asked", as_json)
 
-    return _with_service(changes, work)
+    return _with_service(_settings(changes), work)
 
 
 def _finish(out: Path, candidates: Sequence["Candidate"], origin: str, as_json: bool) -> int:
@@ -114,17 +158,20 @@ def _accept(review: Path, folder: Path, changes: Sequence[str] | None, tenant: s
         print(f"{folder}: {done.questions} questions ({parts}), {done.documents:,} documents")
         return 0
 
-    return _with_service(changes, work)
+    return _with_service(_settings(changes), work)
 
 
-def _with_service(changes: Sequence[str] | None, work: Callable[["Service"], Awaitable[int]]) -> int:
-    from agent.service.opening import open_service
+def _settings(changes: Sequence[str] | None) -> "Settings":
     from agent.settings import load_settings
 
-    given: Any = load_settings(settings_of(changes))
+    return load_settings(settings_of(changes))
+
+
+def _with_service(settings: "Settings", work: Callable[["Service"], Awaitable[int]]) -> int:
+    from agent.service.opening import open_service
 
     async def run() -> int:
-        async with open_service(given) as service:
+        async with open_service(settings) as service:
             return await work(service)
 
     return asyncio.run(run())

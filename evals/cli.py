@@ -90,6 +90,7 @@ def run(
 app.command()(results.compare)
 app.command()(results.report)
 app.command()(candidates.collect)
+app.command()(candidates.questions)
 
 
 @app.command()

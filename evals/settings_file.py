@@ -49,7 +49,9 @@ def verdict(made: Mapping[str, Any]) -> str:
 def threshold_verdict(made: Mapping[str, Any]) -> str:
     """Describe what a minimum relevance gained and lost on the questions to verify with, in one line."""
     before, after, lost = made["before"]["verified_on"], made["after"]["verified_on"], made["lost"]
-    said = "it helps" if made["helps"] else "left unchanged"
+    if made["after"]["min_relevance"] == made["before"]["min_relevance"]:
+        return "no other minimum keeps the relevant hits, left unchanged"
+    said = "it helps" if made["helps"] else "no sure gain, left unchanged"
     return (
         f"{said} (minimum {made['after']['min_relevance']}: precision of the first ten hits {before['precision']:.3f} "
         f"-> {after['precision']:.3f}, hits {before['hits']:.1f} -> {after['hits']:.1f}, relevant hits kept "
