@@ -4,7 +4,9 @@ The questions share words with their document, so they measure whether documents
 whether paraphrases are understood.
 """
 
+import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +34,9 @@ _LONGEST_TITLE = 200
 _LONGEST_VALUE = 40
 _MOST_CONDITIONS = 2
 _SUBJECT_WORDS = 3
+_LINE_EVERY_S = 5.0
 _WORD = re.compile(r"[^\W\d_]{4,}")
+_NUMBER = re.compile(r"[\d一二三四五六七八九十百千年月日周季]")
 _YEAR = re.compile(r"(\d{4})-\d\d-\d\d")
 _CLAUSE = re.compile(r"[，。；：、！？\s,.;:!?()（）]+")
 
@@ -55,6 +59,7 @@ async def known_items(
     scope = await service.catalogue.scope(viewer, collection)
     maker = _Maker(service, scope, collection, await service.catalogue.fields(scope))
     made: dict[str, Candidate] = {}
+    last = time.monotonic()
     async for document in draw(service, scope, seed):
         turn = len(made) % len(_KINDS)
         for kind in (*_KINDS[turn:], *_KINDS[:turn]):
@@ -65,7 +70,8 @@ async def known_items(
                 break
         if len(made) >= count:
             break
-        if made and len(made) % 100 == 0:
+        if time.monotonic() - last >= _LINE_EVERY_S:
+            last = time.monotonic()
             note(f"{len(made):,} of {count:,} questions made")
     return list(made.values())
 
@@ -122,24 +128,28 @@ class _Maker:
         return text, wanted
 
     def _conditions(self, document: DrawnDocument) -> Iterator[tuple[Callable[[bool], str], Json]]:
-        """Yield conditions on values that several documents but not most have, the rarest value first."""
-        found: list[tuple[int, str, Callable[[bool], str], Json]] = []
+        """Yield conditions on values that several documents but not most have, in a random order fixed by the id.
+
+        Lists come last: they mostly hold topics, and a topic that a question mentions is not surely a condition.
+        """
+        found: list[tuple[bool, bytes, Callable[[bool], str], Json]] = []
         for name, one in self.catalogue.fields.items():
             held = document.values.get(name)
             if name in RESERVED or held in (None, []):
                 continue
             values = held if isinstance(held, list) else [held]
             label = name.replace("_", " ").replace(".", " ")
+            place = isinstance(held, list), hashlib.sha256(f"{document.id}\n{name}".encode()).digest()
             if one.field.item == "string":
                 counted = [(one.values.get(str(value), 0), str(value)) for value in values]
                 usual = [pair for pair in counted if 2 <= pair[0] <= self.catalogue.documents / 2]
                 if usual and len(value := min(usual)[1]) <= _LONGEST_VALUE:
                     words = _stating(label, value)
-                    found.append((min(usual)[0], name, words, {"type": "eq", "key": name, "value": value}))
+                    found.append((*place, words, {"type": "eq", "key": name, "value": value}))
             elif one.field.item == "date" and (year := _YEAR.match(str(values[0]))) and not isinstance(held, list):
                 bounds = [{"type": "gte", "key": name, "value": f"{year[1]}-01-01"},
                           {"type": "lt", "key": name, "value": f"{int(year[1]) + 1:04}-01-01"}]  # fmt: skip
-                found.append((self.catalogue.documents, name, _dated(label, year[1]), _all_of(bounds)))
+                found.append((*place, _dated(label, year[1]), {"type": "and", "filters": bounds}))
         for _, _, words, wanted in sorted(found, key=lambda one: one[:2]):
             yield words, wanted
 
@@ -149,7 +159,7 @@ class _Maker:
         text = f"{document.title}\n{document.text[:_READ_CHARACTERS]}"
         if is_chinese(text):
             clauses = [one for one in _CLAUSE.split(text) if 4 <= len(one) <= 20 and is_chinese(one)]
-            plain = [one for one in clauses if not re.search(r"\d", one) and not any(name in one for name in known)]
+            plain = [one for one in clauses if not _NUMBER.search(one) and not any(name in one for name in known)]
             return await self._rarest(document, plain)
         words = [one for one in dict.fromkeys(_WORD.findall(text)) if one.casefold() not in known]
         counts = await self._counts(document, words)
@@ -197,7 +207,3 @@ def _stating(label: str, value: str) -> Callable[[bool], str]:
 
 def _dated(label: str, year: str) -> Callable[[bool], str]:
     return lambda chinese: f"{label}在{year}年" if chinese else f"{label} in {year}"
-
-
-def _all_of(parts: list[Json]) -> Json:
-    return {"type": "and", "filters": parts}
