@@ -48,6 +48,8 @@ def verdict(made: Mapping[str, Any]) -> str:
 
 def threshold_verdict(made: Mapping[str, Any]) -> str:
     """Describe what a minimum relevance gained and lost on the questions to verify with, in one line."""
+    if "reason" in made:
+        return f"not tuned: {made['reason']}"
     before, after, lost = made["before"]["verified_on"], made["after"]["verified_on"], made["lost"]
     if made["after"]["min_relevance"] == made["before"]["min_relevance"]:
         return "no other minimum keeps the relevant hits, left unchanged"

@@ -11,6 +11,9 @@ MOST_LOST = 0.01
 MOST_LOST_SURELY = 0.02
 """Maximum share at the lower end of the 95 % interval over the verification questions."""
 
+LEAST_QUESTIONS = 20
+"""Minimum number of questions in each part: a minimum that few questions suggest would leave out hits of others."""
+
 _FIRST = 10
 _STEPS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
@@ -57,7 +60,10 @@ def tune_threshold(known: Sequence[JudgedHits], unknown: Sequence[JudgedHits], c
     Returns:
         JSON values: `before` and `after` with `min_relevance` and per part `kept`, `precision` and `hits` (means of the
             first ten hits); `difference` of precision and `lost` of kept hits on the verification questions; `helps`.
+            With fewer than `LEAST_QUESTIONS` in a part only `helps` (false) and the `reason`.
     """
+    if (least := min(len(known), len(unknown))) < LEAST_QUESTIONS:
+        return {"helps": False, "reason": f"{least} questions in a part; at least {LEAST_QUESTIONS} are needed"}
     before = current or 0.0
     fitting = [one for one in _STEPS if _mean([hits.kept(one) for hits in known]) >= 1 - MOST_LOST]
     after = max(fitting, default=before)

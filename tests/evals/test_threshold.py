@@ -11,7 +11,7 @@ def test_only_the_first_ten_hits_count_and_one_without_relevance_is_never_left_o
 
 
 def test_the_highest_minimum_that_keeps_the_relevant_hits_is_chosen_and_proved():
-    found = tune_threshold([GOOD] * 8, [GOOD] * 8, None)
+    found = tune_threshold([GOOD] * 20, [GOOD] * 20, None)
 
     # 0.9 keeps the relevant hit and drops the three others: precision 1/4 before, 1 after.
     assert found["after"]["min_relevance"] == 0.9
@@ -25,12 +25,18 @@ def test_the_highest_minimum_that_keeps_the_relevant_hits_is_chosen_and_proved()
 def test_a_minimum_that_loses_relevant_hits_on_the_other_questions_is_not_recommended():
     weak = JudgedHits([0.4, 0.2], [True, False])
 
-    found = tune_threshold([GOOD] * 8, [GOOD] * 4 + [weak] * 4, None)
+    found = tune_threshold([GOOD] * 20, [GOOD] * 10 + [weak] * 10, None)
 
     assert (found["after"]["min_relevance"], found["after"]["verified_on"]["kept"], found["helps"]) == (0.9, 0.5, False)
 
 
 def test_without_a_fitting_minimum_the_one_in_force_stays():
-    found = tune_threshold([JudgedHits([0.01], [True])] * 4, [GOOD] * 4, 0.3)
+    found = tune_threshold([JudgedHits([0.01], [True])] * 20, [GOOD] * 20, 0.3)
 
     assert (found["before"]["min_relevance"], found["after"]["min_relevance"], found["helps"]) == (0.3, 0.3, False)
+
+
+def test_few_questions_prove_nothing():
+    found = tune_threshold([GOOD] * 20, [GOOD] * 19, None)
+
+    assert found == {"helps": False, "reason": "19 questions in a part; at least 20 are needed"}
