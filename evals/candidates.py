@@ -80,13 +80,14 @@ def questions(
     async def work(service: "Service") -> int:
         from evals.drafts import draft_questions
         from evals.known_items import known_items as make_questions
+        from evals.sampling import Draw
 
-        options = {"viewer": service.viewer(tenant), "count": number, "seed": seed}
+        options = Draw(service.viewer(tenant), number, seed)
         model = open_model(given.llm, base_url=given.llm_base_url, api_key=given.llm_api_key)
         if model is None or known_items:
-            return _finish(out, await make_questions(service, collection, note, **options), collection, as_json)
+            return _finish(out, await make_questions(service, collection, note, options), collection, as_json)
         try:
-            drafts = await draft_questions(service, model, collection, note, **options)
+            drafts = await draft_questions(service, model, collection, note, options)
         finally:
             await model.aclose()
         for reason, count in drafts.dropped.most_common():

@@ -17,11 +17,10 @@ from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import LabelledQuestion
 from evals.review import Candidate, folded, question_id
-from evals.sampling import DrawnDocument, draw
+from evals.sampling import Draw, DrawnDocument, draw
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.filters import matches, parse
-from retrievers.core.types import Viewer
 from retrievers.postgres.values import filterable
 from retrievers.text.languages import detect
 
@@ -69,41 +68,38 @@ class Drafts:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-async def draft_questions(
-    service: Service, model: Model, collection: str, note: Note, *, viewer: Viewer, count: int, seed: int
-) -> Drafts:
+async def draft_questions(service: Service, model: Model, collection: str, note: Note, wanted: Draw) -> Drafts:
     """Return drafted questions that passed the checks, not yet accepted.
 
     Each draft is dropped unless its answer stands in the document, its filter is valid and keeps the document, and it
-    names nobody whom the document does not name.
+    names nobody whom the document does not name. At most `wanted.count` documents are sent to the model, each once.
 
-    Args:
-        count: maximum number of candidates; documents are drawn until there are enough.
-        seed: of the draw.
     Raises:
         BadRequest: there is no such collection.
         ModelFailed: the model answered for none of the first documents.
         Unavailable: the database cannot be reached.
     """
-    scope = await service.catalogue.scope(viewer, collection)
+    scope = await service.catalogue.scope(wanted.viewer, collection)
     drafting = _Drafting(model, collection, filterable(scope))
     last = time.monotonic()
     batch: list[DrawnDocument] = []
-    async for document in draw(service, scope, seed):
+    asked = 0
+    async for document in draw(service, scope, wanted.seed):
         if not document.text.strip():
             continue
         batch.append(document)
+        asked += 1
         if len(batch) == _AT_ONCE:
             await drafting.add(batch)
             batch = []
-        if len(drafting.found.candidates) >= count:
+        if asked == wanted.count or len(drafting.found.candidates) >= wanted.count:
             break
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
-            note(f"{len(drafting.found.candidates):,} of {count:,} questions drafted")
-    if batch and len(drafting.found.candidates) < count:
+            note(f"{len(drafting.found.candidates):,} of {wanted.count:,} questions drafted")
+    if batch and len(drafting.found.candidates) < wanted.count:
         await drafting.add(batch)
-    del drafting.found.candidates[count:]
+    del drafting.found.candidates[wanted.count :]
     return drafting.found
 
 

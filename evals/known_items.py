@@ -16,10 +16,10 @@ from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import LabelledQuestion
 from evals.review import Candidate, question_id
-from evals.sampling import DrawnDocument, draw
+from evals.sampling import Draw, DrawnDocument, draw
 from retrievers.core.fields import RESERVED
 from retrievers.core.filters import matches, parse
-from retrievers.core.types import FieldCatalogue, Scope, Viewer
+from retrievers.core.types import FieldCatalogue, Scope
 from retrievers.postgres.values import filterable
 from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
@@ -41,26 +41,21 @@ _YEAR = re.compile(r"(\d{4})-\d\d-\d\d")
 _CLAUSE = re.compile(r"[，。；：、！？\s,.;:!?()（）]+")
 
 
-async def known_items(
-    service: Service, collection: str, note: Note, *, viewer: Viewer, count: int, seed: int
-) -> list[Candidate]:
+async def known_items(service: Service, collection: str, note: Note, wanted: Draw) -> list[Candidate]:
     """Return questions with labels that hold by construction, as accepted candidates.
 
     A question by values has the filter that it states as a label; the filters of the others are not judged. The kinds
     take turns over randomly drawn documents; a document that allows no question of any kind is passed over.
 
-    Args:
-        count: maximum number of questions.
-        seed: the same seed over the same documents gives the same questions.
     Raises:
         BadRequest: there is no such collection.
         Unavailable: the database cannot be reached.
     """
-    scope = await service.catalogue.scope(viewer, collection)
+    scope = await service.catalogue.scope(wanted.viewer, collection)
     maker = _Maker(service, scope, collection, await service.catalogue.fields(scope))
     made: dict[str, Candidate] = {}
     last = time.monotonic()
-    async for document in draw(service, scope, seed):
+    async for document in draw(service, scope, wanted.seed):
         turn = len(made) % len(_KINDS)
         for kind in (*_KINDS[turn:], *_KINDS[:turn]):
             question = await maker.make(kind, document)
@@ -68,11 +63,11 @@ async def known_items(
                 shown = [{"document": document.id, "title": document.title}]
                 made[question.id] = Candidate(question, accept=True, hits=shown, origin=[{"document": document.id}])
                 break
-        if len(made) >= count:
+        if len(made) >= wanted.count:
             break
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
-            note(f"{len(made):,} of {count:,} questions made")
+            note(f"{len(made):,} of {wanted.count:,} questions made")
     return list(made.values())
 
 

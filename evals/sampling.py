@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.service.service import Service
 from retrievers.core.fields import Values
-from retrievers.core.types import Scope
+from retrievers.core.types import Scope, Viewer
 
 _BATCH = 100
 
@@ -20,6 +20,21 @@ _TITLES = """
     SELECT lower(title), count(*) FROM signalbox.document
     WHERE collection = ANY (%(among)s) AND enabled AND lower(title) = ANY (%(titles)s) GROUP BY 1
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What to make questions of.
+
+    Attributes:
+        viewer: only documents that the viewer may read are drawn.
+        count: maximum number of questions.
+        seed: the same seed over the same documents draws them in the same order.
+    """
+
+    viewer: Viewer
+    count: int
+    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)

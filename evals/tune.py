@@ -143,8 +143,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         fusion = _tune_fusion(pipeline, settings, known, unknown, note)
         chosen = settings.model_copy(update=fusion["after"]["settings"] if fusion["helps"] else {})
         ranker = await _train_ranker(service, chosen, known, unknown, note, out)
-    judged = [[one.hits for one in part] for part in (known, unknown)]
-    threshold = tune_threshold(*judged, settings.min_relevance)
+    threshold = tune_threshold([one.hits for one in known], [one.hits for one in unknown], settings.min_relevance)
     changed = {key.upper(): value for key, value in fusion["after"]["settings"].items()} if fusion["helps"] else {}
     if ranker["helps"]:
         changed["RERANKER"] = f"ltr:{out}"

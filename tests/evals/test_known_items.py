@@ -1,18 +1,22 @@
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agent.llm.model import ModelFailed
 from agent.llm.opening import open_model
 from agent.service.opening import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
+from evals.cli import app
 from evals.drafts import DraftedQuestions, Drafts, draft_questions, invented_names
 from evals.known_items import known_items
 from evals.review import Candidate, read_review, write_review
+from evals.sampling import Draw
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
 from retrievers.ingest.documents import Document
@@ -40,7 +44,7 @@ def silent(_line: str) -> None:
 async def made(settings: Settings, count: int, seed: int = 1) -> list[Candidate]:
     async with open_service(settings) as service:
         await service.ingest(DOCUMENTS, "harbour")
-        return await known_items(service, "harbour", silent, viewer=ALL, count=count, seed=seed)
+        return await known_items(service, "harbour", silent, Draw(ALL, count, seed))
 
 
 async def test_the_three_kinds_take_turns_with_labels_that_hold(settings: Settings):
@@ -101,7 +105,7 @@ async def drafted(
             model = open_model("openai/scripted", base_url=server.base_url, api_key="any")
             assert model is not None
             try:
-                found = await draft_questions(service, model, "harbour", silent, viewer=ALL, count=count, seed=1)
+                found = await draft_questions(service, model, "harbour", silent, Draw(ALL, count))
             finally:
                 await model.aclose()
         return found, [request.body["messages"] for request in server.requests]
@@ -165,6 +169,35 @@ async def test_a_document_without_a_usable_reply_is_passed_over(settings: Settin
     assert found.dropped == {"the model gave no usable reply": 1}
 
 
+async def test_no_more_documents_are_sent_to_the_model_than_questions_are_wanted(settings: Settings):
+    found, asked = await drafted(settings, [PLAIN | {"answer": "nowhere"}], documents=6, count=2)
+
+    assert (found.candidates, found.dropped, len(asked)) == ([], {"its answer is not in the document": 2}, 2)
+
+
+async def test_the_command_drafts_from_a_recording(settings: Settings, tmp_path: Path):
+    async with open_service(settings) as service:
+        await service.ingest(DOCUMENTS[:1], "harbour")
+    key = {"document": "oven", "collection": "harbour", "count": 2}
+    call = {"stage": "questions", "key": key, "reply": {"questions": [GOOD, PLAIN | {"answer": "the day shift"}]}}
+    recording, out = tmp_path / "recording.jsonl", tmp_path / "review.jsonl"
+    recording.write_text(json.dumps(call) + "\n")
+    given = ["--set", f"DATABASE_URL={settings.database_url}", "--set", f"LLM=replay:{recording}"]
+
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, ["questions", "harbour", "--out", str(out), *given, "--json"], standalone_mode=False
+    )
+
+    assert done.exception is None
+    assert json.loads(done.stdout) == {
+        "file": str(out), "candidates": 1, "by_class": {"drafted": 1}, "to_correct": 0,
+    }  # fmt: skip
+    assert "1 drafts dropped: its answer is not in the document" in done.stderr
+    (line,) = out.read_text().splitlines()
+    assert json.loads(line)["accept"] is None
+    assert json.loads(line)["filter"] == {"type": "eq", "key": "team", "value": "bakers"}
+
+
 async def test_a_model_that_never_answers_ends_the_command(settings: Settings):
     with pytest.raises(ModelFailed):
         await drafted(settings, lambda _: "I would rather not.", documents=5)
@@ -181,4 +214,4 @@ async def test_a_collection_that_is_not_there_is_named(settings: Settings):
     async with open_service(settings) as service:
         await service.ingest(DOCUMENTS[:1], "harbour")
         with pytest.raises(BadRequest, match='there is no collection "nope"; there are: "harbour"'):
-            await known_items(service, "nope", silent, viewer=ALL, count=1, seed=1)
+            await known_items(service, "nope", silent, Draw(ALL, 1))

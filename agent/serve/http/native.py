@@ -168,8 +168,14 @@ async def give_feedback(
     body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
 ) -> Response:
     """Rate an answer, or tell which documents its user opened or which filter is right."""
-    more = {"document_ids": body.document_ids, "filter": body.filter}
-    await service.feedback(body.trace_id, body.score, body.comment, **more, tenant=caller.viewer)
+    await service.feedback(
+        body.trace_id,
+        body.score,
+        body.comment,
+        document_ids=body.document_ids,
+        filter=body.filter,
+        tenant=caller.viewer,
+    )
     return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
 
 
