@@ -77,7 +77,11 @@ def _text(found: Mapping[str, Any]) -> str:
         lines.append(f"# {'ranker' if name == 'ltr' else name}: {scores}{verdict(made)}")
     lines += [f"# threshold: {threshold_verdict(found['threshold'])}", ""]
     for key, value in found["settings"].items():
-        lines.append(f"# {key} is unset" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}")
+        lines.append(
+            f"# {key}: unset, remove it where it is set"
+            if value is None
+            else f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        )
     if not found["settings"]:
         lines.append("# Nothing helped: the settings in force stay.")
     return "\n".join(lines) + "\n"

@@ -15,6 +15,7 @@ GOOD, BAD = 7, 3
 """From this score on an answer counts as right, up to this score as wrong."""
 
 _SHOWN_HITS = 5
+_SHOWN_TRACES = 10
 _MOST_ANSWER_ROWS = 20
 
 
@@ -124,7 +125,9 @@ def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> Candida
         now=first.day,
         collection=collection,
     )
-    return Candidate(question, check=check, hits=list(hits.values()), origin=[_origin(one) for one in seen])
+    return Candidate(
+        question, check=check, hits=list(hits.values()), origin=[_origin(one) for one in seen[-_SHOWN_TRACES:]]
+    )
 
 
 def table_value(table: Mapping[str, Any] | None) -> Any:
