@@ -12,7 +12,7 @@ from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import CORPUS, EVERY_SPLIT, QUERIES, LabelledQuestion, load
 from evals.judge import FilterJudge, check_documents, stored_corpus
-from evals.review import Candidate, folded, question_line
+from evals.review import CandidateQuestion, folded, question_line
 from evals.stored import export_corpus, schema_of_scope
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Viewer
@@ -48,7 +48,7 @@ class AcceptedFile:
 
 
 async def accept(
-    service: Service, candidates: Sequence[Candidate], folder: Path, note: Note, *, viewer: Viewer
+    service: Service, candidates: Sequence[CandidateQuestion], folder: Path, note: Note, *, viewer: Viewer
 ) -> AcceptedFile:
     """Write the accepted questions and the documents of their collection as a dataset folder in routed form.
 
@@ -88,7 +88,7 @@ async def accept(
     )
 
 
-def _collection(candidates: Sequence[Candidate]) -> str:
+def _collection(candidates: Sequence[CandidateQuestion]) -> str:
     """Return the collection that all lines name."""
     names = {one.question.collection: one.question.where for one in candidates}
     if len(names) > 1:

@@ -17,7 +17,7 @@ from retrievers.core.errors import BadRequest
 if TYPE_CHECKING:
     from agent.service.service import Service
     from agent.settings import Settings
-    from evals.review import Candidate
+    from evals.review import CandidateQuestion
 
 Collection = Annotated[str | None, typer.Option(help="collection whose questions to collect")]
 ReviewOut = Annotated[Path | None, typer.Option("--out", metavar="REVIEW.jsonl", help="write the candidates here")]
@@ -118,7 +118,7 @@ def _collect(
     return _with_service(_settings(changes), work)
 
 
-def _finish(out: Path, candidates: Sequence["Candidate"], origin: str, as_json: bool) -> int:
+def _finish(out: Path, candidates: Sequence["CandidateQuestion"], origin: str, as_json: bool) -> int:
     """Write the review file and say how many candidates of which kind it holds; write nothing if there are none."""
     from agent.serve.cli.output import write_json
     from evals.review import write_review

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.service.service import Service
 from evals.corpus import Note
-from evals.review import Candidate, question_id
+from evals.review import CandidateQuestion, question_id
 from evals.stored import values_of
 from evals.traffic import TrafficQuestion, asked, merged, read_trace
 from retrievers.core.errors import BadRequest
@@ -53,7 +53,7 @@ class Collected:
         unknown: number of documents named by feedback that the collection does not hold.
     """
 
-    candidates: list[Candidate]
+    candidates: list[CandidateQuestion]
     questions: int
     unknown: int
 
@@ -125,14 +125,16 @@ class _Scan:
             self.wanted.append(id)
 
 
-async def _checked(service: Service, scope: Scope, candidates: Sequence[Candidate]) -> tuple[list[Candidate], int]:
+async def _checked(
+    service: Service, scope: Scope, candidates: Sequence[CandidateQuestion]
+) -> tuple[list[CandidateQuestion], int]:
     """Drop documents that are not stored, and tell what does not fit: a filter, or documents outside it."""
     named = {id for one in candidates for id in (*one.question.relevant, *(hit["document"] for hit in one.hits))}
     held = await values_of(service, scope, named)
     fields = filterable(scope)
     unknown = {id for one in candidates for id in one.question.relevant if id not in held}
 
-    def fitting(one: Candidate) -> Candidate:
+    def fitting(one: CandidateQuestion) -> CandidateQuestion:
         question = one.question
         relevant = {id: grade for id, grade in question.relevant.items() if id in held}
         checks = [one.check] if one.check else []

@@ -16,7 +16,7 @@ from agent.llm.model import Model, ModelFailed
 from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import LabelledQuestion
-from evals.review import Candidate, folded, question_id
+from evals.review import CandidateQuestion, folded, question_id
 from evals.sampling import Draw, DrawnDocument, draw
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import RESERVED, Field
@@ -64,7 +64,7 @@ class DraftedQuestions(BaseModel):
 class Drafts:
     """The candidates, and how many drafts were dropped for which reason."""
 
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[CandidateQuestion] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
 
@@ -184,7 +184,7 @@ class _Drafting:
         )  # fmt: skip
         shown = [{"document": document.id, "title": document.title}]
         origin = [{"document": document.id, "answer": " ".join(drafted.answer.split())}]
-        self.found.candidates.append(Candidate(question, hits=shown, origin=origin))
+        self.found.candidates.append(CandidateQuestion(question, hits=shown, origin=origin))
 
     def _wanted(self, conditions: Sequence[DraftedCondition]) -> Json | None:
         """Return the filter of the conditions, checked against the fields; None without conditions.

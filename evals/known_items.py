@@ -15,7 +15,7 @@ from agent.answering.sentences import spans, without_citations
 from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import LabelledQuestion
-from evals.review import Candidate, question_id
+from evals.review import CandidateQuestion, question_id
 from evals.sampling import Draw, DrawnDocument, draw
 from retrievers.core.fields import RESERVED
 from retrievers.core.filters import matches, parse
@@ -41,7 +41,7 @@ _YEAR = re.compile(r"(\d{4})-\d\d-\d\d")
 _CLAUSE = re.compile(r"[，。；：、！？\s,.;:!?()（）]+")
 
 
-async def known_items(service: Service, collection: str, note: Note, wanted: Draw) -> list[Candidate]:
+async def known_items(service: Service, collection: str, note: Note, wanted: Draw) -> list[CandidateQuestion]:
     """Return questions with labels that hold by construction, as accepted candidates.
 
     A question by values has the filter that it states as a label; the filters of the others are not judged. The kinds
@@ -53,7 +53,7 @@ async def known_items(service: Service, collection: str, note: Note, wanted: Dra
     """
     scope = await service.catalogue.scope(wanted.viewer, collection)
     maker = _Maker(service, scope, collection, await service.catalogue.fields(scope))
-    made: dict[str, Candidate] = {}
+    made: dict[str, CandidateQuestion] = {}
     last = time.monotonic()
     async for document in draw(service, scope, wanted.seed):
         turn = len(made) % len(_KINDS)
@@ -61,7 +61,9 @@ async def known_items(service: Service, collection: str, note: Note, wanted: Dra
             question = await maker.make(kind, document)
             if question is not None and question.id not in made:
                 shown = [{"document": document.id, "title": document.title}]
-                made[question.id] = Candidate(question, accept=True, hits=shown, origin=[{"document": document.id}])
+                made[question.id] = CandidateQuestion(
+                    question, accept=True, hits=shown, origin=[{"document": document.id}]
+                )
                 break
         if len(made) >= wanted.count:
             break

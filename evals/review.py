@@ -16,7 +16,7 @@ _ID_CHARACTERS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateQuestion:
     """A question with proposed labels.
 
     Attributes:
@@ -63,7 +63,7 @@ def question_line(question: LabelledQuestion) -> Json:
     return line if question.judges_filter else line | {"filter_judged": False}
 
 
-def write_review(path: Path, candidates: Iterable[Candidate]) -> None:
+def write_review(path: Path, candidates: Iterable[CandidateQuestion]) -> None:
     """Write a review file. It must not exist: it may hold a person's decisions.
 
     Raises:
@@ -85,7 +85,7 @@ def check_new(path: Path) -> None:
         raise BadRequest(f"--out {path}: there is no folder {path.absolute().parent}", where="--out")
 
 
-def read_review(path: Path) -> list[Candidate]:
+def read_review(path: Path) -> list[CandidateQuestion]:
     """Read a review file.
 
     Raises:
@@ -102,7 +102,7 @@ def read_review(path: Path) -> list[Candidate]:
     return candidates
 
 
-def _line(candidate: Candidate) -> Json:
+def _line(candidate: CandidateQuestion) -> Json:
     question = question_line(candidate.question)
     del question["split"], question["sources"]
     head = {"id": question.pop("id"), "accept": candidate.accept, "check": candidate.check}
@@ -112,7 +112,7 @@ def _line(candidate: Candidate) -> Json:
     return {**head, **question, **more}
 
 
-def _candidate(where: str, line: Mapping[str, Any]) -> Candidate:
+def _candidate(where: str, line: Mapping[str, Any]) -> CandidateQuestion:
     accept = line.get("accept")
     if accept is not None and not isinstance(accept, bool):
         raise BadRequest(f'{where}: "accept" must be true, false or null', where="review")
@@ -120,4 +120,4 @@ def _candidate(where: str, line: Mapping[str, Any]) -> Candidate:
     if not isinstance(collection, str) or not collection:
         raise BadRequest(f'{where}: "collection" is missing or not text', where="review")
     question = replace(routed_question(where, line), collection=collection, where=where)
-    return Candidate(question, accept)
+    return CandidateQuestion(question, accept)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from evals.datasets import LabelledQuestion
-from evals.review import Candidate
+from evals.review import CandidateQuestion
 from retrievers.text.languages import detect
 
 Json = dict[str, Any]
@@ -101,7 +101,7 @@ def read_trace(
     )
 
 
-def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> Candidate:
+def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> CandidateQuestion:
     """Return one candidate for all traces of a question. The surest trace gives its filter and day.
 
     Its relevant documents are those of all traces that were asked with the same filter or on the same day.
@@ -125,7 +125,7 @@ def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> Candida
         now=first.day,
         collection=collection,
     )
-    return Candidate(
+    return CandidateQuestion(
         question, check=check, hits=list(hits.values()), origin=[_origin(one) for one in seen[-_SHOWN_TRACES:]]
     )
 

@@ -16,7 +16,7 @@ from agent.settings import Settings
 from evals.cli import app
 from evals.collect import collect
 from evals.datasets import EVERY_SPLIT, load
-from evals.review import Candidate, read_review, write_review
+from evals.review import CandidateQuestion, read_review, write_review
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest.documents import Document
@@ -52,7 +52,7 @@ async def ask(service: Service, question: str, **given: Any) -> str:
     return (await service.retrieve(question, **plain | given)).trace_id
 
 
-async def collected(service: Service, viewer: Viewer = ALL, **given: Any) -> list[Candidate]:
+async def collected(service: Service, viewer: Viewer = ALL, **given: Any) -> list[CandidateQuestion]:
     while service.traces.waiting:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return (await collect(service, "handbook", silent, viewer=viewer, **given)).candidates

@@ -15,7 +15,7 @@ from agent.testing import ScriptedServer
 from evals.cli import app
 from evals.drafts import DraftedQuestions, Drafts, draft_questions, invented_names
 from evals.known_items import known_items
-from evals.review import Candidate, read_review, write_review
+from evals.review import CandidateQuestion, read_review, write_review
 from evals.sampling import Draw
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
@@ -41,7 +41,7 @@ def silent(_line: str) -> None:
     pass
 
 
-async def made(settings: Settings, count: int, seed: int = 1) -> list[Candidate]:
+async def made(settings: Settings, count: int, seed: int = 1) -> list[CandidateQuestion]:
     async with open_service(settings) as service:
         await service.ingest(DOCUMENTS, "harbour")
         return await known_items(service, "harbour", silent, Draw(ALL, count, seed))
