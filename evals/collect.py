@@ -37,8 +37,10 @@ _SCAN = """
     ORDER BY t.expires_at, t.id LIMIT %(most)s
 """
 _DETAILS = """
-    SELECT t.id, t.created_at, t.request, t.record, f.score, f.comment, f.document_ids, f.filter
-    FROM signalbox.trace t LEFT JOIN signalbox.feedback f ON (f.tenant, f.trace) = (t.tenant, t.id)
+    SELECT t.id, t.created_at, t.request, t.record, f.score, f.comment, l.document_ids, l.filter
+    FROM signalbox.trace t
+    LEFT JOIN signalbox.feedback f ON (f.tenant, f.trace) = (t.tenant, t.id)
+    LEFT JOIN signalbox.feedback_label l ON (l.tenant, l.id) = (t.tenant, t.id)
     WHERE t.id = ANY (%(ids)s) AND t.record ->> 'replay_of' IS NULL
     ORDER BY t.created_at, t.id
 """

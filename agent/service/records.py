@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from agent.chat import erasure
@@ -120,9 +121,16 @@ class RecordService(DocumentService):
         if opinion.filter:
             scope = await self.catalogue.scope(viewer, trace["request"].get("collection"))
             opinion = replace(opinion, filter=to_json(parse(opinion.filter, filterable(scope))))
-        asked_by = {"asker": trace["request"].get("user"), "conversation": trace["request"].get("conversation")}
-        documents = await self._documents_of(viewer.tenant, trace) if score is not None else []
-        await feedback.record(self.database, viewer.tenant, trace["trace_id"], opinion, documents, **asked_by)
+        await feedback.record(
+            self.database,
+            viewer.tenant,
+            trace["trace_id"],
+            opinion,
+            await self._documents_of(viewer.tenant, trace) if score is not None else [],
+            expires_at=datetime.fromisoformat(trace["expires_at"]),
+            asker=trace["request"].get("user"),
+            conversation=trace["request"].get("conversation"),
+        )
 
     async def _documents_of(self, tenant: str, trace: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Return collection number and document id of the hits of an answer, best first."""

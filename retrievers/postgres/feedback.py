@@ -5,6 +5,7 @@ import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from retrievers.core.types import Scope
@@ -45,6 +46,7 @@ async def record(
     opinion: Opinion,
     documents: Sequence[tuple[int, str]],
     *,
+    expires_at: datetime,
     asker: str | None = None,
     conversation: str | None = None,
 ) -> None:
@@ -56,6 +58,7 @@ async def record(
     Args:
         documents: collection number and id of the answer's hits, best first. Only the first hit of a document counts.
             The score is attributed to them.
+        expires_at: when the trace expires, and with it the document ids and the filter of the opinion.
         asker, conversation: of the question, so that the opinion can be erased with them.
     """
     trace = uuid.UUID(trace_id)
@@ -72,10 +75,13 @@ async def record(
         "asker": asker,
         "conversation": conversation,
         "most": MOST_DOCUMENTS,
+        "expires": expires_at,
     }
     async with database.transaction(tenant) as connection:
         # The opinion comes first: its row lock serialises concurrent opinions on the same answer.
         await connection.execute(_RECORD, values)
+        if opinion.document_ids or opinion.filter is not None:
+            await connection.execute(_LABEL, values)
         if opinion.score is not None:
             await connection.execute(_FORGET_DOCUMENTS, (trace,))
             rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
@@ -98,20 +104,24 @@ async def of_documents(reads: Reads, scope: Scope, documents: Collection[Documen
 
 
 _RECORD = """
-    INSERT INTO signalbox.feedback (tenant, trace, score, comment, document_ids, filter, asker, conversation)
-    VALUES (%(tenant)s, %(trace)s, %(score)s, %(comment)s, %(documents)s, %(filter)s::jsonb, %(asker)s,
-            %(conversation)s)
+    INSERT INTO signalbox.feedback (tenant, trace, score, comment, asker, conversation)
+    VALUES (%(tenant)s, %(trace)s, %(score)s, %(comment)s, %(asker)s, %(conversation)s)
     ON CONFLICT (tenant, trace) DO UPDATE
     SET score = coalesce(excluded.score, feedback.score),
         comment = CASE WHEN excluded.score IS NULL AND excluded.comment IS NULL THEN feedback.comment
                        ELSE excluded.comment END,
-        document_ids = (feedback.document_ids || ARRAY(
-            SELECT new FROM unnest(excluded.document_ids) AS new WHERE new <> ALL (feedback.document_ids)
-        ))[1:%(most)s],
-        filter = coalesce(excluded.filter, feedback.filter),
         created_at = excluded.created_at,
         asker = coalesce(excluded.asker, feedback.asker),
         conversation = coalesce(excluded.conversation, feedback.conversation)
+"""
+_LABEL = """
+    INSERT INTO signalbox.feedback_label AS old (tenant, id, document_ids, filter, expires_at)
+    VALUES (%(tenant)s, %(trace)s, %(documents)s, %(filter)s::jsonb, %(expires)s)
+    ON CONFLICT (tenant, id) DO UPDATE
+    SET document_ids = (old.document_ids || ARRAY(
+            SELECT new FROM unnest(excluded.document_ids) AS new WHERE new <> ALL (old.document_ids)
+        ))[1:%(most)s],
+        filter = coalesce(excluded.filter, old.filter)
 """
 _FORGET_DOCUMENTS = "DELETE FROM signalbox.feedback_document WHERE trace = %s"
 _ATTRIBUTE = """

@@ -285,7 +285,8 @@ def test_an_answer_is_judged_and_a_passage_marked_as_right(visit: Callable[..., 
     expect(page.get_by_role("button", name="Wrong", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("button", name="Right", exact=True)).to_have_attribute("aria-pressed", "false")
 
-    statement = "SELECT score, document_ids FROM signalbox.feedback WHERE trace = %s"
+    statement = """SELECT score, document_ids FROM signalbox.feedback f
+                   JOIN signalbox.feedback_label l ON l.id = f.trace WHERE trace = %s"""
     kept = running.run(running.service.database.fetch("default", statement, (trace.rpartition("/")[2],)))
     assert kept == [(0, ["inc-1"])]
 

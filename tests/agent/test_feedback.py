@@ -40,7 +40,8 @@ async def ask(service: Service) -> str:
 
 async def stored(service: Service) -> tuple[Any, ...]:
     """Score, comment, document ids and filter of the only feedback, and the number of documents that it is about."""
-    statement = "SELECT score, comment, document_ids, filter FROM signalbox.feedback"
+    statement = """SELECT score, comment, document_ids, filter
+                   FROM signalbox.feedback f LEFT JOIN signalbox.feedback_label l ON l.id = f.trace"""
     (row,) = await service.database.fetch(ALL, statement, ())
     shares = await service.database.fetch(ALL, "SELECT document_id FROM signalbox.feedback_document", ())
     return (*row, len(shares))
