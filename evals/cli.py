@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from evals import results
+from evals import candidates, results
+from evals.options import Changes, settings_of
 from evals.tables import show_table as _show_table
 from retrievers.core.errors import BadRequest
 
@@ -31,9 +32,6 @@ class Filters(StrEnum):
 
 
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR or routed form")]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a setting for this run; may be repeated")
-]
 Split = Annotated[str, typer.Option(help="split of the questions to use; in routed form also `all`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout and nothing else")]
 
@@ -80,7 +78,7 @@ def run(
             recording = Path(folder) / "recording.jsonl"
             write_recording(loaded, replies, recording)
             own = {"llm": f"replay:{recording}"}
-        given = load_settings({**_settings(changes), **own})
+        given = load_settings({**settings_of(changes), **own})
         found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
     if out is not None:
         _write(out, found)
@@ -91,6 +89,8 @@ def run(
 
 app.command()(results.compare)
 app.command()(results.report)
+app.command()(candidates.collect)
+app.command()(candidates.questions)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def bench(
     from evals.bench import bench as measure
     from evals.bench import described
 
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions))
     if as_json:
         write_json(found)
@@ -133,7 +133,7 @@ def scope(
     from evals import scope
 
     _check_writable(out)
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note))
     if out is not None:
         _write(out, found)
@@ -166,7 +166,7 @@ def reading(
 
     _check_writable(out)
     before = reading.load(against) if against is not None else None
-    given = load_settings({**_settings(changes), "intent": "rules", "reranker": "none"})
+    given = load_settings({**settings_of(changes), "intent": "rules", "reranker": "none"})
     found = asyncio.run(reading.measure(folders, given, note))
     if out is not None:
         _write(out, found)
@@ -203,7 +203,7 @@ def ablate(
     from evals import ablate, datasets
 
     _check_writable(out)
-    given, loaded = load_settings(_settings(changes)), [datasets.load(folder, split) for folder in folders]
+    given, loaded = load_settings(settings_of(changes)), [datasets.load(folder, split) for folder in folders]
     keep = partial(_write, out) if out is not None else None
     found = asyncio.run(ablate.ablate(loaded, given, note, limit=limit, only=only or (), keep=keep))
     if as_json:
@@ -221,24 +221,32 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the ranker here instead of to SIGNALBOX_HOME/ltr.json")
     ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="write the settings that help here, with the evidence")
+    ] = None,
     limit: Annotated[int, typer.Option(min=2, help="maximum number of questions in each part")] = 1000,
     as_json: AsJson = False,
 ) -> int:
-    """Find the best fusion settings for a collection, and train a ranker for it.
+    """Find the best fusion settings and minimum relevance for a collection, and train a ranker for it.
 
-    Both are fitted on the questions of the split train or dev and verified on those of test; with only one split, on a
+    All are fitted on the questions of the split train or dev and verified on those of test; with only one split, on a
     random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
     from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
+    from evals.settings_file import check_settings_path, write_settings
     from evals.tune import parts
     from evals.tune import tune as search
 
-    given = load_settings(_settings(changes))
+    given = load_settings(settings_of(changes))
     path = (out or given.home.expanduser() / FILE).absolute()
     _check_writable(out)
+    check_settings_path(settings)
     found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
+    if settings is not None:
+        write_settings(settings, found)
+        note(f"written to {settings}")
     write_json(found) if as_json else _show_tuned(found)
     return 0
 
@@ -289,17 +297,6 @@ def _read_key(path: Path | None) -> str | None:
     return key
 
 
-def _settings(changes: Sequence[str] | None) -> dict[str, str]:
-    """Return the settings of --set as text by key."""
-    given = {}
-    for change in changes or ():
-        key, equals, value = change.partition("=")
-        if not equals or not key.strip():
-            raise BadRequest(f'--set needs KEY=VALUE, for example FUSION=rrf, not "{change[:80]}"', where="--set")
-        given[key.strip()] = value
-    return given
-
-
 def _check_writable(path: Path | None) -> None:
     """Raise before the run if its result cannot be written."""
     if path is None:
@@ -342,6 +339,8 @@ def _show_run(found: Mapping[str, Any]) -> None:
 
 def _show_tuned(found: Mapping[str, Any]) -> None:
     """Print the scores before and after on both parts, the verdicts, and the settings to use."""
+    from evals.settings_file import threshold_verdict, verdict
+
     tuned_on, verified_on = found["tuned_on"], found["verified_on"]
     rows = []
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
@@ -354,19 +353,11 @@ def _show_tuned(found: Mapping[str, Any]) -> None:
     best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
     print(f"best fusion settings: {best}")
     for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
-        print(f"{name}: {_verdict(made)}")
+        print(f"{name}: {verdict(made)}")
+    print(f"threshold: {threshold_verdict(found['threshold'])}")
     if found["settings"]:
         print(
             "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
         )
     else:
         print("use: the current settings")
-
-
-def _verdict(made: Mapping[str, Any]) -> str:
-    if "difference" not in made:
-        return f"not trained: {made['reason']}"
-    gained = made.get("pooled", made["difference"])
-    figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
-    said = "it helps" if made["helps"] else "no significant gain, left unchanged"
-    return f"{said} ({figures} on the verification questions)"

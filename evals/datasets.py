@@ -73,7 +73,7 @@ def load(folder: Path, split: str = "test") -> Dataset:
 
     BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; questions without a judgement are
     skipped. Routed form: no `qrels`; the labels are in `queries.jsonl`, and `split` selects the lines ("all" for every
-    line).
+    line). `"filter_judged": false` in a line says that its filter is no label.
 
     Raises:
         BadRequest: the folder, a file or a line is missing or malformed; the message names the line.
@@ -160,7 +160,7 @@ def _routed(folder: Path, split: str) -> list[LabelledQuestion]:
     splits: set[str] = set()
     seen: set[str] = set()
     for where, line in lines(folder / QUERIES):
-        question = _routed_question(where, line)
+        question = routed_question(where, line)
         _once(where, question.id, seen)
         splits.add(question.split)
         if split in (question.split, EVERY_SPLIT):
@@ -176,7 +176,12 @@ def _no_split(path: Path, split: str, known: Iterable[str]) -> NoReturn:
     )
 
 
-def _routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
+def routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
+    """Read a question with its labels from a line of the routed form.
+
+    Raises:
+        BadRequest: a key is missing or has another type; the message begins with `where`.
+    """
     if "relevant" not in line:
         hint = f"; in a BEIR dataset the judgements are in {QRELS}/test.tsv" if "_id" in line else ""
         raise BadRequest(f'{where}: "relevant" is missing{hint}', where="dataset")
@@ -193,6 +198,7 @@ def _routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
         klass=_optional(where, line, "class"),
         split=_optional(where, line, "split") or "test",
         now=_optional(where, line, "now"),
+        judges_filter=_flag(where, line, "filter_judged"),
     )
 
 
@@ -239,6 +245,13 @@ def _optional(where: str, line: Mapping[str, Any], key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadRequest(f'{where}: "{key}" must be text or null', where="dataset")
     return value or None
+
+
+def _flag(where: str, line: Mapping[str, Any], key: str) -> bool:
+    value = line.get(key, True)
+    if not isinstance(value, bool):
+        raise BadRequest(f'{where}: "{key}" must be true or false', where="dataset")
+    return value
 
 
 def _once(where: str, id: str, seen: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Find fusion settings and train a ranker for a collection on some of its questions, and verify them on others.
+"""Find fusion settings, a ranker and a minimum relevance on some questions of a collection; verify them on others.
 
 Every question is searched once; all comparisons reuse these searches.
 """
@@ -28,6 +28,7 @@ from evals.datasets import Dataset, LabelledQuestion, load, splits
 from evals.learn import METRIC, RankingExample
 from evals.paired import Difference, difference
 from evals.run import request_for
+from evals.threshold import JudgedHits, tune_threshold
 from retrievers.core.errors import BadRequest, RetrievalError
 
 MOST_QUESTIONS = 1000
@@ -58,6 +59,7 @@ class _Searched:
     question: LabelledQuestion
     decision: Decision
     found: SearchResults
+    hits: JudgedHits
 
 
 def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
@@ -98,7 +100,7 @@ def _labelled(dataset: Dataset) -> list[LabelledQuestion]:
 
 
 async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
-    """Search fusion settings and train a ranker on one part of the questions, and verify both on the other.
+    """Find fusion settings, a ranker and a minimum relevance on one part of the questions; verify them on the other.
 
     A change is recommended only if the 95 % confidence interval of its gain on unseen questions lies above zero; only
     then is the ranker written. For a fusion, unseen questions are those to verify with. For the ranker they are those
@@ -110,7 +112,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     Returns:
         JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
             part to verify with, and `helps`; for `ltr` also `pooled`, the difference on all questions, or only the
-            `reason` if no ranker was trained; and `settings`, those to use.
+            `reason` if no ranker was trained; `threshold`, see `evals.threshold`; and `settings`, those to use.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -130,6 +132,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         "rerank_min_score": None,
         "rerank_blend": 0.0,
         "rank_features": "",
+        "min_relevance": None,
         "chat_days": 0,
     }
     async with open_service(settings.model_copy(update=slow)) as service:
@@ -140,9 +143,12 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         fusion = _tune_fusion(pipeline, settings, known, unknown, note)
         chosen = settings.model_copy(update=fusion["after"]["settings"] if fusion["helps"] else {})
         ranker = await _train_ranker(service, chosen, known, unknown, note, out)
+    threshold = tune_threshold([one.hits for one in known], [one.hits for one in unknown], settings.min_relevance)
     changed = {key.upper(): value for key, value in fusion["after"]["settings"].items()} if fusion["helps"] else {}
     if ranker["helps"]:
         changed["RERANKER"] = f"ltr:{out}"
+    if threshold["helps"]:
+        changed["MIN_RELEVANCE"] = threshold["after"]["min_relevance"]
     return {
         "dataset": given.dataset.name,
         "metric": METRIC,
@@ -150,6 +156,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         "verified_on": {"from": given.verify_from, "questions": len(unknown)},
         "fusion": fusion,
         "ltr": ranker,
+        "threshold": threshold,
         "settings": changed,
     }
 
@@ -164,13 +171,14 @@ async def _search(
     for number, question in enumerate(questions, 1):
         request = Request.model_validate(request_for(question, dataset.name))
         try:
-            _, decision = await service.pipeline.decide(TENANT, request)
+            result, decision = await service.pipeline.decide(TENANT, request)
         except RetrievalError as error:
             errors.append(error)
             note(f"question {question.id}: {error}")
             continue
         assert decision.found is not None
-        searched.append(_Searched(question, decision, decision.found))
+        hits = JudgedHits.of([(hit.document_id, hit.relevance) for hit in result.hits], list(question.relevant))
+        searched.append(_Searched(question, decision, decision.found, hits))
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
             note(f"{number:,} of {len(questions):,} questions asked")

@@ -1,6 +1,8 @@
 """Records of a tenant's questions: traces, questions, feedback and their erasure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from agent.chat import erasure
@@ -10,8 +12,13 @@ from agent.records.trace_store import TraceStore
 from agent.service.documents import DocumentService
 from agent.service.time_limit import in_time
 from retrievers.core.errors import BadRequest
+from retrievers.core.filters import parse, to_json
 from retrievers.core.types import ChunkId, Viewer, whole
+from retrievers.ingest.clean import printable
+from retrievers.ingest.record import MAX_ID_CHARACTERS
 from retrievers.postgres import feedback
+from retrievers.postgres.feedback import Opinion
+from retrievers.postgres.values import filterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,26 +89,52 @@ class RecordService(DocumentService):
 
     @in_time
     async def feedback(
-        self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | Viewer | None = None
+        self,
+        trace_id: str,
+        score: int | None = None,
+        comment: str | None = None,
+        *,
+        document_ids: Sequence[str] = (),
+        filter: Mapping[str, Any] | None = None,
+        tenant: str | Viewer | None = None,
     ) -> None:
-        """Store feedback on an answer; the rank feature `feedback` learns from it.
+        """Store feedback on an answer.
+
+        The rank feature `feedback` learns from the score; `signalbox eval collect` makes labelled questions of all of
+        it.
 
         Args:
-            score: 0 (useless) to 10 (just right). New feedback on the same answer replaces the old.
+            score: 0 (useless) to 10 (just right). A new score for the same answer replaces the old one.
+            document_ids: documents that the user opened or found right; added to those given earlier.
+            filter: the right filter of the question; {} if no filter is right. A new one replaces the old one.
         Raises:
-            BadRequest: the tenant has no such trace, or the score is not valid.
+            BadRequest: the tenant has no such trace, a value is not valid, or nothing is said.
             Unavailable: the database cannot be reached.
         """
         viewer = self.viewer(tenant)
-        who = viewer.tenant
-        if isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10:
-            raise BadRequest("a score is a whole number from 0 to 10", where="score")
+        opinion = _checked(score, comment, document_ids, filter)
         # Load it without the viewer's restrictions: nothing of it is returned, and feedback on hidden answers is
         # welcome.
-        trace = await self.traces.load(whole(who), trace_id)
+        trace = await self.traces.load(whole(viewer.tenant), trace_id)
         if not viewer.sees_all_of(trace.get("principals", ())):
             raise self.traces.unknown(trace_id)
-        scope = await self.catalogue.scope(whole(who), None, fresh=True)
+        if opinion.filter:
+            scope = await self.catalogue.scope(viewer, trace["request"].get("collection"))
+            opinion = replace(opinion, filter=to_json(parse(opinion.filter, filterable(scope))))
+        await feedback.record(
+            self.database,
+            viewer.tenant,
+            trace["trace_id"],
+            opinion,
+            await self._documents_of(viewer.tenant, trace) if score is not None else [],
+            expires_at=datetime.fromisoformat(trace["expires_at"]),
+            asker=trace["request"].get("user"),
+            conversation=trace["request"].get("conversation"),
+        )
+
+    async def _documents_of(self, tenant: str, trace: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Return collection number and document id of the hits of an answer, best first."""
+        scope = await self.catalogue.scope(whole(tenant), None, fresh=True)
         collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
         documents = []
         for hit in trace["hits"]:
@@ -110,5 +143,25 @@ class RecordService(DocumentService):
             name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
             if name in collections:
                 documents.append((collections[name].number, hit["document_id"]))
-        asked_by = {"asker": trace["request"].get("user"), "conversation": trace["request"].get("conversation")}
-        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents, **asked_by)
+        return documents
+
+
+def _checked(
+    score: int | None, comment: str | None, document_ids: Sequence[str], filter: Mapping[str, Any] | None
+) -> Opinion:
+    """Return the opinion; its filter is not yet checked against the collection.
+
+    Raises:
+        BadRequest: a value is not valid, or nothing is said.
+    """
+    if score is not None and (isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10):
+        raise BadRequest("a score is a whole number from 0 to 10", where="score")
+    if isinstance(document_ids, str) or len(document_ids) > feedback.MOST_DOCUMENTS:
+        raise BadRequest(f"document_ids is a list of at most {feedback.MOST_DOCUMENTS} ids", where="document_ids")
+    if not all(isinstance(id, str) and 0 < len(id) <= MAX_ID_CHARACTERS for id in document_ids):
+        raise BadRequest(f"an id in document_ids is text of 1 to {MAX_ID_CHARACTERS} characters", where="document_ids")
+    if filter is not None and not isinstance(filter, Mapping):
+        raise BadRequest("filter must be a filter expression, or {} if no filter is right", where="filter")
+    if score is None and not document_ids and filter is None:
+        raise BadRequest("give a score, document_ids or a filter", where="score")
+    return Opinion(score, comment, tuple(map(printable, document_ids)), filter)

@@ -1,8 +1,12 @@
 """Store feedback on answers, and derive scores of the documents in them."""
 
+import json
 import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from retrievers.core.types import Scope
 from retrievers.ingest.clean import printable
@@ -10,6 +14,8 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.reads import Reads
 
 MOST_COMMENT = 4000
+MOST_DOCUMENTS = 100
+"""Maximum number of document ids kept for one answer."""
 # A neutral weight added to the judgements, so that a single one moves a document by a quarter at most.
 _PRIOR = 3.0
 
@@ -17,35 +23,69 @@ Document = tuple[str, str, str]
 """Owner, collection and id of a document."""
 
 
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a person says about one answer.
+
+    Attributes:
+        score: 0 to 10; 5 is neutral; None if not said.
+        document_ids: documents that they opened or found right.
+        filter: the right filter of the question; {} if no filter is right; None if not said.
+    """
+
+    score: int | None = None
+    comment: str | None = None
+    document_ids: tuple[str, ...] = ()
+    filter: Mapping[str, Any] | None = None
+
+
 async def record(
     database: Database,
     tenant: str,
     trace_id: str,
-    score: int,
-    comment: str | None,
+    opinion: Opinion,
     documents: Sequence[tuple[int, str]],
     *,
+    expires_at: datetime,
     asker: str | None = None,
     conversation: str | None = None,
 ) -> None:
-    """Store a judgement of an answer. A later judgement of the same answer replaces it.
+    """Store an opinion on an answer.
+
+    A later score or filter replaces the earlier one, with a score also the comment; document ids are added to the
+    earlier ones, up to `MOST_DOCUMENTS`.
 
     Args:
-        score: 0 to 10; 5 is neutral.
         documents: collection number and id of the answer's hits, best first. Only the first hit of a document counts.
-        asker, conversation: of the question, so that the judgement can be erased with them.
+            The score is attributed to them.
+        expires_at: when the trace expires, and with it the document ids and the filter of the opinion.
+        asker, conversation: of the question, so that the opinion can be erased with them.
     """
     trace = uuid.UUID(trace_id)
     shares: dict[tuple[int, str], float] = {}
     for rank, document in enumerate(documents, 1):
         shares.setdefault(document, 1 / math.log2(rank + 1))
-    said = printable(comment)[:MOST_COMMENT] if comment else None
+    values = {
+        "tenant": tenant,
+        "trace": trace,
+        "score": opinion.score,
+        "comment": printable(opinion.comment)[:MOST_COMMENT] if opinion.comment else None,
+        "documents": list(dict.fromkeys(opinion.document_ids))[:MOST_DOCUMENTS],
+        "filter": json.dumps(opinion.filter) if opinion.filter is not None else None,
+        "asker": asker,
+        "conversation": conversation,
+        "most": MOST_DOCUMENTS,
+        "expires": expires_at,
+    }
     async with database.transaction(tenant) as connection:
-        # The judgement comes first: its row lock serialises concurrent judgements of the same answer.
-        await connection.execute(_RECORD, (tenant, trace, score, said, asker, conversation))
-        await connection.execute(_FORGET_DOCUMENTS, (trace,))
-        rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
-        await connection.cursor().executemany(_ATTRIBUTE, rows)
+        # The opinion comes first: its row lock serialises concurrent opinions on the same answer.
+        await connection.execute(_RECORD, values)
+        if opinion.document_ids or opinion.filter is not None:
+            await connection.execute(_LABEL, values)
+        if opinion.score is not None:
+            await connection.execute(_FORGET_DOCUMENTS, (trace,))
+            rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
+            await connection.cursor().executemany(_ATTRIBUTE, rows)
     database.reads.wrote(tenant)
 
 
@@ -64,11 +104,24 @@ async def of_documents(reads: Reads, scope: Scope, documents: Collection[Documen
 
 
 _RECORD = """
-    INSERT INTO signalbox.feedback (tenant, trace, score, comment, asker, conversation) VALUES (%s, %s, %s, %s, %s, %s)
+    INSERT INTO signalbox.feedback (tenant, trace, score, comment, asker, conversation)
+    VALUES (%(tenant)s, %(trace)s, %(score)s, %(comment)s, %(asker)s, %(conversation)s)
     ON CONFLICT (tenant, trace) DO UPDATE
-    SET score = excluded.score, comment = excluded.comment, created_at = excluded.created_at,
+    SET score = coalesce(excluded.score, feedback.score),
+        comment = CASE WHEN excluded.score IS NULL AND excluded.comment IS NULL THEN feedback.comment
+                       ELSE excluded.comment END,
+        created_at = excluded.created_at,
         asker = coalesce(excluded.asker, feedback.asker),
         conversation = coalesce(excluded.conversation, feedback.conversation)
+"""
+_LABEL = """
+    INSERT INTO signalbox.feedback_label AS old (tenant, id, document_ids, filter, expires_at)
+    VALUES (%(tenant)s, %(trace)s, %(documents)s, %(filter)s::jsonb, %(expires)s)
+    ON CONFLICT (tenant, id) DO UPDATE
+    SET document_ids = (old.document_ids || ARRAY(
+            SELECT new FROM unnest(excluded.document_ids) AS new WHERE new <> ALL (old.document_ids)
+        ))[1:%(most)s],
+        filter = coalesce(excluded.filter, old.filter)
 """
 _FORGET_DOCUMENTS = "DELETE FROM signalbox.feedback_document WHERE trace = %s"
 _ATTRIBUTE = """

@@ -364,7 +364,7 @@ BEGIN
     IF verified_tenant(pass) <> E'\nworker' THEN
         RAISE EXCEPTION 'only a worker sweeps' USING ERRCODE = 'insufficient_privilege';
     END IF;
-    FOREACH name IN ARRAY ARRAY['job', 'trace', 'conversation', 'exchange', 'erasure'] LOOP
+    FOREACH name IN ARRAY ARRAY['job', 'trace', 'conversation', 'exchange', 'erasure', 'feedback_label'] LOOP
         -- From tenant to tenant in the index, which begins with them. What is used again meanwhile stays.
         EXECUTE format($delete$
             WITH RECURSIVE who AS (
@@ -914,7 +914,7 @@ COMMENT ON COLUMN signalbox.exchange.kind IS 'what was asked for: hits, a prompt
 CREATE TABLE signalbox.feedback (
     tenant text NOT NULL,
     trace uuid NOT NULL,
-    score smallint NOT NULL,
+    score smallint,
     comment text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     asker text,
@@ -927,6 +927,8 @@ ALTER TABLE ONLY signalbox.feedback FORCE ROW LEVEL SECURITY;
 
 COMMENT ON TABLE signalbox.feedback IS 'one judgement per answer, the last one given';
 
+COMMENT ON COLUMN signalbox.feedback.score IS 'null while only documents or a filter were given';
+
 CREATE TABLE signalbox.feedback_document (
     tenant text NOT NULL,
     collection integer NOT NULL,
@@ -938,6 +940,22 @@ CREATE TABLE signalbox.feedback_document (
 ALTER TABLE ONLY signalbox.feedback_document FORCE ROW LEVEL SECURITY;
 
 COMMENT ON COLUMN signalbox.feedback_document.share IS 'how much of the judgement falls on the document: 1 on the first hit, less on later ones';
+
+CREATE TABLE signalbox.feedback_label (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    document_ids text[] DEFAULT '{}'::text[] NOT NULL,
+    filter jsonb,
+    expires_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY signalbox.feedback_label FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.feedback_label.id IS 'the trace, as in feedback';
+
+COMMENT ON COLUMN signalbox.feedback_label.document_ids IS 'documents that the user opened or found right';
+
+COMMENT ON COLUMN signalbox.feedback_label.filter IS 'the right filter of the question; {} if no filter is right; null if nothing was said';
 
 CREATE TABLE signalbox.field_count (
     tenant text NOT NULL,
@@ -1232,6 +1250,9 @@ ALTER TABLE ONLY signalbox.exchange
 ALTER TABLE ONLY signalbox.feedback_document
     ADD CONSTRAINT feedback_document_pkey PRIMARY KEY (tenant, collection, document_id, trace);
 
+ALTER TABLE ONLY signalbox.feedback_label
+    ADD CONSTRAINT feedback_label_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.feedback
     ADD CONSTRAINT feedback_pkey PRIMARY KEY (tenant, trace);
 
@@ -1310,6 +1331,8 @@ CREATE INDEX feedback_asker ON signalbox.feedback USING btree (tenant, asker) WH
 
 CREATE INDEX feedback_document_trace ON signalbox.feedback_document USING btree (tenant, trace);
 
+CREATE INDEX feedback_label_expiry ON signalbox.feedback_label USING btree (tenant, expires_at);
+
 CREATE INDEX field_value_commonest ON signalbox.field_value USING btree (tenant, collection, field, documents DESC, value) WHERE (documents > 1);
 
 CREATE INDEX field_value_number ON signalbox.field_value USING btree (tenant, collection, field, number) WHERE (number IS NOT NULL);
@@ -1362,6 +1385,9 @@ ALTER TABLE ONLY signalbox.document
 
 ALTER TABLE ONLY signalbox.feedback_document
     ADD CONSTRAINT feedback_document_tenant_trace_fkey FOREIGN KEY (tenant, trace) REFERENCES signalbox.feedback(tenant, trace) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.feedback_label
+    ADD CONSTRAINT feedback_label_tenant_id_fkey FOREIGN KEY (tenant, id) REFERENCES signalbox.feedback(tenant, trace) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.field_count
     ADD CONSTRAINT field_count_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
@@ -1420,6 +1446,8 @@ CREATE POLICY expired ON signalbox.erasure AS RESTRICTIVE FOR DELETE TO signalbo
 
 CREATE POLICY expired ON signalbox.exchange AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
 
+CREATE POLICY expired ON signalbox.feedback_label AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
 CREATE POLICY expired ON signalbox.job AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY expired ON signalbox.trace AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
@@ -1427,6 +1455,8 @@ CREATE POLICY expired ON signalbox.trace AS RESTRICTIVE FOR DELETE TO signalbox_
 ALTER TABLE signalbox.feedback ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.feedback_document ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.feedback_label ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.field_count ENABLE ROW LEVEL SECURITY;
 
@@ -1465,6 +1495,8 @@ CREATE POLICY own ON signalbox.exchange TO signalbox_app USING (((tenant = ( SEL
 CREATE POLICY own ON signalbox.feedback TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.feedback_document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.feedback_label TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.field_count TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -1533,6 +1565,8 @@ CREATE POLICY sweep ON signalbox.conversation TO signalbox_search USING ((expire
 CREATE POLICY sweep ON signalbox.erasure TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY sweep ON signalbox.exchange TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY sweep ON signalbox.feedback_label TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY sweep ON signalbox.trace TO signalbox_search USING ((expires_at <= now()));
 
@@ -1778,6 +1812,15 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback_document TO signal
 GRANT SELECT(tenant) ON TABLE signalbox.feedback_document TO signalbox_search;
 
 GRANT SELECT(collection),UPDATE(collection) ON TABLE signalbox.feedback_document TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback_label TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.feedback_label TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.feedback_label TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.feedback_label TO signalbox_search;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.feedback_label TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_app;
 

@@ -272,6 +272,25 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
     assert page.locator(".hit mark").first.is_visible()
 
 
+def test_an_answer_is_judged_and_a_passage_marked_as_right(visit: Callable[..., Page], running: Running) -> None:
+    page = visit()
+    ask(page, "which cards were refused?")
+    trace = page.locator("a[href^='#/traces/']").last.get_attribute("href") or ""
+
+    page.get_by_role("button", name="This is the right document: Card payments refused").click()
+    expect(page.locator(".hit [role=status]").first).to_have_text("Kept, thank you.")
+    page.get_by_role("button", name="Right", exact=True).click()
+    expect(page.get_by_role("button", name="Right", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Wrong", exact=True).click()
+    expect(page.get_by_role("button", name="Wrong", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Right", exact=True)).to_have_attribute("aria-pressed", "false")
+
+    statement = """SELECT score, document_ids FROM signalbox.feedback f
+                   JOIN signalbox.feedback_label l ON l.id = f.trace WHERE trace = %s"""
+    kept = running.run(running.service.database.fetch("default", statement, (trace.rpartition("/")[2],)))
+    assert kept == [(0, ["inc-1"])]
+
+
 def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
     visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from agent.retrieval.rerank.features import NAMES
 from agent.retrieval.rerank.ltr import load
+from agent.settings import load_settings
 from evals import learn
 from evals.cli import app
 from evals.datasets import splits
@@ -209,8 +210,11 @@ def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions
 
 
 def test_what_is_not_shown_to_help_is_neither_recommended_nor_written(beir: Path, owner_url: str, tmp_path: Path):
-    stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}")
+    path = tmp_path / "tuned.toml"
 
+    stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}", "--settings", str(path))
+
+    assert path.read_text().endswith("# Nothing helped: the settings in force stay.\n")
     assert "no significant gain, left unchanged (+0.0000, 95 % interval +0.0000 to +0.0000" in stdout
     assert "not trained: 2 questions are usable for training; at least 20 are needed" in stdout
     assert "use: the current settings" in stdout
@@ -241,7 +245,9 @@ def reports(tmp_path: Path) -> Path:
 def test_a_weight_that_helps_is_recommended(reports: Path, owner_url: str, tmp_path: Path):
     home = ("--set", f"HOME={tmp_path}")
 
-    stdout, _ = run(reports, owner_url, *home, "--set", "LEXICAL_WEIGHT=0", "--json")
+    path = tmp_path / "signalbox.toml"
+
+    stdout, _ = run(reports, owner_url, *home, "--set", "LEXICAL_WEIGHT=0", "--json", "--settings", str(path))
 
     found = json.loads(stdout)
     fusion = found["fusion"]
@@ -249,6 +255,10 @@ def test_a_weight_that_helps_is_recommended(reports: Path, owner_url: str, tmp_p
     assert (fusion["helps"], fusion["difference"]["low"] > 0) == (True, True)
     assert fusion["after"]["verified_on"] > fusion["before"]["verified_on"]
     assert found["settings"].keys() == {"FUSION", "LEXICAL_WEIGHT", "DEPTH"}
+    loaded, lines = load_settings(folder=tmp_path), path.read_text().splitlines()
+    assert (loaded.fusion, loaded.depth) == (found["settings"]["FUSION"], found["settings"]["DEPTH"])
+    assert lines[1] == "# Learned on split dev (10 questions), proved on split test (10 questions)."
+    assert lines[2].startswith(f"# fusion: nDCG@10 {fusion['before']['verified_on']:.4f} -> ")
     # 22 weights, rrf and weighted_sum at this depth, and the best at the two others.
     assert len(fusion["tried"]) == 26
 
@@ -271,3 +281,5 @@ def test_without_lightgbm_the_fusion_is_tuned_and_the_ranker_left_out(
 def test_a_place_that_cannot_be_written_is_said_before_the_questions_are_asked(beir: Path, owner_url: str):
     with pytest.raises(BadRequest, match="cannot be written"):
         run(beir, owner_url, "--out", str(beir / "none" / "own.json"))
+    with pytest.raises(BadRequest, match="the file exists; name another"):
+        run(beir, owner_url, "--settings", str(beir / "corpus.jsonl"))

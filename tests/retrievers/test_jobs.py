@@ -832,6 +832,9 @@ EXPIRING = {
     " VALUES (%s, gen_random_uuid()::text, now() + %s::interval)",
     "exchange": "INSERT INTO signalbox.exchange (tenant, id, question, expires_at)"
     " VALUES (%s, gen_random_uuid(), 'Why?', now() + %s::interval)",
+    "feedback_label": "WITH said AS (INSERT INTO signalbox.feedback (tenant, trace) VALUES (%s, gen_random_uuid())"
+    " RETURNING tenant, trace) INSERT INTO signalbox.feedback_label (tenant, id, expires_at)"
+    " SELECT tenant, trace, now() + %s::interval FROM said",
 }
 
 

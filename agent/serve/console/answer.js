@@ -4,6 +4,7 @@ import { h, marked, outward, pieces, section } from "./dom.js";
 import { number, placeText, score, t } from "./i18n.js";
 import { counted, sourceName, valueBar, valueText } from "./phrases.js";
 import { metadataList, openDocument } from "./document.js";
+import { markRight } from "./feedback.js";
 
 const MOST_BARS = 30;
 const CITED = /\[(\d{1,3})\]/g;
@@ -97,12 +98,12 @@ export function passages(answer) {
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
   const weak = answer.status === "weak" ? h("p", { class: "notice warning" }, t("passages.weak")) : null;
   const all = answer.total != null ? t("passages.total", { n: number(hits.length), all: number(answer.total) }) : "";
-  return section(t("passages"), {}, weak, h("p", { class: "soft" }, all), h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
+  return section(t("passages"), {}, weak, h("p", { class: "soft" }, all), h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer))));
 }
 
 const relevance = (hit) => (typeof hit.relevance === "number" ? t("passage.relevance", { relevance: score(hit.relevance) }) : null);
 
-function passage(hit, citation, hits) {
+function passage(hit, citation, answer) {
   const text = h("div", { class: "text clamped" }, marked(hit.text, hit.highlights));
   const more = h(
     "button",
@@ -124,13 +125,14 @@ function passage(hit, citation, hits) {
       "div",
       { class: "hit-head" },
       h("span", { class: "hit-rank", "aria-hidden": "true" }, String(hit.rank)),
-      h("h3", {}, h("button", { class: "link", type: "button", onclick: () => (citation ? openCitation(citation, hits) : openHit(hit)) }, hit.title || hit.document_id)),
+      h("h3", {}, h("button", { class: "link", type: "button", onclick: () => (citation ? openCitation(citation, answer.hits) : openHit(hit)) }, hit.title || hit.document_id)),
       citation ? h("span", { class: "soft" }, t("passage.cited", { n: citation.n })) : null,
     ),
     h("p", { class: "soft" }, [hit.document_id, placeText(hit.place), hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) }), relevance(hit)].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
     text,
     more,
     h("details", {}, h("summary", {}, t("passage.metadata")), metadataList(hit.metadata) ?? h("p", { class: "soft" }, t("passage.no_metadata"))),
+    markRight(answer, hit),
   );
 }
 

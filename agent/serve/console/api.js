@@ -96,6 +96,7 @@ export const api = {
   traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,
   trace: (id) => json(`/v1/traces/${part(id)}`),
   replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
+  feedback: (opinion) => json("/v1/feedback", { method: "POST", body: opinion }),
   jobs: async () => (await json("/v1/jobs")).jobs,
   job: (id) => json(`/v1/jobs/${part(id)}`),
   syncs: async () => (await json("/v1/syncs")).syncs,

@@ -3,6 +3,7 @@
 import { answerCard, openHit, passages, promptCard, tableCard } from "./answer.js";
 import { api, ask } from "./api.js";
 import { h, replace, section } from "./dom.js";
+import { verdict } from "./feedback.js";
 import { fieldsOf, filterChips, filterForm } from "./filters.js";
 import { t } from "./i18n.js";
 import { counted, empty, isSame, joined, partsOf, problemBox } from "./phrases.js";
@@ -230,6 +231,7 @@ export function askView(root, parameters) {
       tableCard(answer.table),
       answerCard(answer),
       passages(answer),
+      verdict(answer),
       route(trace),
       ranking(trace, (hit) => openHit(answer.hits.find((one) => one.id === hit.id))),
       promptCard(answer),

@@ -167,8 +167,15 @@ async def give_feedback(
     caller: TheCaller,
     body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
 ) -> Response:
-    """Rate an answer."""
-    await service.feedback(body.trace_id, body.score, body.comment, tenant=caller.viewer)
+    """Rate an answer, or tell which documents its user opened or which filter is right."""
+    await service.feedback(
+        body.trace_id,
+        body.score,
+        body.comment,
+        document_ids=body.document_ids,
+        filter=body.filter,
+        tenant=caller.viewer,
+    )
     return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
 
 

@@ -296,15 +296,22 @@ class ReplayedAnswer(_SecondRun, Answer):
 
 
 class Judgement(Shape):
-    """A user's rating of an answer."""
+    """A user's opinion on an answer: a score, the documents they opened, the right filter, or several of these."""
 
     trace_id: Annotated[str, Field(min_length=1, max_length=64)]
-    score: Annotated[int, Field(ge=0, le=10, description="0: useless, 10: fully right")]
+    score: Annotated[int, Field(ge=0, le=10, description="0: useless, 10: fully right")] | None = None
     comment: Annotated[str, Field(max_length=4000)] | None = None
+    document_ids: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=512)], ...],
+        Field(max_length=100, description="documents that the user opened or found right; added to earlier ones"),
+    ] = ()
+    filter: Annotated[
+        dict[str, Any] | None, Field(description="the right filter of the question; {} if no filter is right")
+    ] = None
 
 
 class Judged(Shape):
-    """The stored rating; a later rating of the same answer replaces it."""
+    """The stored opinion. A later score or filter for the same answer replaces it."""
 
     trace_id: str
-    score: int
+    score: int | None
