@@ -22,7 +22,7 @@ stored := tests/retrievers tests/agent/records/test_trace.py
 .PHONY: demo test check dev test-fast test-adapters lint docs schema clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/python -m evals.demo
+	@$(BIN)/signalbox demo
 
 test: $(VENV)/.tools lint
 	$(BIN)/python -m pytest $(parallel)
