@@ -149,14 +149,42 @@ def test_the_demo_answers_from_the_wheel_in_an_empty_folder(installed: Path, own
     assert list(folder.iterdir()) == []
 
 
-def test_the_release_workflow_builds_with_make_and_names_files_that_make_writes():
+def release_steps() -> list[dict[str, str]]:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
-    runs = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_the_release_workflow_runs_what_the_checkout_has():
+    commands = [line.split() for step in release_steps() for line in step.get("run", "").splitlines()]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = {
-        word for run in runs for line in run.splitlines() if line.startswith("make ") for word in line.split()[1:]
-    }
-    assert "dist" in targets
-    assert [target for target in targets if f"\n{target}: " not in makefile] == []
-    assert "dist/sbom.json" in makefile
-    assert "dist/licences.md" in makefile
+    targets = {word for words in commands if words[0] == "make" for word in words[1:]}
+    assert targets == {"dist"}
+    assert "\ndist: " in makefile
+    assert [
+        words[0] for words in commands if words[0].startswith(".ci/") and not os.access(ROOT / words[0], os.X_OK)
+    ] == []
+    assert [".ci/run"] in commands
+    # The wheel's own environment, in which the workflow runs the demo.
+    assert "$(create_bare) build/user" in makefile
+    assert any("/build/user/bin/signalbox" in word for words in commands for word in words)
+
+
+@pytest.mark.parametrize(
+    ("tag", "heading", "passes"),
+    [
+        ("v0.2.0", "## 0.2.0, 2027-01-31", True),
+        ("v0.2.0", "## 0.2.0, not released yet", False),
+        ("v0.2.1", "## 0.2.1, 2027-01-31", False),
+    ],
+)
+def test_a_release_needs_the_version_of_its_tag_and_a_dated_changelog(
+    tag: str, heading: str, passes: bool, tmp_path: Path
+):
+    [script] = [step["run"] for step in release_steps() if step.get("name", "").startswith("Compare the tag")]
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.2.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n\n- New.\n\n## 0.1.0, 2026-12-01\n\n- Old.\n")
+    environment = {**os.environ, "GITHUB_REF_NAME": tag}
+    done = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode == 0) is passes
+    if passes:
+        assert (tmp_path / "build" / "notes.md").read_text() == "\n- New.\n\n"
