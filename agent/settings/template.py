@@ -99,15 +99,15 @@ def _description(schema: Mapping[str, Any]) -> str:
     choices = form.get("enum", ())
     if set(choices) - set(re.findall(r"\w+", text)):
         text += f"; one of: {', '.join(choices)}"
-    least, above, most = map(form.get, ("minimum", "exclusiveMinimum", "maximum"))
+    least, most = form.get("minimum"), form.get("maximum")
     if most is not None and "0 to 1" not in text:
-        text += f" ({_number(least)} to {_number(most)})" if above is None else f" (at most {_number(most)})"
+        text += f" (at most {_number(most)})" if least is None else f" ({_number(least)} to {_number(most)})"
     return text
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the choices and limits of a value, or of the items of a list."""
-    form = {key: schema[key] for key in ("enum", "minimum", "exclusiveMinimum", "maximum") if key in schema}
+    form = {key: schema[key] for key in ("enum", "minimum", "maximum") if key in schema}
     for inner in (*schema.get("anyOf", ()), schema.get("items", {})):
         form |= _form(inner) if inner else {}
     return form

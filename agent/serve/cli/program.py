@@ -114,7 +114,7 @@ def _commands(arguments: Sequence[str]) -> Any:
         Unavailable: the requested command cannot be loaded.
     """
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    known = {registered.name for registered in (*app.registered_groups, *app.registered_commands)}
+    known = {group.name for group in app.registered_groups} | {one.name for one in app.registered_commands}
     for command in entry_points(group="signalbox.commands"):
         if command.name in known or asked not in (None, command.name):
             continue
