@@ -44,7 +44,7 @@ def demo() -> int:
     output.show_result(by_rules, explain=False)
     print("6. The single prompt, with numbered citations\n")
     output.show_prompt(by_rules)
-    print(_NEXT.format(signalbox=_program()))
+    print(NEXT.format(signalbox=_program()))
     return 0
 
 
@@ -72,7 +72,7 @@ def _program() -> str:
     return sys.argv[0]
 
 
-_NEXT = """
+NEXT = """
 Next:
   {signalbox} serve                  # the console at http://127.0.0.1:8000/, the HTTP API, MCP at /mcp
   {signalbox} retrieve "which sev1 incidents did payments have last year?" --collection sample --explain

@@ -22,7 +22,7 @@ from agent.serve.cli.program import app
 from agent.settings import model as settings
 from agent.settings.template import GROUPS as SETTING_GROUPS
 from evals.cli import app as eval_app
-from evals.demo import demo
+from evals.demo import NEXT, demo
 from retrievers.core.filters import GROUPS, Operator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,6 +172,15 @@ def test_every_command_of_a_page_exists_with_its_options():
     commands = [(page.name, line) for page in TEXTS for line in _commands(page)]
     assert [(name, line, wrong) for name, line in commands if (wrong := _wrong(line, root))] == []
     assert len(commands) > 80
+
+
+def test_every_command_that_the_demo_names_exists_with_its_options():
+    root = _command_line()
+    lines = [
+        line.strip() for line in NEXT.format(signalbox="signalbox").splitlines() if line.startswith("  signalbox ")
+    ]
+    assert len(lines) >= 6
+    assert [(line, wrong) for line in lines if (wrong := _wrong(line, root))] == []
 
 
 def test_a_command_or_option_that_does_not_exist_is_found():
