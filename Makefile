@@ -70,7 +70,7 @@ dist: build/tools/.installed
 	$(PYTHON) .ci/contents dist/*.whl dist/*.tar.gz
 	$(create_bare) build/user
 	$(call install_in,build/user,build/tools) dist/*.whl
-	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file dist/sbom.json build/user/bin/python
+	build/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json build/user/bin/python
 	build/tools/bin/pip-licenses --python build/user/bin/python --format markdown --output-file dist/licences.md
 
 build/tools/.installed: Makefile constraints.txt
