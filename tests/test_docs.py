@@ -20,7 +20,9 @@ from pydantic_core import PydanticUndefined
 from agent import types
 from agent.serve.cli.program import app
 from agent.settings import model as settings
+from agent.settings.template import GROUPS as SETTING_GROUPS
 from evals.cli import app as eval_app
+from evals.demo import NEXT, demo
 from retrievers.core.filters import GROUPS, Operator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +133,10 @@ def test_a_broken_link_is_found(tmp_path: Path):
 
 def _command_line() -> click.Command:
     root = typer.main.get_command(app)
-    root.commands["eval"] = typer.main.get_command(eval_app)  # type: ignore[attr-defined]
+    added = typer.Typer()
+    added.add_typer(eval_app, name="eval")
+    added.command("demo")(demo)
+    root.commands |= typer.main.get_command(added).commands  # type: ignore[attr-defined]
     return root
 
 
@@ -167,6 +172,15 @@ def test_every_command_of_a_page_exists_with_its_options():
     commands = [(page.name, line) for page in TEXTS for line in _commands(page)]
     assert [(name, line, wrong) for name, line in commands if (wrong := _wrong(line, root))] == []
     assert len(commands) > 80
+
+
+def test_every_command_that_the_demo_names_exists_with_its_options():
+    root = _command_line()
+    lines = [
+        line.strip() for line in NEXT.format(signalbox="signalbox").splitlines() if line.startswith("  signalbox ")
+    ]
+    assert len(lines) >= 6
+    assert [(line, wrong) for line in lines if (wrong := _wrong(line, root))] == []
 
 
 def test_a_command_or_option_that_does_not_exist_is_found():
@@ -257,6 +271,12 @@ def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
     spec.loader.exec_module(shipped)
     rows = {_names(row[0])[0]: row[1] for row in _rows(_text(DOCS / "settings.md"))}
     assert rows == {name.upper(): _shown(field.default) for name, field in shipped.Settings.model_fields.items()}
+
+
+def test_the_settings_page_has_the_groups_of_the_settings_file():
+    named = {group: tuple(_names(row[0])[0].lower() for row in _rows(_section("settings.md", group)))
+             for group in SETTING_GROUPS}  # fmt: skip
+    assert named == SETTING_GROUPS
 
 
 def test_every_setting_that_a_page_names_exists():

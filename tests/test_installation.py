@@ -69,3 +69,14 @@ def test_every_extra_that_a_text_names_exists():
 def test_an_environment_without_pip_is_told_of_uv(pip: object, command: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("retrievers.core.extras.find_spec", lambda name: pip)
     assert install_command("ltr") == command
+
+
+def test_without_a_checkout_the_packages_of_the_extra_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("retrievers.core.extras._PROJECT_FILE", tmp_path / "pyproject.toml")
+    monkeypatch.setattr("retrievers.core.extras.find_spec", lambda name: object())
+    assert install_command("otel") == (
+        "pip install 'opentelemetry-exporter-otlp-proto-http>=1.30' 'opentelemetry-sdk>=1.30'"
+    )
+    assert install_command("docs") == (
+        "pip install 'markitdown[docx,pdf]<0.2,>=0.1.8' 'openpyxl<4,>=3.1' 'python-pptx<2,>=1'"
+    )

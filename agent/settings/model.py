@@ -227,12 +227,15 @@ class Settings(BaseModel):
         None, description="claim that holds the tenant; every caller has TENANT when unset"
     )
 
-    @field_validator("home", "local", "prompts", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
-        """Replace an empty path by the default: as a path, "" would mean the working folder with all its files."""
+        """Read an empty text as unset: neither the environment nor TOML can say "no value" otherwise.
+
+        An empty path is its default too: as a path, "" would mean the working folder with all its files.
+        """
         default = cls.model_fields[str(info.field_name)].default
-        return value if value != "" else default and str(default)
+        return default and str(default) if value == "" and isinstance(default, Path | None) else value
 
     @field_validator("embedders", "embedder_keys")
     @classmethod

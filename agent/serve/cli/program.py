@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.serve.cli.commands import documents, keys, lookups, processes, questions, tenants
+from agent.serve.cli.task_help import CommandsByTask
 from agent.serve.exit_codes import BAD_INPUT, DONE, described, exit_code
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.extras import install_command
@@ -23,11 +24,14 @@ from retrievers.ingest.clean import one_line
 
 _INTERRUPTED = 130
 
+_COMPLETION = "_SIGNALBOX_COMPLETE"
+"""The variable by which a shell asks for completions."""
+
 app = typer.Typer(
     name="signalbox",
+    cls=CommandsByTask,
     help="One question in, one cited prompt out: retrieval over documents with metadata, on stock PostgreSQL.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -72,6 +76,7 @@ for command in (
     processes.serve,
     processes.worker,
     processes.migrate,
+    processes.init,
     processes.doctor,
 ):
     app.command()(command)
@@ -91,7 +96,7 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 
 def _note_unknown_variables() -> None:
     """Print a line with the SIGNALBOX_ environment variables that are not settings. They cause no failure."""
-    if not any(name.startswith("SIGNALBOX_") for name in os.environ):
+    if _COMPLETION in os.environ or not any(name.startswith("SIGNALBOX_") for name in os.environ):
         return
     from agent.serve.cli import output
     from agent.settings import unknown_variables
@@ -101,7 +106,7 @@ def _note_unknown_variables() -> None:
 
 
 def _commands(arguments: Sequence[str]) -> Any:
-    """Return the command line with the commands that higher packages add by entry points.
+    """Return the command line with the commands that higher packages add by entry points: functions or groups.
 
     Such a command is loaded only if it, or the list of all commands, is requested.
 
@@ -109,16 +114,21 @@ def _commands(arguments: Sequence[str]) -> Any:
         Unavailable: the requested command cannot be loaded.
     """
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    known = {group.name for group in app.registered_groups}
+    known = {group.name for group in app.registered_groups} | {one.name for one in app.registered_commands}
     for command in entry_points(group="signalbox.commands"):
         if command.name in known or asked not in (None, command.name):
             continue
         try:
-            app.add_typer(command.load(), name=command.name)
+            loaded = command.load()
         except ImportError as error:
             if asked is not None:
                 reason = f"{error}; install its packages with {install_command(command.name)}"
                 raise Unavailable(f"the command {command.name}", reason) from error
+            continue
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=command.name)
+        else:
+            app.command(command.name)(loaded)
     return typer.main.get_command(app)
 
 

@@ -1,8 +1,9 @@
-"""The commands that run the servers, prepare the database and check the installation."""
+"""The commands that run the servers, prepare settings and database, and check the installation."""
 
 import asyncio
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -80,6 +81,22 @@ def migrate(as_json: AsJson = False) -> int:
         if applied and applied[0].version > 1:
             output.note("running processes of an earlier version still answer, but may not run jobs: restart them")
         print("\n".join(f"applied {name}" for name in names) or "the schema is up to date")
+    return DONE
+
+
+def init(
+    path: Annotated[
+        Path | None, typer.Argument(help="file or folder (default: signalbox.toml in this folder)", metavar="[PATH]")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+) -> int:
+    """Write a commented settings file.
+
+    It shows every setting with its default. A command reads the signalbox.toml of the folder in which it is started.
+    """
+    from agent.serve.cli.init import write_settings_file
+
+    print(f"{write_settings_file(path or Path(), force=force)} written; remove the # in front of a key to set it")
     return DONE
 
 
