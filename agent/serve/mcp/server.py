@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, unquote
@@ -107,7 +108,7 @@ class _Door:
                     title=tool.title,
                     description=" ".join([tool.description, *(ends if tool.searches else ())]),
                     input_schema=_schema(tool),
-                    output_schema=tool.output.model_json_schema(),
+                    output_schema=_output_schema(tool),
                     annotations=types.ToolAnnotations(
                         read_only_hint=True,
                         destructive_hint=False,
@@ -210,6 +211,12 @@ class _Door:
             return tuple(known)  # The tools work the same either way.
 
 
+@cache
+def _output_schema(tool: Tool) -> dict[str, Any]:
+    return tool.output.model_json_schema()
+
+
+@cache
 def _schema(tool: Tool) -> dict[str, Any]:
     schema = tool.arguments.model_json_schema()
     return {key: schema[key] for key in schema if key not in ("title", "description")}
