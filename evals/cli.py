@@ -150,6 +150,40 @@ def scope(
 
 
 @app.command()
+def access(
+    requests: Annotated[int, typer.Option(min=1, help="number of requests of all seeds together")] = 2000,
+    seed: Annotated[list[int] | None, typer.Option(help="seed of documents and requests; may be repeated")] = None,
+    documents: Annotated[
+        int, typer.Option(min=0, help="documents to compare times with and without readers; 0: none")
+    ] = 1500,
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write all figures to this file")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Send random requests of readers while documents and readers change; count answers that show too much.
+
+    It uses an embedded database of its own. Exit code 1 if an answer showed something that its caller may not read.
+    """
+    from agent.serve.cli.output import note, write_json
+    from agent.settings import load_settings
+    from evals import access
+
+    _check_writable(out)
+    given = load_settings(_settings(changes))
+    found = asyncio.run(access.measure(requests, seed or [1], given, note, documents=documents))
+    if out is not None:
+        _write(out, found)
+    for line in found["told"]:
+        note(line)
+    if as_json:
+        write_json(found)
+    else:
+        columns = ("door", "requests", "shown too much", "wrong count or status")
+        _show_table("access inside and between tenants", columns, access.described(found))
+    return 1 if found["all"]["leaked"] or found["all"]["wrong"] else 0
+
+
+@app.command()
 def reading(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="folders with questions, see README.md")],
     changes: Changes = None,

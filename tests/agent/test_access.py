@@ -380,6 +380,18 @@ async def test_a_field_of_hidden_documents_is_known_at_no_moment(world: World, m
     assert f"field_{mark('acme', 21)}" in seen
 
 
+async def test_what_a_reader_of_more_looked_up_is_not_kept_for_who_reads_less(world: World):
+    """The names of fields are kept for a moment, also for scopes with fewer collections."""
+    await world.write("acme", 9, ("user:2",), "closed")
+    asked = {"query": "How many reports per owner?"}
+    for who in (whole("acme"), Viewer("acme", ("user:1", "user:2")), Viewer("acme", ("user:1",))):
+        await world.call(who, "POST", "/v1/retrieve", asked)
+        described = (await world.call(who, "GET", "/v1/collections/closed")).json()
+        # Drafted of the few fields there are.
+        assert f"field_{mark('acme', 8)}" in described["description"]
+        assert who == whole("acme") or world.shown(who, json.dumps(described)) == []
+
+
 async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: World):
     one = record("acme", 0, ())
     sent = [read_record({**one, "readers": readers}, "") for readers in ([], "user:1, group:legal", ["user:1"])]
