@@ -6,6 +6,7 @@ so whether the caller may know it.
 
 import random
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -28,7 +29,7 @@ _LETTERS = "abcdefghi"
 _FIRST_YEAR = 1100
 # Analysis may cut endings, so a word is recognised without its last letter.
 _WORD = re.compile(r"zq([a-i])(?:d(\d+)(?:e(\d+))?|c(\d+))", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<!\d)7([1-9])(\d{5})(\d{5})(?!\d)")
+_NUMBER = re.compile(r"(?<!\d)(7\d{6})\d{7}(?!\d)")
 _DATE = re.compile(r"(?<!\d)(1[1-9]\d\d)-(\d\d)-(\d\d)")
 
 
@@ -56,8 +57,11 @@ def found_in(text: str) -> set[Canary]:
             found.add(Canary(tenant, collection=int(collection)))
         else:
             found.add(Canary(tenant, int(number), int(edition or -1)))
-    for tenant, number, edition in _NUMBER.findall(text):
-        found.add(Canary(int(tenant) - 1, int(number), int(edition)))
+    for match in _NUMBER.finditer(text):
+        tenant, number, edition = int(match[1][1]), int(match[1][2:4]), int(match[1][4:])
+        # The average of visible numbers must not be taken for one.
+        if match[0] == str(_number(tenant, number, edition)):
+            found.add(Canary(tenant, number, edition))
     for year, month, day in _DATE.findall(text):
         try:
             days = (date(int(year), int(month), int(day)) - date(int(year) // 100 * 100, 1, 1)).days
@@ -65,6 +69,12 @@ def found_in(text: str) -> set[Canary]:
             continue
         found.add(Canary(int(year) // 100 - _FIRST_YEAR // 100, days % 100, days // 100))
     return found
+
+
+def _number(tenant: int, number: int, edition: int) -> int:
+    """Return a number of 14 digits: an edition and check digits."""
+    said = f"7{tenant}{number:02}{edition:03}"
+    return int(f"{said}{zlib.crc32(said.encode()) % 10_000_000:07}")
 
 
 @dataclass(slots=True)
@@ -148,7 +158,7 @@ class CanaryTenant:
             "metadata": {
                 "owner": f"Owner {word}",
                 "team": "red" if number % 2 else "blue",
-                "cost": int(f"7{self.place + 1}{number:05}{edition:05}"),
+                "cost": _number(self.place, number, edition),
                 "opened": opened.isoformat(),
                 f"field_{word}": number,
             },

@@ -299,28 +299,16 @@ def load(
     """
     from agent.serve.cli.output import write_json
     from evals import datasets
-    from evals.load import LoadTarget, closed_loop, described, open_loop
+    from evals.load import LoadTarget, closed_loop, described, open_loop, read_key
 
     questions = [{"query": one.text, "collection": collection} for one in datasets.load(dataset).questions]
-    target = LoadTarget(url, _read_key(key_file))
+    target = LoadTarget(url, read_key(key_file))
     if rate is None:
         found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
     else:
         found = asyncio.run(open_loop(target, questions, rate=rate, seconds=seconds))
     write_json(found) if as_json else _show_table(url, ("what", "figure"), described(found))
     return 1 if found["errors"] else 0
-
-
-def _read_key(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path} cannot be read: {error}", where="--key-file") from None
-    if not key or not key.isprintable():
-        raise BadRequest(f"{path} contains no key: write the key on a line of its own", where="--key-file")
-    return key
 
 
 def _settings(changes: Sequence[str] | None) -> dict[str, str]:
