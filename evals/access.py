@@ -57,6 +57,7 @@ class AccessTally:
             status differs from what the caller's documents give.
         statuses: how often each status was answered.
         told: one line for each of the first faults.
+        noted: number of requests at the last progress line.
     """
 
     requests: Counter[str] = field(default_factory=Counter)
@@ -65,6 +66,7 @@ class AccessTally:
     statuses: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
+    noted: int = 0
 
     def fault(self, kind: Counter[str], door: AccessDoor, who: Viewer, what: str) -> None:
         """Count a fault and describe it."""
@@ -253,11 +255,12 @@ def described(found: Json) -> list[tuple[str, ...]]:
 
 async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
     """Let a tenant send its requests until all tenants together have sent that many."""
-    while (sent := visitor.tally.requests.total()) < until:
+    tally = visitor.tally
+    while (sent := tally.requests.total()) < until:
         await visitor.visit()
-        if sent // _NOTE_EVERY < visitor.tally.requests.total() // _NOTE_EVERY:
-            faults = visitor.tally.leaked.total() + visitor.tally.wrong.total()
-            note(f"{visitor.tally.requests.total():,} requests, {faults:,} faults")
+        if sent >= tally.noted + _NOTE_EVERY:
+            tally.noted = sent
+            note(f"{sent:,} requests, {tally.leaked.total() + tally.wrong.total():,} faults")
 
 
 @asynccontextmanager

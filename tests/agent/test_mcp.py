@@ -47,9 +47,7 @@ async def filled(service: Service) -> Service:
     return service
 
 
-def connected(
-    service: Service, tenant: str = "default", mode: str = "auto", *, caller: Caller | None = None
-) -> Client:
+def connected(service: Service, tenant: str = "default", mode: str = "auto", *, caller: Caller | None = None) -> Client:
     return Client(build_server(service, lambda context: caller or Caller(tenant, None)), mode=mode)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST_DESCRIBED = 20
 """Number of collections described with their fields, largest first; the others get only name and size."""
 
+
 class CitedAnswer(Prompt):
     """A prompt with numbered citations and, if the service has a model, the answer.
 
