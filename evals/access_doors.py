@@ -15,6 +15,7 @@ Expectation = Callable[[Any], tuple[Any, Any]]
 """Returns, from an answer's JSON, what it shows and what it should show."""
 Place = Literal["", "signalbox", "params.arguments"]
 
+# None names a document: a question is shown to all who read as much as its asker.
 QUESTIONS = (
     "What does the {word} report say?",
     "{word}",
@@ -27,7 +28,6 @@ QUESTIONS = (
     '"the rotor {word} stops"',
     "What stops?",
     "reports owned by nobody at all",
-    "What does {id} say?",
 )
 FILTERS: tuple[Json, ...] = (
     {"type": "eq", "key": "team", "value": "red"},
@@ -79,13 +79,12 @@ def every_door(
     ]
 
 
-def _question(tenant: CanaryTenant, choose: random.Random) -> str:
-    number = choose.choice(list(tenant.documents))
-    return choose.choice(QUESTIONS).format(word=choose.choice(WORDS), id=tenant.id(number))
+def _question(choose: random.Random) -> str:
+    return choose.choice(QUESTIONS).format(word=choose.choice(WORDS))
 
 
 def _native(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[AccessDoor]:
-    question = _question(tenant, choose)
+    question = _question(choose)
     asked = {"query": question, "collection": choose.choice([*tenant.collections, None, None, None])}
     one = choose.choice(tenant.collections)
     complete = {"query": "List all reports", "complete": True, "intent": "off", "collection": one}
@@ -117,7 +116,7 @@ def _native(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[Ac
 
 
 def _compatible(tenant: CanaryTenant, choose: random.Random) -> list[AccessDoor]:
-    question, one = _question(tenant, choose), choose.choice(tenant.collections)
+    question, one = _question(choose), choose.choice(tenant.collections)
     chat: Json = {"model": "signalbox", "messages": [{"role": "user", "content": question}]}
     talk = {"conversation": choose.choice(["one", "two"])}
     dify: Json = {"knowledge_id": one, "query": question}
@@ -135,7 +134,7 @@ def _compatible(tenant: CanaryTenant, choose: random.Random) -> list[AccessDoor]
 
 
 def _mcp(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[AccessDoor]:
-    question, one = _question(tenant, choose), choose.choice(tenant.collections)
+    question, one = _question(choose), choose.choice(tenant.collections)
 
     def post(name: str, method: str, params: Json, **more: Any) -> AccessDoor:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -186,7 +185,8 @@ def _stored(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[Ac
         return {found["name"]: found["documents"] for found in answer["collections"]}, counts(tenant, who)
 
     def shown(answer: Any) -> tuple[Any, Any]:
-        fields = {field["name"]: field["documents"] for field in answer["fields"]}
+        # Who sees all documents also knows the fields that documents had before.
+        fields = {field["name"]: field["documents"] for field in answer["fields"] if field["documents"]}
         seen = tenant.seen(who, one)
         records = [tenant.record(kept)["metadata"] for kept in seen]
         expected = {name: sum(name in record for record in records) for record in records for name in record}
@@ -219,7 +219,7 @@ def changed_doors(tenant: CanaryTenant, who: Viewer, number: int) -> list[Access
         return found, sorted(tenant.id(one.number) for one in tenant.seen(who, kept.collection))
 
     body = {"query": "List all reports", "complete": True, "intent": "off", "collection": kept.collection}
-    asked = {"query": f"What does {tenant.id(number)} say of the {WORDS[number % 8]}?", "explain": True}
+    asked = {"query": f"What does the {WORDS[number % 8]} report say?", "explain": True}
     return [
         document_door(tenant, who, number),
         AccessDoor("retrieve, complete list", "POST", "/v1/retrieve", body, "", ids),

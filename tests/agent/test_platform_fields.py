@@ -11,7 +11,6 @@ from mcp import Client
 
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.service.opening import open_service
 from agent.service.service import Service

@@ -18,9 +18,9 @@ from agent import Service, open_service
 from agent.answering import tool as function_tool
 from agent.answering.sentence_check import in_sentences
 from agent.answering.tool import output
+from agent.serve.identity import Caller
 from agent.serve.mcp import server as mcp
 from agent.serve.mcp import tools
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.serve.mcp.tools import CitedAnswer, for_a_model
 from agent.settings import Settings
