@@ -39,7 +39,7 @@ Json = dict[str, Any]
 TENANTS = ("acme", "globex", "initech", "umbrella", "stark")
 VIEWERS = 16
 """Callers of a tenant that read as different principals; a third of them have a key of their own."""
-WRITES = 0.04
+WRITES = 0.06
 """Share of the requests that change a document or its readers; each is followed by some that look for it."""
 
 _MOST_TRACES = 200

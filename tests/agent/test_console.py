@@ -772,11 +772,14 @@ def test_the_sources_and_the_tenants_settings_are_shown_with_their_limits_and_to
     visit: Callable[..., Page], urls: tuple[str, str]
 ) -> None:
     stated = {"kind": "collections", "collections": ["handbook"], "description": "How we run trains", "top_k": 7}
-    settings = Settings(database_url=urls[0], service_url=urls[1], pool_size=4, sources={"rules": stated})
+    settings = Settings(
+        database_url=urls[0], service_url=urls[1], pool_size=4, tenant="rail", sources={"rules": stated}
+    )
     limited = Running(settings)
     try:
+        limited.run(limited.service.ingest([read_record(DOCUMENTS[3], "run-1")], "handbook"))
         changes = TenantChanges(questions_per_day=40, week_start=6, sources=("vector", "fulltext", "rules"))
-        limited.run(limited.service.metering.tenants.administer("default", changes.checked(settings)))
+        limited.run(limited.service.metering.tenants.administer("rail", changes.checked(settings)))
         limited.run(limited.service.retrieve("release", collection="handbook"))
         page = visit("#/sources", base=limited.base)
         rows = page.locator("section", has_text="What questions can be sent to").locator("li")
@@ -785,7 +788,7 @@ def test_the_sources_and_the_tenants_settings_are_shown_with_their_limits_and_to
         assert named.locator(".tag").all_inner_texts() == ["document texts", "ready"]
         expect(named).to_contain_text("[sources.rules] in the settings · at most 7 hits · ")
         expect(named).to_contain_text("Collections: handbook")
-        facts = page.locator("section", has_text="Settings of default").locator("dl")
+        facts = page.locator("section", has_text="Settings of rail").locator("dl")
         assert "Sundayset for this tenant" in (facts.text_content() or "")
         assert "that of the questionas the service says" in (facts.text_content() or "")
         assert page.locator(".quota li").all_inner_texts()[0].split() == ["Questions", "1", "of", "40"]
@@ -798,8 +801,6 @@ def test_the_sources_and_the_tenants_settings_are_shown_with_their_limits_and_to
         fits(page)
         expect(page.locator("section", has_text="今日用量")).to_contain_text("1 / 40")
     finally:
-        nothing = TenantChanges(questions_per_day=None, week_start=None, sources=None)
-        limited.run(limited.service.metering.tenants.administer("default", nothing.checked(settings)))
         limited.close()
 
 
