@@ -70,7 +70,8 @@ def _text(choose: random.Random, number: int) -> str:
 
 
 async def _compared(service: Service, ways: dict[str, Viewer], choose: random.Random) -> Json:
-    names, times = list(ways), {name: [] for name in ways}  # type: dict[str, list[float]]
+    names = list(ways)
+    times: dict[str, list[float]] = {name: [] for name in names}
     before = _scans(service)
     for turn in range(-_WARM_UP, ROUNDS):
         question = _QUESTION.format(choose.choice(WORDS), choose.choice(_NOUNS), 2000 + choose.randrange(25))

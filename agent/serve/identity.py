@@ -62,7 +62,7 @@ class Caller:
         if principals is None:
             return self
         if not self.trusted:
-            raise Forbidden("this key may not state principals: it was created without `--trusted`")
+            raise Forbidden("this caller may not state principals; a key created with `--trusted` may")
         said = check_principals(principals, everything=True)
         if self.stated and not self.viewer.sees_all_of(said):
             raise Forbidden(f"the request states principals that its header {PRINCIPALS} does not")

@@ -494,6 +494,32 @@ async def test_who_reads_as_some_alone_neither_writes_nor_sees_jobs(world: World
     assert mark("acme", 3) not in found
 
 
+@pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/chat/completions", "/mcp"])
+async def test_a_body_states_no_principals_beside_those_of_its_header(world: World, path: str):
+    """The application writes the header; who writes the body, a model perhaps, reads no more than the header says."""
+
+    async def asked(header: str | None, *said: str) -> list[bool]:
+        options = {"principals": list(said)}
+        turns = [{"role": "user", "content": "What do the reports say about the rotor?"}]
+        body = {
+            "/v1/retrieve": {"query": "rotor", "top_k": 100, **options},
+            "/v1/chat/completions": {"model": "signalbox-prompt", "messages": turns, "signalbox": options},
+            "/mcp": tool("search_knowledge", query="rotor", top_k=100, **options),
+        }[path]
+        key = {"Authorization": f"Bearer {world.keys['acme']}", "Accept": "application/json, text/event-stream"}
+        headers = {**key, "MCP-Protocol-Version": "2025-06-18"}
+        headers |= {} if header is None else {"X-Signalbox-Principals": header}
+        answer = await world.client.post(path, json=body, headers=headers)
+        assert (answer.status_code == 403 or '"isError":true' in answer.text) == ("its header" in answer.text)
+        return [mark("acme", number) in answer.text for number in (0, 2, 3)]
+
+    assert await asked(None, "user:2") == [True, False, True]
+    assert await asked("user:1,user:2", "user:2") == [True, False, True]
+    assert await asked("*", "user:1") == [True, True, False]
+    for header, said in (("user:1", ("user:1", "user:2")), ("user:1", ("*",)), ("", ("user:1",))):
+        assert await asked(header, *said) == [False, False, False], (header, said)
+
+
 async def test_principals_that_cannot_be_are_refused_and_not_repeated(world: World):
     key = {"Authorization": f"Bearer {world.keys['acme']}"}
     for said in (

@@ -281,7 +281,7 @@ async def test_a_call_reads_as_principals_only_where_its_caller_may_state_them(s
         assert await found(trusted, tool) == {"all"}
         assert await found(trusted, tool, principals=["user:2"]) == {"all", "user:2"}
         assert await found(bound, tool) == {"all", "user:1"}
-        assert "created without `--trusted`" in str(await found(bound, tool, principals=["user:1"]))
+        assert "a key created with `--trusted` may" in str(await found(bound, tool, principals=["user:1"]))
         # What the application said in the header, no model can widen.
         assert await found(of_header, tool) == {"all", "user:1"}
         assert await found(of_header, tool, principals=[]) == {"all"}

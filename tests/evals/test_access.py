@@ -1,6 +1,7 @@
 """The measurement of access: which canaries a caller may know, and that a leak and a wrong count are counted."""
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_every_text_value_number_date_and_name_of_a_document_is_a_canary(tenants
     # 1200 is the century of the second tenant; its April begins after 91 days, as 1200 is a leap year.
     assert record["metadata"]["opened"] == "1200-04-17"
     said = {name: value for name, value in record.items() if name not in ("id", "metadata", "readers")}
-    values = {name: value for name, value in record["metadata"].items() if name not in ("team", f"field_zqbd7e1y")}
+    values = {name: value for name, value in record["metadata"].items() if name not in ("team", "field_zqbd7e1y")}
     for text in (*said.values(), *values.values(), "field_zqbd7e1y", "ZQBD7E1I", float(values["cost"])):
         assert found_in(json.dumps(text)) == {Canary(1, 7, 1)}, text
     assert found_in(record["id"]) == {Canary(1, 7)}
@@ -117,6 +118,6 @@ async def test_a_small_run_finds_nothing_and_times_the_same_questions(monkeypatc
     times: dict[str, Any] = found["times"]
     assert set(times["ratio"]) == {"no readers", "all of 40 principals", "5 principals"}
     assert (times["ratio"]["no readers"], times["index_scans"] > 0) == (1.0, True)
-    rows = dict((row[0], row[1:]) for row in described(found))
+    rows = {row[0]: row[1:] for row in described(found)}
     assert rows["all"] == (f"{found['all']['requests']:,}", "0", "0")
-    assert list(tmp_path.iterdir()) == []  # the settings' own home is not used
+    assert not os.listdir(tmp_path)  # the settings' own home is not used
