@@ -42,6 +42,7 @@ VIEWERS = 16
 WRITES = 0.06
 """Share of the requests that change a document or its readers; each is followed by some that look for it."""
 
+_INSIDE: Json = {"web_provider": None, "cloud": None, "local": None, "sources": {}, "prompts": None, "jwt_issuer": None}
 _MOST_TRACES = 200
 _NOTE_EVERY = 500
 _MOST_TOLD = 20
@@ -265,13 +266,14 @@ async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Service]:
-    """Open a service on a new embedded database that is removed afterwards, with a scripted model."""
+    """Open a service on an empty embedded database, removed afterwards, with a scripted model and nothing else outside."""
     temporary = tempfile.TemporaryDirectory(prefix="signalbox-access-", ignore_cleanup_errors=True)
     with temporary as home, ScriptedServer(reply) as model:
         database = {"home": Path(home), "database_url": None, "service_url": None, "read_urls": ()}
         scripted = {"llm": "openai/scripted", "llm_base_url": model.base_url, "llm_api_key": "none"}
         asking = {"intent": "rules", "max_rounds": 2, "timeout_s": 60.0, "source_timeout_s": 30.0}
-        async with open_service(settings.model_copy(update={**database, **scripted, **asking})) as service:
+        own = {**database, **scripted, **asking, **_INSIDE}
+        async with open_service(settings.model_copy(update=own)) as service:
             yield service
 
 

@@ -162,7 +162,8 @@ def access(
 ) -> int:
     """Send random requests of readers while documents and readers change; count answers that show too much.
 
-    It uses an embedded database of its own. Exit code 1 if an answer showed something that its caller may not read.
+    It uses an embedded database and a scripted model of its own, and rules read the questions. Exit code 1 if an answer
+    showed something that its caller may not read, or a wrong count.
     """
     from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
