@@ -266,7 +266,7 @@ async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Service]:
-    """Open a service on an empty embedded database, removed afterwards, with a scripted model and nothing else outside."""
+    """Open a service with a scripted model alone, on an empty embedded database that is removed afterwards."""
     temporary = tempfile.TemporaryDirectory(prefix="signalbox-access-", ignore_cleanup_errors=True)
     with temporary as home, ScriptedServer(reply) as model:
         database = {"home": Path(home), "database_url": None, "service_url": None, "read_urls": ()}
