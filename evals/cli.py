@@ -150,6 +150,41 @@ def scope(
 
 
 @app.command()
+def access(
+    requests: Annotated[int, typer.Option(min=1, help="number of requests of all seeds together")] = 2000,
+    seed: Annotated[list[int] | None, typer.Option(help="seed of documents and requests; may be repeated")] = None,
+    documents: Annotated[
+        int, typer.Option(min=0, help="documents to compare times with and without readers; 0: none")
+    ] = 1500,
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write all figures to this file")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Send random requests of readers while documents and readers change; count answers that show too much.
+
+    It uses an embedded database and a scripted model of its own, and rules read the questions. Exit code 1 if an answer
+    showed something that its caller may not read, or a wrong count.
+    """
+    from agent.serve.cli.output import note, write_json
+    from agent.settings import load_settings
+    from evals import access
+
+    _check_writable(out)
+    given = load_settings(settings_of(changes))
+    found = asyncio.run(access.measure(requests, seed or [1], given, note, documents=documents))
+    if out is not None:
+        _write(out, found)
+    for line in found["told"]:
+        note(line)
+    if as_json:
+        write_json(found)
+    else:
+        columns = ("door", "requests", "shown too much", "wrong count or status")
+        _show_table("access inside and between tenants", columns, access.described(found))
+    return 1 if found["all"]["leaked"] or found["all"]["wrong"] else 0
+
+
+@app.command()
 def reading(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="folders with questions, see README.md")],
     changes: Changes = None,
@@ -273,28 +308,16 @@ def load(
     """
     from agent.serve.cli.output import write_json
     from evals import datasets
-    from evals.load import LoadTarget, closed_loop, described, open_loop
+    from evals.load import LoadTarget, closed_loop, described, open_loop, read_key
 
     questions = [{"query": one.text, "collection": collection} for one in datasets.load(dataset).questions]
-    target = LoadTarget(url, _read_key(key_file))
+    target = LoadTarget(url, read_key(key_file))
     if rate is None:
         found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
     else:
         found = asyncio.run(open_loop(target, questions, rate=rate, seconds=seconds))
     write_json(found) if as_json else _show_table(url, ("what", "figure"), described(found))
     return 1 if found["errors"] else 0
-
-
-def _read_key(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path} cannot be read: {error}", where="--key-file") from None
-    if not key or not key.isprintable():
-        raise BadRequest(f"{path} contains no key: write the key on a line of its own", where="--key-file")
-    return key
 
 
 def _check_writable(path: Path | None) -> None:

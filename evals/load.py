@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -90,6 +91,23 @@ class LoadTally:
             "latency_ms": summary(self.answered_ms) if self.answered_ms else None,
             "refused_ms": summary(self.refused_ms) if self.refused_ms else None,
         }
+
+
+def read_key(path: Path | None) -> str | None:
+    """Return the API key in a file; None without a file.
+
+    Raises:
+        BadRequest: the file cannot be read or contains no key.
+    """
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path} cannot be read: {error}", where="--key-file") from None
+    if not key or not key.isprintable():
+        raise BadRequest(f"{path} contains no key: write the key on a line of its own", where="--key-file")
+    return key
 
 
 def described(report: dict[str, Any]) -> list[tuple[str, str]]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from agent.settings import Settings
 
 Auth = Literal["off", "keys"]
+PRINCIPALS = "X-Signalbox-Principals"
+"""Header with the principals on whose behalf a trusted caller reads, separated by commas."""
 _MOST_HEADER_CHARACTERS = 1000
 _MOST_SEEN = 10_000
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
@@ -34,6 +36,8 @@ class Caller:
         trusted: whether the caller may state other principals.
         writes: whether the caller may store and delete documents and see jobs. Callers limited to certain principals
             may not.
+        stated: whether the principals are those of the request's header. Its body, or a model's call of a tool, may
+            then state some of them only.
     """
 
     tenant: str
@@ -41,6 +45,7 @@ class Caller:
     principals: tuple[str, ...] = ()
     trusted: bool = False
     writes: bool = True
+    stated: bool = False
 
     @property
     def viewer(self) -> Viewer:
@@ -51,15 +56,17 @@ class Caller:
         """Return the caller with the principals of a request; unchanged if `principals` is None.
 
         Raises:
-            Forbidden: the caller is not trusted to state principals.
+            Forbidden: the caller is not trusted to state principals, or the header states fewer.
             BadRequest: a principal is malformed.
         """
         if principals is None:
             return self
         if not self.trusted:
-            raise Forbidden("this key may not state principals: it was created without `--trusted`")
+            raise Forbidden("this caller may not state principals; a key created with `--trusted` may")
         said = check_principals(principals, everything=True)
-        return replace(self, principals=said, writes=said == EVERYTHING)
+        if self.stated and not self.viewer.sees_all_of(said):
+            raise Forbidden(f"the request states principals that its header {PRINCIPALS} does not")
+        return replace(self, principals=said, writes=said == EVERYTHING, stated=True)
 
 
 class Forbidden(Exception):

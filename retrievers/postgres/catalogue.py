@@ -46,7 +46,7 @@ class Catalogue:
         self._visible = VisibleCollections(database.reads)
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
-        self._called: OrderedDict[tuple[tuple[int, ...], ...], str | None] = OrderedDict()
+        self._called: OrderedDict[tuple[int, tuple[tuple[int, ...], ...]], str | None] = OrderedDict()
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
@@ -128,9 +128,9 @@ class Catalogue:
     async def called(self, scope: Scope) -> str | None:
         """Return the word that document ids begin with, "pep" for "pep-1" and "pep-2"; None if there is no such word.
 
-        Cached until a collection's size doubles or halves, or its parts change.
+        Cached until a collection's size doubles or halves, or its parts or a document's readers change.
         """
-        key = _size_of(scope)
+        key = (scope.changed, _size_of(scope))
         if key not in self._called:
             values = {
                 "tenants": [one.tenant for one in scope.collections],

@@ -131,9 +131,9 @@ class _KnownValues:
     held: tuple[Held, ...]
 
 
-_Which = tuple[bool, int, tuple[tuple[str, int], ...]]
+_Which = tuple[bool, int, tuple[tuple[str, int, tuple[int, ...]], ...]]
 """Cache key: whether the platform asks, which sees more of its own collections; the counter of reader changes; the
-collections and their parts.
+tenant and number of each collection with its parts that the viewer sees, on which the fields it may know depend.
 """
 
 
@@ -200,7 +200,7 @@ class FieldReader:
         return tuple(_held(rows[number]) for _, number in counted if number in rows)
 
     async def _current(self, scope: Scope, *, fresh: bool = False) -> _KnownValues:
-        which = (scope.tenant == PLATFORM, scope.changed, tuple(_counted(scope)))
+        which = _which(scope)
         known = self._known.get(which)
         if known and not fresh and _is_good(known, scope):
             return known
@@ -232,13 +232,22 @@ class FieldReader:
         return known
 
     def _within(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the values from the cache of a wider scope, if they are as new as this scope; else ()."""
+        """Return the values from the cache of a scope with more collections, if they are as new as this scope; else ().
+
+        A viewer that sees more parts of a collection is no help: it also knows fields that this viewer must not.
+        """
         wanted = _versions(scope)
-        for (*asked, _), known in reversed(self._known.items()):
+        *asked, collections = _which(scope)
+        for (*known_by, among), known in reversed(self._known.items()):
             read = {(one.number, one.version): one for one in known.held}
-            if asked == [scope.tenant == PLATFORM, scope.changed] and all(one in read for one in wanted):
+            if known_by == asked and set(collections) <= set(among) and all(one in read for one in wanted):
                 return tuple(read[one] for one in wanted)
         return ()
+
+
+def _which(scope: Scope) -> _Which:
+    collections = tuple((one.tenant, one.number, tuple(part for part, _ in one.parts)) for one in scope.collections)
+    return scope.tenant == PLATFORM, scope.changed, collections
 
 
 def _counted(scope: Scope) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -35,6 +36,7 @@ from retrievers.ingest import store
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.read import read, read_record
 
+MARK = re.compile(r"zq[a-z]+x[0-9]+y")
 WORDS = ("turbine", "rotor", "bearing", "gearbox", "hub", "nacelle", "pitch", "tower")
 
 
@@ -65,8 +67,12 @@ def record(tenant: str, number: int, readers: Sequence[str], edition: int = 0) -
 
 
 def echo(body: dict[str, Any]) -> str:
-    """What the model says: all that it was told, so that what a prompt must not hold is seen."""
-    return "\n".join(str(one.get("content")) for one in body["messages"])[-20_000:]
+    """What the model says: every marker that it was told, so that what a prompt must not hold is seen.
+
+    To say the whole prompt again took half of the time: each of its sentences is checked against the passages.
+    """
+    told = "\n".join(str(one.get("content")) for one in body["messages"])
+    return f"I was told {' '.join(sorted(set(MARK.findall(told))))}."
 
 
 @dataclass
@@ -374,6 +380,18 @@ async def test_a_field_of_hidden_documents_is_known_at_no_moment(world: World, m
     assert f"field_{mark('acme', 21)}" in seen
 
 
+async def test_what_a_reader_of_more_looked_up_is_not_kept_for_who_reads_less(world: World):
+    """The names of fields are kept for a moment, also for scopes with fewer collections."""
+    await world.write("acme", 9, ("user:2",), "closed")
+    asked = {"query": "How many reports per owner?"}
+    for who in (whole("acme"), Viewer("acme", ("user:1", "user:2")), Viewer("acme", ("user:1",))):
+        await world.call(who, "POST", "/v1/retrieve", asked)
+        described = (await world.call(who, "GET", "/v1/collections/closed")).json()
+        # Drafted of the few fields there are.
+        assert f"field_{mark('acme', 8)}" in described["description"]
+        assert who == whole("acme") or world.shown(who, json.dumps(described)) == []
+
+
 async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: World):
     one = record("acme", 0, ())
     sent = [read_record({**one, "readers": readers}, "") for readers in ([], "user:1, group:legal", ["user:1"])]
@@ -474,6 +492,32 @@ async def test_who_reads_as_some_alone_neither_writes_nor_sees_jobs(world: World
     found = (await world.client.post("/v1/retrieve", json={"query": "rotor", "top_k": 100}, headers=headers)).text
     assert mark("acme", 2) in found
     assert mark("acme", 3) not in found
+
+
+@pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/chat/completions", "/mcp"])
+async def test_a_body_states_no_principals_beside_those_of_its_header(world: World, path: str):
+    """The application writes the header; who writes the body, a model perhaps, reads no more than the header says."""
+
+    async def asked(header: str | None, *said: str) -> list[bool]:
+        options = {"principals": list(said)}
+        turns = [{"role": "user", "content": "What do the reports say about the rotor?"}]
+        body = {
+            "/v1/retrieve": {"query": "rotor", "top_k": 100, **options},
+            "/v1/chat/completions": {"model": "signalbox-prompt", "messages": turns, "signalbox": options},
+            "/mcp": tool("search_knowledge", query="rotor", top_k=100, **options),
+        }[path]
+        key = {"Authorization": f"Bearer {world.keys['acme']}", "Accept": "application/json, text/event-stream"}
+        headers = {**key, "MCP-Protocol-Version": "2025-06-18"}
+        headers |= {} if header is None else {"X-Signalbox-Principals": header}
+        answer = await world.client.post(path, json=body, headers=headers)
+        assert (answer.status_code == 403 or '"isError":true' in answer.text) == ("its header" in answer.text)
+        return [mark("acme", number) in answer.text for number in (0, 2, 3)]
+
+    assert await asked(None, "user:2") == [True, False, True]
+    assert await asked("user:1,user:2", "user:2") == [True, False, True]
+    assert await asked("*", "user:1") == [True, True, False]
+    for header, said in (("user:1", ("user:1", "user:2")), ("user:1", ("*",)), ("", ("user:1",))):
+        assert await asked(header, *said) == [False, False, False], (header, said)
 
 
 async def test_principals_that_cannot_be_are_refused_and_not_repeated(world: World):

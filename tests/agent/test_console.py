@@ -27,6 +27,7 @@ from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.service.opening import open_service
 from agent.service.service import Service
+from agent.service.tenancy import TenantChanges
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.ingest.read import read_record
@@ -43,7 +44,7 @@ ARGUMENTS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-VIEWS = ("#/ask", "#/collections", "#/collections/handbook", "#/jobs", "#/traces")
+VIEWS = ("#/ask", "#/collections", "#/collections/handbook", "#/sources", "#/jobs", "#/traces")
 
 expect.set_options(timeout=15_000)
 
@@ -786,6 +787,88 @@ def test_a_service_with_keys_is_asked_with_the_key_that_the_tab_keeps(
         guarded.close()
 
 
+def test_the_sources_and_the_tenants_settings_are_shown_with_their_limits_and_todays_use(
+    visit: Callable[..., Page], urls: tuple[str, str]
+) -> None:
+    stated = {"kind": "collections", "collections": ["handbook"], "description": "How we run trains", "top_k": 7}
+    settings = Settings(
+        database_url=urls[0], service_url=urls[1], pool_size=4, tenant="rail", sources={"rules": stated}
+    )
+    limited = Running(settings)
+    try:
+        limited.run(limited.service.ingest([read_record(DOCUMENTS[3], "run-1")], "handbook"))
+        changes = TenantChanges(questions_per_day=40, week_start=6, sources=("vector", "fulltext", "rules"))
+        limited.run(limited.service.metering.tenants.administer("rail", changes.checked(settings)))
+        limited.run(limited.service.retrieve("release", collection="handbook"))
+        page = visit("#/sources", base=limited.base)
+        rows = page.locator("section", has_text="What questions can be sent to").locator("li")
+        expect(rows).to_have_count(3)
+        named = rows.filter(has_text="How we run trains")
+        assert named.locator(".tag").all_inner_texts() == ["document texts", "ready"]
+        expect(named).to_contain_text("[sources.rules] in the settings · at most 7 hits · ")
+        expect(named).to_contain_text("Collections: handbook")
+        facts = page.locator("section", has_text="Settings of rail").locator("dl")
+        assert "Sundayset for this tenant" in (facts.text_content() or "")
+        assert "that of the questionas the service says" in (facts.text_content() or "")
+        assert page.locator(".quota li").all_inner_texts()[0].split() == ["Questions", "1", "of", "40"]
+        shares = page.locator(".quota .fill").evaluate_all("all => all.map(e => e.style.getPropertyValue('--share'))")
+        assert shares == ["0.025", "0"]
+        expect(page.locator("section", has_text="Whose documents you read")).to_contain_text("You may read as others")
+
+        page = visit("#/sources", base=limited.base, locale="zh-CN", width=360, dark=True)
+        page.locator("main .card").first.wait_for()
+        fits(page)
+        expect(page.locator("section", has_text="今日用量")).to_contain_text("1 / 40")
+    finally:
+        limited.close()
+
+
+def test_a_question_is_asked_for_the_principals_that_the_key_may_say(
+    visit: Callable[..., Page], running: Running
+) -> None:
+    two = [{"id": who, "title": f"Pay of {who}", "text": f"Salary: {who}", "readers": [who]} for who in ("ada", "bo")]
+    running.run(running.service.ingest([read_record(one, one["id"]) for one in two], "pay"))
+    page = visit(refused=True)
+    page.get_by_label("Read as").wait_for()
+    names = page.locator("#collection option")
+    expect(names.filter(has_text="pay")).to_have_count(0)
+    page.get_by_label("Read as").fill("ada, group:x")
+    page.get_by_label("Read as").press("Tab")
+    expect(names.filter(has_text="pay")).to_have_count(1)
+    ask(page, "Which salary is paid?")
+    assert "Pay of ada" in titles(page)
+    assert "Pay of bo" not in titles(page)
+    expect(page.locator(".understood dd", has_text="ada, group:x")).to_have_count(1)
+    page.locator(".hit h3 button", has_text="Pay of ada").click()
+    expect(page.locator("dialog .text")).to_have_text("Salary: ada")
+    page.keyboard.press("Escape")
+    # Only the tab keeps it; who cannot be is told, and what nobody can send is not sent.
+    assert page.evaluate("localStorage.getItem('signalbox.principals')") is None
+    page.get_by_label("Read as").fill("a*b")
+    page.locator("#question").fill("Which salary?")
+    page.locator("#question").press("Enter")
+    expect(page.get_by_role("alert").first).to_contain_text("no blank, comma")
+
+
+def test_a_key_that_reads_as_some_alone_cannot_read_as_others(
+    visit: Callable[..., Page], urls: tuple[str, str]
+) -> None:
+    guarded = Running(Settings(database_url=urls[0], service_url=urls[1], pool_size=4), auth="keys")
+    try:
+        _, key = guarded.run(guarded.service.keys.create("default", principals=["ada"]))
+        page = visit("#/sources", base=guarded.base, refused=True)
+        page.get_by_role("dialog").get_by_label("API key").fill(key)
+        page.get_by_role("dialog").get_by_label("API key").press("Enter")
+        mine = page.locator("section", has_text="Whose documents you read")
+        expect(mine).to_contain_text("Documents for ada, and those without readers.")
+        expect(mine).to_contain_text("You may not store or delete documents.")
+        page.get_by_role("link", name="Ask", exact=True).click()
+        ask(page, "release")
+        expect(page.get_by_label("Read as")).to_be_hidden()
+    finally:
+        guarded.close()
+
+
 def test_every_file_of_the_console_comes_with_the_policy_and_none_holds_a_script_or_style_inline(
     running: Running,
 ) -> None:
@@ -805,7 +888,7 @@ def test_every_file_of_the_console_comes_with_the_policy_and_none_holds_a_script
 
 def test_every_message_is_there_in_both_languages() -> None:
     folder = Path(__file__).resolve().parents[2] / "agent" / "serve" / "console"
-    told = (folder / "messages.js").read_text(encoding="utf-8")
+    told = "".join(one.read_text(encoding="utf-8") for one in folder.glob("messages*.js"))
     messages = re.findall(r'^  "?([\w.]+)"?: \["(.+)", "(.+)"\],$', told, re.MULTILINE)
     names = {name for name, _, _ in messages}
     assert len(names) == told.count('": [') + len(re.findall(r"^  \w+: \[", told, re.MULTILINE))

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents
 
 from agent import Service, open_service
+from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.testing import ScriptedServer
@@ -46,8 +47,8 @@ async def filled(service: Service) -> Service:
     return service
 
 
-def connected(service: Service, tenant: str = "default", mode: str = "auto") -> Client:
-    return Client(build_server(service, lambda context: tenant), mode=mode)
+def connected(service: Service, tenant: str = "default", mode: str = "auto", *, caller: Caller | None = None) -> Client:
+    return Client(build_server(service, lambda context: caller or Caller(tenant, None)), mode=mode)
 
 
 def text_of(result: CallToolResult) -> str:
@@ -216,12 +217,13 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
             assert tool.output_schema is not None
             assert tool.output_schema["type"] == "object"
         search = tools["search_knowledge"]
-        assert 'Collections: "docs" (2 documents).' in (search.description or "")
+        assert 'Collections: "docs" (2 documents). Sources: "fulltext", "sql", "vector".' in (search.description or "")
         properties = search.input_schema["properties"]
         ranking = {"reranker", "fusion", "lexical_weight", "depth", "rank_features"}
-        pages = {"top_k", "min_relevance", "per_document", "complete"}
-        asked_by = {"user", "metadata", "conversation", "advisors"}
-        assert set(properties) == {"query", "collection", "filter", *pages, *ranking, *asked_by}
+        pages = {"top_k", "page", "min_relevance", "per_document", "complete"}
+        reading = {"sources", "now", "ignore", "intent", "fallback", "timeout_s"}
+        asked_by = {"user", "metadata", "conversation", "advisors", "principals"}
+        assert set(properties) == {"query", "collection", "filter", *pages, *ranking, *reading, *asked_by}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
@@ -229,6 +231,63 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         async with connected(filled, tenant="newcomer") as empty:
             (first, *_) = (await empty.list_tools()).tools
             assert "Collections:" not in (first.description or "")
+
+
+async def test_a_search_takes_what_a_request_may_say_of_sources_time_pages_and_reading(filled: Service) -> None:
+    async with connected(filled) as client:
+
+        async def asked(query: str, **more: Any) -> dict[str, Any]:
+            answer = await client.call_tool("search_knowledge", {"query": query, "collection": "docs", **more})
+            assert not answer.is_error, text_of(answer)
+            return answer.structured_content
+
+        found = await asked("storm", sources=["fulltext"])
+        assert {step["source"] for step in found["plan"]} == {"fulltext"}
+        assert [hit["document_id"] for hit in found["hits"]] == ["storm"]
+        first, second = [await asked("storm or on call", top_k=1, page=page) for page in (1, 2)]
+        assert {hit["document_id"] for hit in (*first["hits"], *second["hits"])} == {"storm", "on-call"}
+        # Two years before 2026 is 2024, the year of the mail.
+        dated = await asked("documents whose day is in the year before last", now="2026-11-20")
+        year = [("gte", "2024-01-01"), ("lt", "2025-01-01")]
+        assert [(one["type"], one["value"]) for one in dated["intent"]["filter"]["filters"]] == year
+        kept = {"type": "eq", "key": "team", "value": "crew"}
+        assert (await asked("documents of team crew"))["intent"]["filter"] == kept
+        assert (await asked("documents of team crew", ignore=[kept]))["intent"]["filter"] is None
+        assert (await asked("documents of team crew", intent="off"))["intent"]["by"] == "caller"
+        slow = await client.call_tool("search_knowledge", {"query": "storm", "timeout_s": 60, "fallback": "fail"})
+        assert not slow.is_error
+        prompt = await client.call_tool("answer_with_citations", {"query": "storm", "template": "answer/v1"})
+        assert prompt.structured_content["citations"][0]["document_id"] == "storm"
+        unknown = await client.call_tool("answer_with_citations", {"query": "storm", "template": "answer/v0"})
+        assert "there are: answer/v1" in text_of(unknown)
+
+
+async def test_a_call_reads_as_principals_only_where_its_caller_may_state_them(service: Service) -> None:
+    documents = [
+        Document("x", readers[0] if readers else "all", "Rotor", "The rotor stops.", readers=readers)
+        for readers in ((), ("user:1",), ("user:2",))
+    ]
+    await service.ingest(documents, "docs")
+
+    async def found(caller: Caller, tool: str = "search_knowledge", **said: Any) -> str | set[str]:
+        async with connected(service, caller=caller) as client:
+            answer = await client.call_tool(tool, {"query": "rotor", "intent": "off", **said})
+            held = answer.structured_content
+            return text_of(answer) if answer.is_error else {hit["document_id"] for hit in held["hits"]}
+
+    trusted, bound = Caller("default", "k", trusted=True), Caller("default", "k", ("user:1",))
+    of_header = trusted.on_behalf_of(["user:1"])
+    for tool in ("search_knowledge", "answer_with_citations"):
+        assert await found(trusted, tool) == {"all"}
+        assert await found(trusted, tool, principals=["user:2"]) == {"all", "user:2"}
+        assert await found(bound, tool) == {"all", "user:1"}
+        assert "a key created with `--trusted` may" in str(await found(bound, tool, principals=["user:1"]))
+        # What the application said in the header, no model can widen.
+        assert await found(of_header, tool) == {"all", "user:1"}
+        assert await found(of_header, tool, principals=[]) == {"all"}
+        for wider in (["user:1", "user:2"], ["*"]):
+            assert "X-Signalbox-Principals" in str(await found(of_header, tool, principals=wider))
+        assert "no blank, comma" in str(await found(trusted, tool, principals=["user 1"]))
 
 
 WRONG = {
@@ -269,6 +328,15 @@ WRONG = {
     "a rank feature that is none": ({"rank_features": "age"}, "recency:FIELD/DAYS=WEIGHT"),
     "a reranker elsewhere": ({"reranker": "onnx:/"}, '"hybrid", "none"'),
     "no share": ({"min_relevance": 2}, "a number from 0 to 1"),
+    "a source that is not there": ({"sources": ["vectr"]}, '"fulltext", "sql", "vector"'),
+    "sources in one text": ({"sources": "vector"}, "names of the only sources to search, a list"),
+    "no source": ({"sources": []}, "names of the only sources to search, a list"),
+    "a time that is none": ({"now": "yesterday"}, "such as 2026-11-20"),
+    "an intent that is not there": ({"intent": "guess"}, "auto, rules, llm, or off"),
+    "a fallback that is not there": ({"fallback": "web"}, "ordered_backoff, do_not_route, route_to_all or fail"),
+    "no page": ({"page": 0}, "a whole number from 1 to 1000"),
+    "no time": ({"timeout_s": 0}, "a number from 0.1 to 120"),
+    "a condition in words": ({"ignore": ["team"]}, "conditions that must not be read"),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "advisors"'),
 }
 

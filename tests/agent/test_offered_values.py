@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 
 from agent.serve.http.app import create_app
+from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -110,7 +111,7 @@ async def chatted(service: Service, question: str, filter: Any) -> Any:
 
 
 async def over_mcp(service: Service, question: str, filter: Any) -> Any:
-    async with Client(build_server(service, lambda context: "default")) as client:
+    async with Client(build_server(service, lambda context: Caller("default", None))) as client:
         answers = [
             await client.call_tool(tool, {"query": question, "filter": filter})
             for tool in ("search_knowledge", "answer_with_citations")

@@ -108,7 +108,7 @@ async def over_http(service: Service) -> list[Any]:
 
 
 async def over_mcp(service: Service) -> list[Any]:
-    async with Client(build_server(service, lambda context: "acme")) as client:
+    async with Client(build_server(service, lambda context: Caller("acme", None))) as client:
         described = await client.call_tool("describe_collections", {})
         resource = await client.read_resource("signalbox://collections/shared")
         wanted = {"type": "eq", "key": "no_such_field", "value": 1}

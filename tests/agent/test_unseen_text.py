@@ -18,6 +18,7 @@ from agent import Service, open_service
 from agent.answering import tool as function_tool
 from agent.answering.sentence_check import in_sentences
 from agent.answering.tool import output
+from agent.serve.identity import Caller
 from agent.serve.mcp import server as mcp
 from agent.serve.mcp import tools
 from agent.serve.mcp.server import build_server
@@ -168,7 +169,7 @@ async def test_what_is_stored_and_what_cites_it_stays_as_it_is(asking: Asking):
 async def test_nothing_that_a_model_reads_over_mcp_or_as_a_tool_is_unseen(asking: Asking):
     question = f"When does rotor 2 stop? {disguised(2, 'In a storm')}"
     read: list[Any] = []
-    async with Client(build_server(asking.service, lambda context: "default")) as client:
+    async with Client(build_server(asking.service, lambda context: Caller("default", None))) as client:
         for tool in ("search_knowledge", "answer_with_citations", "describe_collections"):
             given = {} if tool == "describe_collections" else {"query": question, "collection": "docs"}
             answer = await client.call_tool(tool, given)
@@ -250,7 +251,7 @@ async def test_what_a_model_reads_is_cleaned_beside_the_event_loop(asking: Askin
         monkeypatch.setattr(
             module, "prompt_value", lambda value, clean=clean: threads.append(threading.get_ident()) or clean(value)
         )
-    async with Client(build_server(asking.service, lambda context: "default")) as client:
+    async with Client(build_server(asking.service, lambda context: Caller("default", None))) as client:
         await client.call_tool("search_knowledge", {"query": "rotor", "collection": "docs"})
         await client.read_resource("signalbox://collections/docs")
     await asking.service.call_tool({"query": "rotor", "collection": "docs"})

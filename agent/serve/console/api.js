@@ -1,6 +1,7 @@
 // Client of the service's HTTP API.
 
 const KEY = "signalbox.key";
+const PRINCIPALS = "signalbox.principals";
 /** Maximum size of a request in bytes, as in the service. */
 export const MOST_BYTES = 8 * 1024 * 1024;
 
@@ -14,7 +15,16 @@ export class Problem extends Error {
 
 export const key = {
   get: () => sessionStorage.getItem(KEY),
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+  set: (value) => {
+    principals.set("");
+    return value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY);
+  },
+};
+
+/** The users and groups to read as, separated by commas; "" for those of the key. Only this tab keeps them. */
+export const principals = {
+  get: () => sessionStorage.getItem(PRINCIPALS) ?? "",
+  set: (value) => (value ? sessionStorage.setItem(PRINCIPALS, value) : sessionStorage.removeItem(PRINCIPALS)),
 };
 
 let whenRefused = () => {};
@@ -39,13 +49,17 @@ function problemOf(status, text, retryAfter) {
   return new Problem({ ...body, status, retryAfter });
 }
 
-async function send(path, { method = "GET", body, signal } = {}) {
+/** Sends a request. Requests that only read (`reads`) are made for the principals that the user chose. */
+async function send(path, { method = "GET", body, signal, reads = false } = {}) {
   let response;
   try {
     response = await fetch(path, {
       method,
       signal,
-      headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }),
+      headers: headers({
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+        ...(reads && principals.get() ? { "X-Signalbox-Principals": principals.get() } : {}),
+      }),
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
@@ -88,15 +102,17 @@ const part = encodeURIComponent;
 const path = (text) => text.split("/").map(part).join("/");
 
 export const api = {
-  collections: async () => (await json("/v1/collections")).collections,
-  collection: (name) => json(`/v1/collections/${part(name)}`),
+  collections: async () => (await json("/v1/collections", { reads: true })).collections,
+  collection: (name) => json(`/v1/collections/${part(name)}`, { reads: true }),
   declare: (name, schema) => json(`/v1/collections/${part(name)}`, { method: "PUT", body: schema }),
   deleteCollection: (name) => json(`/v1/collections/${part(name)}`, { method: "DELETE" }),
-  document: (collection, id) => json(`/v1/documents/${part(collection)}/${path(id)}`),
-  traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,
-  trace: (id) => json(`/v1/traces/${part(id)}`),
-  replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
-  feedback: (opinion) => json("/v1/feedback", { method: "POST", body: opinion }),
+  document: (collection, id) => json(`/v1/documents/${part(collection)}/${path(id)}`, { reads: true }),
+  traces: async (limit) => (await json(`/v1/traces?limit=${limit}`, { reads: true })).traces,
+  trace: (id) => json(`/v1/traces/${part(id)}`, { reads: true }),
+  replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes }, reads: true }),
+  sources: async () => (await json("/v1/sources", { reads: true })).sources,
+  tenant: () => json("/v1/tenant"),
+  feedback: (opinion) => json("/v1/feedback", { method: "POST", body: opinion, reads: true }),
   jobs: async () => (await json("/v1/jobs")).jobs,
   job: (id) => json(`/v1/jobs/${part(id)}`),
   syncs: async () => (await json("/v1/syncs")).syncs,
@@ -111,7 +127,7 @@ export const api = {
  * @returns {Promise<object>} the whole answer
  */
 export async function ask(request, onText, signal) {
-  const response = await send("/v1/ask", { method: "POST", body: request, signal });
+  const response = await send("/v1/ask", { method: "POST", body: request, signal, reads: true });
   for await (const { event, data } of events(response)) {
     if (event === "text") onText(data);
     else if (event === "answer") return data;

@@ -1,7 +1,7 @@
 // The Ask view: conversation, question and filters above, the result below.
 
 import { answerCard, openHit, passages, promptCard, tableCard } from "./answer.js";
-import { api, ask } from "./api.js";
+import { api, ask, principals } from "./api.js";
 import { h, replace, section } from "./dom.js";
 import { verdict } from "./feedback.js";
 import { fieldsOf, filterChips, filterForm } from "./filters.js";
@@ -75,6 +75,12 @@ export function askView(root, parameters) {
   });
   const topK = h("select", { id: "top-k", onchange: () => { state.topK = Number(topK.value); } }, TOP_K.map((one) => h("option", { value: one, selected: one === state.topK }, String(one))));
   const intent = h("select", { id: "intent", onchange: () => { state.intent = intent.value; } }, ["", "auto", "rules", "llm", "off"].map((one) => h("option", { value: one, selected: one === state.intent }, t(`intent.${one || "default"}`))));
+  // Header values are sent as plain ASCII.
+  const readAs = h("input", {
+    id: "principals", type: "text", value: principals.get(), placeholder: "user:7, group:legal", pattern: "[ -~]*", title: t("ask.principals_said"), autocomplete: "off", spellcheck: "false",
+    onchange: () => { if (readAs.reportValidity()) changeReader(readAs.value.trim()); },
+  });
+  const reader = h("label", { hidden: true }, t("ask.principals"), readAs);
   const chips = h("ul", { class: "chips", "aria-label": t("ask.filters") });
   const adder = h("div", {});
   const addFilter = h("button", { class: "quiet", type: "button", "aria-expanded": "false", onclick: () => toggleAdder() }, t("filter.new"));
@@ -95,6 +101,7 @@ export function askView(root, parameters) {
         h("label", {}, t("ask.collection"), collection),
         h("label", {}, t("ask.top_k"), topK),
         h("label", {}, t("ask.intent"), intent),
+        reader,
         addFilter,
       ),
       chips,
@@ -148,10 +155,30 @@ export function askView(root, parameters) {
     );
   }
 
+  /** Reads as somebody else: what was asked before is not shown or sent any more. */
+  function changeReader(said) {
+    if (said === principals.get()) return;
+    principals.set(said);
+    running?.abort();
+    // The collection may have been chosen because no other was seen.
+    Object.assign(state, { collection: "", history: [], last: null });
+    showTurns();
+    replace(output);
+    return loadCollections();
+  }
+
+  async function loadReader() {
+    reader.hidden = !(await api.tenant()).caller.trusted;
+  }
+
   /** Sends a new question; the last one and its answer become part of the conversation. */
   function begin() {
     const text = question.value.trim();
     if (!text) return question.focus();
+    if (!reader.hidden) {
+      if (!readAs.reportValidity()) return undefined;
+      changeReader(readAs.value.trim());
+    }
     const { last } = state;
     if (last?.answer && last.request.query !== text) {
       state.history.push({ role: "user", content: last.request.query });
@@ -247,7 +274,7 @@ export function askView(root, parameters) {
       replace(collection, h("option", { value: "" }, t("ask.everything")), names.map((one) => h("option", { value: one, selected: one === state.collection }, one)));
       if (!names.length) replace(output, h("div", { class: "card" }, empty(t("ask.no_documents"), h("p", {}, h("a", { href: "#/collections" }, t("ask.add_documents"))))));
       else if (!state.last) replace(output, h("div", { class: "card" }, empty(t("ask.begin"), h("p", {}, t("ask.begin_how")))));
-      await loadFields(names);
+      await Promise.all([loadFields(names), loadReader()]);
     } catch (problem) {
       if (!problem.errors) throw problem;
       replace(output, problemBox(problem, loadCollections));

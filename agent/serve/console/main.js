@@ -6,10 +6,11 @@ import { collectionsView } from "./collections.js";
 import { dialog, h, replace } from "./dom.js";
 import { currentLanguage, setLanguage, t } from "./i18n.js";
 import { jobsView } from "./jobs.js";
+import { sourcesView } from "./sources.js";
 import { tracesView } from "./traces.js";
 
 const THEME = "signalbox.theme";
-const VIEWS = { ask: askView, collections: collectionsView, jobs: jobsView, traces: tracesView };
+const VIEWS = { ask: askView, collections: collectionsView, sources: sourcesView, jobs: jobsView, traces: tracesView };
 const main = document.getElementById("main");
 let leave = null;
 let shown = null;

@@ -1,8 +1,11 @@
 // name: [English, Chinese]. "{x}" is a placeholder; "name.one" is the form for a count of exactly 1.
 
+import { TENANT_MESSAGES } from "./messages_tenant.js";
+
 export const MESSAGES = {
   "nav.ask": ["Ask", "提问"],
   "nav.collections": ["Collections", "文档集"],
+  "nav.sources": ["Sources", "来源"],
   "nav.jobs": ["Jobs", "任务"],
   "nav.traces": ["Traces", "记录"],
   "nav.views": ["Views", "页面"],
@@ -39,6 +42,8 @@ export const MESSAGES = {
   "ask.everything": ["All collections", "全部文档集"],
   "ask.top_k": ["Passages", "段落数"],
   "ask.intent": ["Interpretation", "理解方式"],
+  "ask.principals": ["Read as", "以谁的身份读取"],
+  "ask.principals_said": ["Users and groups, separated by commas; * for everything. Empty: only documents without readers.", "用户和组，用逗号分隔；* 表示全部。留空：只读取没有读者限制的文档。"],
   "ask.filters": ["Filters you set", "您设定的筛选"],
   "ask.turns": ["Conversation so far: {n} questions", "此前的对话：{n} 个问题"],
   "ask.turns.one": ["Conversation so far: 1 question", "此前的对话：1 个问题"],
@@ -105,6 +110,7 @@ export const MESSAGES = {
   "understood.question": ["Self-contained question", "完整的问题"],
   "understood.searches": ["Searched for", "检索内容"],
   "understood.calculate": ["Calculated", "计算"],
+  "understood.reads_as": ["Read as", "读取身份"],
   "understood.sources": ["Sources", "来源"],
   "understood.scope": ["Collections chosen", "选中的集合"],
   "kind.retrieve": ["A search", "检索"],
@@ -295,6 +301,8 @@ export const MESSAGES = {
   "type.date": ["date", "日期"],
   "type.boolean": ["yes or no", "是或否"],
   "type.list": ["list", "列表"],
+
+  ...TENANT_MESSAGES,
 
   upload: ["Add files", "添加文件"],
   "upload.collection": ["To the collection", "添加到文档集"],

@@ -42,6 +42,7 @@ export function understood(trace, actions) {
   if (intent.searches.length) {
     facts.push([t("understood.searches"), h("ul", { class: "plain" }, intent.searches.map((one) => h("li", {}, one)))]);
   }
+  if (trace.principals?.length) facts.push([t("understood.reads_as"), trace.principals.join(", ")]);
   if (intent.aggregate) facts.push([t("understood.calculate"), aggregateText(intent.aggregate)]);
   if (intent.scope?.length) facts.push([t("understood.scope"), h("ul", { class: "plain" }, intent.scope.map(choiceLine(String)))]);
   if (intent.sources.length) facts.push([t("understood.sources"), h("ul", { class: "plain" }, intent.sources.map(choiceLine(sourceName)))]);

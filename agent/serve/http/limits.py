@@ -16,12 +16,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
-from agent.serve.identity import Forbidden, Identify, RecentTenants, Unauthenticated
+from agent.serve.identity import PRINCIPALS, Forbidden, Identify, RecentTenants, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
-PRINCIPALS = "X-Signalbox-Principals"
-"""Header with the principals on whose behalf a trusted caller reads, separated by commas."""
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
 """Maximum bytes of all bodies held at once, and the part of it reserved for small bodies.
 

@@ -18,7 +18,6 @@ from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
 from agent.service.service import Service
-from retrievers.core.types import Viewer
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -90,7 +89,7 @@ class Endpoint:
 
             from agent.serve.mcp.server import build_server
 
-            server = build_server(service, _viewer_of, _waited_s)
+            server = build_server(service, _caller_of, _waited_s)
             # The middleware has checked Host and Origin before this point, as for every path.
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
@@ -104,10 +103,10 @@ class Endpoint:
             ready.set_exception(error)  # for the waiting requests; the next request tries again
 
 
-def _viewer_of(context: "ServerRequestContext[Any]") -> Viewer:
-    """Return the viewer of the request's API key."""
+def _caller_of(context: "ServerRequestContext[Any]") -> Caller:
+    """Return the caller of the request's API key."""
     caller: Caller = _request_of(context).state.caller
-    return caller.viewer
+    return caller
 
 
 def _waited_s(context: "ServerRequestContext[Any]") -> float:

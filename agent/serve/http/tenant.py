@@ -1,7 +1,7 @@
 """The tenant's settings and usage, and the quota headers of every answer."""
 
 from datetime import date, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import answer, gives
-from agent.serve.identity import Forbidden
+from agent.serve.identity import Caller, Forbidden
 from agent.service import metering
 from agent.service.tenancy import TenantChanges
 from retrievers.postgres.tenants import OWN, State
@@ -39,6 +39,14 @@ class TenantUse(BaseModel):
     ends_at: datetime
 
 
+class CallerBody(BaseModel):
+    """What the caller may do: `trusted` callers may state other `principals` to read as, `writes` also stores."""
+
+    principals: list[str]
+    trusted: bool
+    writes: bool
+
+
 class TenantBody(BaseModel):
     """A tenant: `settings` as set (null: the service's), `in_force` the effective values (null: no value)."""
 
@@ -46,6 +54,7 @@ class TenantBody(BaseModel):
     settings: TenantValues
     in_force: TenantValues
     use: TenantUse
+    caller: CallerBody
 
 
 _EXAMPLE = {"time_zone": "Asia/Shanghai", "week_start": 6, "fiscal_year_start": 4, "language": "zh"}
@@ -60,8 +69,8 @@ def router() -> APIRouter:
 
 
 async def get_tenant(service: TheService, caller: TheCaller) -> Response:
-    """Return the settings of the caller's tenant, its quotas and today's usage."""
-    return answer(TenantBody.model_validate(await service.tenant(tenant=caller.viewer)))
+    """Return the settings of the caller's tenant, its quotas, today's usage, and what the caller may do."""
+    return _body(caller, await service.tenant(tenant=caller.viewer))
 
 
 async def set_tenant(
@@ -78,7 +87,12 @@ async def set_tenant(
             f"{', '.join(foreign)}: only the operator may set this, with `signalbox tenants set`; "
             f"a key of the tenant may set {', '.join(OWN)}"
         )
-    return answer(TenantBody.model_validate(await service.change_tenant(body, tenant=caller.viewer)))
+    return _body(caller, await service.change_tenant(body, tenant=caller.viewer))
+
+
+def _body(caller: Caller, shown: dict[str, Any]) -> Response:
+    may = CallerBody(principals=list(caller.principals), trusted=caller.trusted, writes=caller.writes)
+    return answer(TenantBody.model_validate({**shown, "caller": may}))
 
 
 class Quotas:

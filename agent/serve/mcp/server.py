@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, unquote
@@ -17,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from agent.errors import readable
+from agent.serve.identity import Caller, Forbidden
 from agent.serve.mcp.tools import TOOLS, Tool, for_a_model, sizes
 from agent.service.service import Service
 from agent.types import Shape
@@ -25,8 +27,8 @@ from retrievers.core.types import Viewer
 from retrievers.ingest.clean import plain_line
 from retrievers.text.visible import prompt_text, prompt_value
 
-ViewerOf = Callable[[ServerRequestContext[Any]], Viewer]
-"""Returns the viewer of a request, which decides the documents it may see."""
+CallerOf = Callable[[ServerRequestContext[Any]], Caller]
+"""Returns the caller of a request, whose viewer decides the documents it may see."""
 WaitedS = Callable[[ServerRequestContext[Any]], float]
 """Returns the seconds a request has waited."""
 
@@ -45,14 +47,14 @@ _MOST_ERROR_CHARACTERS = 4000
 _log = logging.getLogger(__name__)
 
 
-def build_server(service: Service, viewer_of: ViewerOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
+def build_server(service: Service, caller_of: CallerOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
     """Build the MCP server over an open service.
 
     Args:
-        viewer_of: returns the viewer of each request; an exception rejects the request.
+        caller_of: returns the caller of each request; an exception rejects the request.
         waited_s: returns the seconds already used of each request's time limit.
     """
-    door = _Door(service, viewer_of, waited_s)
+    door = _Door(service, caller_of, waited_s)
     server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox-retrieval"),
@@ -90,20 +92,23 @@ class _Door:
     """Answers MCP requests."""
 
     service: Service
-    viewer_of: ViewerOf
+    caller_of: CallerOf
     waited_s: WaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
-        """List the tools; descriptions of search tools end with the collections to search."""
-        held, outside = await self._held(context), await self._asks_outside(context)
+        """List the tools; descriptions of search tools end with the collections and sources to search."""
+        held, sources = await self._held(context), await self._sources(context)
+        known = self.service.pipeline.sources
+        outside = any(known[name].card.kind == "outside" for name in sources)
+        ends = [one for one in (held, f"Sources: {listing(sources)}." if sources else "") if one]
         return types.ListToolsResult(
             tools=[
                 types.Tool(
                     name=name,
                     title=tool.title,
-                    description=f"{tool.description} {held}" if tool.searches and held else tool.description,
+                    description=" ".join([tool.description, *(ends if tool.searches else ())]),
                     input_schema=_schema(tool),
-                    output_schema=tool.output.model_json_schema(),
+                    output_schema=_output_schema(tool),
                     annotations=types.ToolAnnotations(
                         read_only_hint=True,
                         destructive_hint=False,
@@ -129,9 +134,9 @@ class _Door:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {listing(TOOLS)}")
         try:
-            viewer, waited_s = self.viewer_of(context), self.waited_s(context)
-            answer = await tool.call(self.service, viewer, params.arguments or {}, waited_s=waited_s)
-        except (BadRequest, QuotaUsedUp) as error:
+            caller, waited_s = self.caller_of(context), self.waited_s(context)
+            answer = await tool.call(self.service, caller, params.arguments or {}, waited_s=waited_s)
+        except (BadRequest, Forbidden, QuotaUsedUp) as error:
             return _refusal(str(error))
         except Unavailable as error:
             again = f"; try again in {error.retry_after_s:.0f} s" if error.retry_after_s is not None else ""
@@ -144,7 +149,7 @@ class _Door:
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
         """List the resources: the list of collections, and each collection."""
         with _told():
-            held = await sizes(self.service, self.viewer_of(context))
+            held = await sizes(self.service, self._viewer(context))
         every = _resource(RESOURCES, "collections", "all collections, with the number of documents")
         each = (
             _resource(f"{RESOURCES}/{quote(name, safe='')}", _line(name), f"fields and values of {count:,} documents")
@@ -173,7 +178,7 @@ class _Door:
         """
         name = _collection_of(params.uri)
         with _told():
-            viewer = self.viewer_of(context)
+            viewer = self._viewer(context)
             if name is None:
                 held = await sizes(self.service, viewer)
                 content: object = {"collections": [{"name": one, "documents": held[one]} for one in held]}
@@ -184,28 +189,34 @@ class _Door:
             contents=[types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)]
         )
 
+    def _viewer(self, context: ServerRequestContext[Any]) -> Viewer:
+        return self.caller_of(context).viewer
+
     async def _held(self, context: ServerRequestContext[Any]) -> str:
         """Return a sentence with the collections for a tool's description; "" if none can be read."""
         try:
-            held = await sizes(self.service, self.viewer_of(context))
+            held = await sizes(self.service, self._viewer(context))
         except (BadRequest, Unavailable):
             return ""  # The tools work the same without it.
         named = [f"{json.dumps(_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
-    async def _asks_outside(self, context: ServerRequestContext[Any]) -> bool:
-        """Return whether the caller's questions may reach an external source; True if unknown."""
-        names = [name for name, one in self.service.pipeline.sources.items() if one.card.kind == "outside"]
-        if not names:
-            return False
+    async def _sources(self, context: ServerRequestContext[Any]) -> tuple[str, ...]:
+        """Return the names of the sources that the caller's questions may be put to; all of them if unknown."""
+        known = self.service.pipeline.sources
         try:
-            allowed = (await self.service.tenant(tenant=self.viewer_of(context)))["in_force"]["sources"]
+            return tuple((await self.service.tenant(tenant=self._viewer(context)))["in_force"]["sources"])
         except (BadRequest, Unavailable):
-            return True  # The tools work the same either way.
-        return not set(names).isdisjoint(allowed)
+            return tuple(known)  # The tools work the same either way.
 
 
+@cache
+def _output_schema(tool: Tool) -> dict[str, Any]:
+    return tool.output.model_json_schema()
+
+
+@cache
 def _schema(tool: Tool) -> dict[str, Any]:
     schema = tool.arguments.model_json_schema()
     return {key: schema[key] for key in schema if key not in ("title", "description")}

@@ -14,9 +14,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server, unreadable
 from agent.service.service import Service
-from retrievers.core.types import Viewer
+from retrievers.core.types import EVERYTHING, Viewer
 from retrievers.text import glosses
 
 if TYPE_CHECKING:
@@ -28,12 +29,15 @@ Incoming = SessionMessage | Exception
 async def serve_stdio(service: Service, viewer: Viewer) -> None:
     """Serve until the input ends. Meanwhile other prints of this process go to standard error.
 
+    Args:
+        viewer: decides the documents to see. Only a viewer that sees everything may state principals in a call.
     Raises:
         BadRequest: the tenant's name is invalid.
     """
     service.database.scope(viewer)
     glosses.read_ahead()  # otherwise the first Chinese question waits for the load
-    server = build_server(service, lambda context: viewer)
+    caller = Caller(viewer.tenant, None, viewer.principals, trusted=viewer.principals == EVERYTHING)
+    server = build_server(service, lambda context: caller)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
             asked = _PendingRequests()

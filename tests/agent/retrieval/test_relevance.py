@@ -12,6 +12,7 @@ from mcp import Client
 from agent import Service, open_service
 from agent.retrieval.relevance import RelevanceWeights, SearchEvidence, features, relevance, weighed, weights
 from agent.serve.http.app import create_app
+from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Result
@@ -185,7 +186,7 @@ async def test_every_door_takes_the_bound_and_says_the_relevance(service: Servic
     assert found.json()["data"][0]["score"] == best
     dify = {"knowledge_id": "notes", "query": STORM, "retrieval_setting": {"top_k": 5, "score_threshold": best}}
     assert [one["score"] for one in (await client.post("/retrieval", json=dify)).json()["records"]] == [best]
-    async with Client(build_server(service, lambda _: "default")) as mcp:
+    async with Client(build_server(service, lambda _: Caller("default", None))) as mcp:
         said = await mcp.call_tool("search_knowledge", {**asked, "min_relevance": best})
         assert [hit["document_id"] for hit in said.structured_content["hits"]] == ["storm"]
     told = json.loads(await service.call_tool({**asked, "min_relevance": best}))

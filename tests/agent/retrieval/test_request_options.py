@@ -15,6 +15,7 @@ from agent.intent.reading import Reading, stated_alone
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.pool import RERANK_POOL
 from agent.serve.http.app import create_app
+from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Request, Result
@@ -142,7 +143,7 @@ async def test_the_doors_for_programs_take_the_options(service: Service):
 
 async def test_the_doors_for_models_take_the_options(service: Service):
     expected = scored(await service.retrieve(QUESTION, collection="birds", top_k=5, **GIVEN))
-    async with Client(build_server(service, lambda context: "default")) as client:
+    async with Client(build_server(service, lambda context: Caller("default", None))) as client:
         for name in ("search_knowledge", "answer_with_citations"):
             arguments = {"query": QUESTION, "collection": "birds", "top_k": 5, **GIVEN}
             answer = await client.call_tool(name, arguments)

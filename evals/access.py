@@ -1,0 +1,303 @@
+"""Measure whether any endpoint or tool shows a caller something of a document that the caller may not read.
+
+Several tenants with the same principals hold documents with canaries (see `evals.canaries`). Random callers send random
+requests over HTTP while documents, readers and collections change; every answer is searched for canaries that its
+caller may not know, and its counts are compared with those of the documents that the caller may read. Each tenant's
+requests are sent one after the other, so that it is known what holds at each; the tenants send at the same time.
+"""
+
+import asyncio
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from agent.serve.http.app import create_app
+from agent.serve.identity import PRINCIPALS as HEADER
+from agent.serve.identity import identifier
+from agent.serve.process.testing import serving
+from agent.service.opening import open_service
+from agent.service.service import Service
+from agent.settings import Settings
+from agent.testing import ScriptedServer
+from evals import access_times
+from evals.access_doors import AccessDoor, changed_doors, every_door
+from evals.canaries import PRINCIPALS, CanaryTenant, Kept, forbidden, found_in
+from evals.corpus import Note
+from retrievers.core.types import EVERYTHING, Viewer
+
+Json = dict[str, Any]
+
+TENANTS = ("acme", "globex", "initech", "umbrella", "stark")
+VIEWERS = 16
+"""Callers of a tenant that read as different principals; a third of them have a key of their own."""
+WRITES = 0.06
+"""Share of the requests that change a document or its readers; each is followed by some that look for it."""
+
+_INSIDE: Json = {"web_provider": None, "cloud": None, "local": None, "sources": {}, "prompts": None, "jwt_issuer": None}
+_MOST_TRACES = 200
+_NOTE_EVERY = 500
+_MOST_TOLD = 20
+_HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+
+
+@dataclass(slots=True)
+class AccessTally:
+    """What the requests of all tenants got.
+
+    Attributes:
+        requests, leaked, wrong: by door: the requests, those with a forbidden canary, and those whose count, list or
+            status differs from what the caller's documents give.
+        statuses: how often each status was answered.
+        told: one line for each of the first faults.
+        noted: number of requests at the last progress line.
+    """
+
+    requests: Counter[str] = field(default_factory=Counter)
+    leaked: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    writes: Counter[str] = field(default_factory=Counter)
+    told: list[str] = field(default_factory=list)
+    noted: int = 0
+
+    def fault(self, kind: Counter[str], door: AccessDoor, who: Viewer, what: str) -> None:
+        """Count a fault and describe it."""
+        kind[door.name] += 1
+        if len(self.told) < _MOST_TOLD:
+            asked = json.dumps(door.body, ensure_ascii=False)[:300]
+            reads_as = ",".join(who.principals) or "nobody"
+            self.told.append(f"{door.name}: {what}; {who.tenant} as {reads_as}: {door.method} {door.path} {asked}")
+
+
+def reply(body: Json) -> str | Json:
+    """Return what the scripted model says: a search, if it is offered one, then every canary that it was told.
+
+    So an answer shows what a prompt must not hold.
+    """
+    turns = body["messages"]
+    if body.get("tools") and turns[-1]["role"] != "tool":
+        call = {"name": "search_knowledge", "arguments": json.dumps({"query": "What stops the rotor?"})}
+        return {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": call}]}
+    told = "\n".join(str(turn.get("content")) for turn in turns)
+    words = sorted({word for word in told.replace('"', " ").replace("/", " ").split() if "zq" in word})
+    return f"I was told {' '.join(words)}."
+
+
+@dataclass(slots=True)
+class AccessVisitor:
+    """Sends the requests of one tenant.
+
+    Args:
+        trusted: the tenant's key that may state principals.
+        bound: keys that are bound to a viewer's principals.
+    """
+
+    client: httpx2.AsyncClient
+    tenants: Sequence[CanaryTenant]
+    tenant: CanaryTenant
+    viewers: Sequence[Viewer]
+    trusted: str
+    bound: Mapping[Viewer, str]
+    traces: list[tuple[str, str]]
+    tally: AccessTally
+    choose: random.Random
+
+    async def fill(self) -> None:
+        """Store every document."""
+        for kept in self.tenant.documents.values():
+            self.tenant.begin_edition(kept, kept.readers)
+            await self._store(kept)
+
+    async def visit(self) -> None:
+        """Send one random request, or change a document and look for it at once."""
+        if self.choose.random() < WRITES:
+            await self._change()
+            return
+        who = self.choose.choice(self.viewers)
+        await self.ask(who, self.choose.choice(every_door(self.tenant, who, self.traces, self.choose)))
+
+    async def ask(self, who: Viewer, door: AccessDoor) -> None:
+        """Send a request and judge its answer."""
+        body, headers = self._stated(who, door)
+        answer = await self.client.request(door.method, door.path, json=body, headers=headers)
+        self.tally.requests[door.name] += 1
+        self.tally.statuses[str(answer.status_code)] += 1
+        said = found_in(door.path + json.dumps(door.body, ensure_ascii=False))
+        if leaks := list(forbidden(self.tenants, who, answer.text, said)):
+            self.tally.fault(self.tally.leaked, door, who, f"{len(leaks)} canaries, such as {leaks[0]}")
+        if what := self._judged(door, answer):
+            self.tally.fault(self.tally.wrong, door, who, what)
+        if door.trace and answer.is_success:
+            self.traces.append((self.tenant.name, answer.json()["trace_id"]))
+            del self.traces[:-_MOST_TRACES]
+
+    def _judged(self, door: AccessDoor, answer: httpx2.Response) -> str | None:
+        """Return what is wrong with a status, a count or a list; None if nothing is."""
+        if answer.status_code >= 500:
+            return f"status {answer.status_code}: {answer.text[:200]}"
+        if door.is_found is not None and answer.status_code != (200 if door.is_found else 404):
+            return f"status {answer.status_code}"
+        if door.expectation is not None and answer.status_code == 200:
+            shown, expected = door.expectation(answer.json())
+            if shown != expected:
+                return f"shows {str(shown)[:300]} instead of {str(expected)[:300]}"
+        return None
+
+    def _stated(self, who: Viewer, door: AccessDoor) -> tuple[Json | None, dict[str, str]]:
+        """Return body and headers that make the caller read as the viewer: a header, the body, or a bound key."""
+        body = json.loads(json.dumps(door.body))
+        if who in self.bound and self.choose.random() < 0.5:
+            return body, {**_HEADERS, "Authorization": f"Bearer {self.bound[who]}"}
+        headers = {**_HEADERS, "Authorization": f"Bearer {self.trusted}"}
+        if door.principals_in is None or self.choose.random() < 0.5:
+            return body, {**headers, HEADER: ",".join(who.principals)}
+        place = body
+        for name in filter(None, door.principals_in.split(".")):
+            place = place.setdefault(name, {})
+        place["principals"] = list(who.principals)
+        return body, headers
+
+    async def _change(self) -> None:
+        """Change a document, then ask for it as somebody who could read it before or can read it now."""
+        kept = self.choose.choice(list(self.tenant.documents.values()))
+        before = [self.tenant.reads(who, kept) for who in self.viewers]
+        kind = self.choose.choice(["content and readers", "readers", "readers", "deleted"])
+        readers = self.tenant.some_readers(kept.collection)
+        if kind == "deleted" and kept.stored:
+            await self._delete(kept)
+        elif kind == "readers" and kept.stored:
+            self.tenant.change_readers(kept, readers)
+            await self._store(kept)
+        else:
+            kind = "content and readers"
+            self.tenant.begin_edition(kept, readers)
+            await self._store(kept)
+        self.tally.writes[kind] += 1
+        moved = [who for who, could in zip(self.viewers, before, strict=True) if could != self.tenant.reads(who, kept)]
+        who = self.choose.choice(moved or list(self.viewers))
+        for door in changed_doors(self.tenant, who, kept.number):
+            await self.ask(who, door)
+
+    async def _store(self, kept: Kept) -> None:
+        body = {"collection": kept.collection, "documents": [self.tenant.record(kept)]}
+        (await self._written("POST", "/v1/documents", body)).raise_for_status()
+
+    async def _delete(self, kept: Kept) -> None:
+        kept.stored = False
+        path = f"/v1/documents/{quote(kept.collection, safe='')}/{self.tenant.id(kept.number)}"
+        (await self._written("DELETE", path, None)).raise_for_status()
+
+    async def _written(self, method: str, path: str, body: Json | None) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.trusted}", HEADER: EVERYTHING[0]}
+        return await self.client.request(method, path, json=body, headers=headers)
+
+
+async def measure(requests: int, seeds: Sequence[int], settings: Settings, note: Note, *, documents: int) -> Json:
+    """Send requests to a service with an empty database of its own, and compare times with and without readers.
+
+    Args:
+        requests: number of requests of all seeds and tenants together, without the writes.
+        seeds: each starts with an empty database and draws its own documents, readers and requests.
+        documents: number of documents of the comparison of times; 0 leaves it out.
+    Returns:
+        `doors`: by name the numbers of `requests`, `leaked` and `wrong` answers; `all`, their sums; `writes` by kind;
+        `statuses`; `told`: the first faults in words; `times`, see `evals.access_times.measure`, or None.
+    """
+    tally, times = AccessTally(), None
+    for place, seed in enumerate(seeds):
+        async with _opened(settings) as service:
+            if documents and place == 0:
+                times = await access_times.measure(service, documents, seed, note)
+            async with _visitors(service, seed, tally) as visitors:
+                for visitor in visitors:
+                    await visitor.fill()
+                note(f"seed {seed}: {len(visitors)} tenants with {len(PRINCIPALS)} principals each are stored")
+                until = requests * (place + 1) // len(seeds)
+                await asyncio.gather(*(_send(visitor, until, note) for visitor in visitors))
+    doors = {
+        name: {"requests": count, "leaked": tally.leaked[name], "wrong": tally.wrong[name]}
+        for name, count in sorted(tally.requests.items())
+    }
+    return {
+        "seeds": list(seeds),
+        "doors": doors,
+        "all": {name: sum(one[name] for one in doors.values()) for name in ("requests", "leaked", "wrong")},
+        "writes": dict(sorted(tally.writes.items())),
+        "statuses": dict(sorted(tally.statuses.items())),
+        "told": tally.told,
+        "times": times,
+    }
+
+
+def described(found: Json) -> list[tuple[str, ...]]:
+    """Return the rows of the table: the doors, their sums, the writes, and the times if they were measured."""
+    rows = [
+        (name, *(f"{one[what]:,}" for what in ("requests", "leaked", "wrong")))
+        for name, one in {**found["doors"], "all": found["all"]}.items()
+    ]
+    rows += [(f"changes: {kind}", f"{count:,}", "", "") for kind, count in found["writes"].items()]
+    if (times := found["times"]) is not None:
+        documents = f"{times['documents']:,} documents"
+        for way, ratio in times["ratio"].items():
+            rows.append((f"p50 over {documents}, {way}", f"{times['ms'][way]['p50']:.1f} ms", f"x {ratio:.2f}", ""))
+        scans = f"{times['index_scans']:,}; {times['whole_scans']:,}"
+        rows.append(("scans of passages by an index; of the whole table", scans, "", ""))
+    return rows
+
+
+async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
+    """Let a tenant send its requests until all tenants together have sent that many."""
+    tally = visitor.tally
+    while (sent := tally.requests.total()) < until:
+        await visitor.visit()
+        if sent >= tally.noted + _NOTE_EVERY:
+            tally.noted = sent
+            note(f"{sent:,} requests, {tally.leaked.total() + tally.wrong.total():,} faults")
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Service]:
+    """Open a service with a scripted model alone, on an empty embedded database that is removed afterwards."""
+    temporary = tempfile.TemporaryDirectory(prefix="signalbox-access-", ignore_cleanup_errors=True)
+    with temporary as home, ScriptedServer(reply) as model:
+        database = {"home": Path(home), "database_url": None, "service_url": None, "read_urls": ()}
+        scripted = {"llm": "openai/scripted", "llm_base_url": model.base_url, "llm_api_key": "none"}
+        asking = {"intent": "rules", "max_rounds": 2, "timeout_s": 60.0, "source_timeout_s": 30.0}
+        own = {**database, **scripted, **asking, **_INSIDE}
+        async with open_service(settings.model_copy(update=own)) as service:
+            yield service
+
+
+@asynccontextmanager
+async def _visitors(service: Service, seed: int, tally: AccessTally) -> AsyncIterator[list[AccessVisitor]]:
+    """Serve the service over HTTP, and return the senders of each tenant's requests."""
+    tenants = [CanaryTenant(place, name, random.Random(f"{seed} {name}")) for place, name in enumerate(TENANTS)]
+    keys = [await _keys(service, tenant) for tenant in tenants]
+    traces: list[tuple[str, str]] = []
+    app = create_app(service, identify=await identifier(service, "keys"))
+    async with serving(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+        yield [
+            AccessVisitor(
+                client, tenants, tenant, viewers, trusted, bound, traces, tally, random.Random(f"{place} {seed}")
+            )
+            for place, (tenant, (viewers, trusted, bound)) in enumerate(zip(tenants, keys, strict=True))
+        ]
+
+
+async def _keys(service: Service, tenant: CanaryTenant) -> tuple[list[Viewer], str, dict[Viewer, str]]:
+    """Return a tenant's viewers, a key that may state principals, and the keys of some viewers."""
+    viewers = tenant.viewers(VIEWERS)
+    _, trusted = await service.keys.create(tenant.name, trusted=True)
+    bound = {}
+    for who in viewers[1 : 1 + VIEWERS // 3]:
+        _, bound[who] = await service.keys.create(tenant.name, principals=who.principals)
+    return viewers, trusted, bound

@@ -1,0 +1,100 @@
+"""Compare the time of questions with and without readers, and see which indexes their searches use."""
+
+import random
+import time
+from typing import Any
+
+import psycopg
+
+from agent.service.service import Service
+from evals.canaries import PRINCIPALS, WORDS
+from evals.corpus import Note
+from evals.timing import summary
+from retrievers.core.types import Viewer
+from retrievers.ingest.documents import Document
+
+Json = dict[str, Any]
+
+ROUNDS = 120
+"""Questions of the comparison; each is asked once in every way."""
+
+_SETS = 80
+_WARM_UP = 5
+_NOUNS = ("blade", "brake", "cable", "crane", "oil", "sensor", "storm", "valve", "winter", "yaw")
+_QUESTION = "What do the reports say about the {} {} in {}?"
+_SCANS = """
+    SELECT coalesce(sum(idx_scan), 0)::int, (SELECT seq_scan::int FROM pg_stat_user_tables WHERE relname = 'chunk')
+    FROM pg_stat_user_indexes WHERE relname = 'chunk'
+"""
+
+
+async def measure(service: Service, documents: int, seed: int, note: Note) -> Json:
+    """Ask the same questions about the same documents without readers, with readers who see all, and who see some.
+
+    The three ways take turns within each question, each first equally often.
+
+    Args:
+        documents: number of documents, stored once without and once with readers.
+    Returns:
+        `documents`; `ms` by way ("no readers", "all of 40 principals", "5 principals") with p50, p95, p99 and mean;
+        `ratio` of each p50 to that without readers; `index_scans` and `whole_scans` of the table of passages.
+    """
+    choose = random.Random(seed)
+    sets = [sorted(choose.sample(PRINCIPALS, choose.choice((1, 2, 3)))) for _ in range(_SETS)]
+    texts = [_text(choose, number) for number in range(documents)]
+    for tenant, has_readers in (("open", False), ("read", True)):
+        await service.ingest(
+            [
+                Document("made", f"d{number}", f"Report {number}", text, readers=_readers(sets, number, has_readers))
+                for number, text in enumerate(texts)
+            ],
+            "reports",
+            tenant=tenant,
+        )
+        note(f"{documents:,} documents {'with' if has_readers else 'without'} readers are stored")
+    ways = {
+        "no readers": Viewer("open"),
+        f"all of {len(PRINCIPALS)} principals": Viewer("read", tuple(sorted(PRINCIPALS))),
+        "5 principals": Viewer("read", tuple(sorted(choose.sample(PRINCIPALS, 5)))),
+    }
+    return {"documents": documents, **await _compared(service, ways, choose)}
+
+
+def _readers(sets: list[list[str]], number: int, has_readers: bool) -> tuple[str, ...]:
+    return tuple(sets[number % len(sets)]) if has_readers else ()
+
+
+def _text(choose: random.Random, number: int) -> str:
+    words = " ".join(choose.choice((*WORDS, *_NOUNS)) for _ in range(60))
+    return f"Report {number} of the year {2000 + number % 25}: {words}."
+
+
+async def _compared(service: Service, ways: dict[str, Viewer], choose: random.Random) -> Json:
+    names = list(ways)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    before = _scans(service)
+    for turn in range(-_WARM_UP, ROUNDS):
+        question = _QUESTION.format(choose.choice(WORDS), choose.choice(_NOUNS), 2000 + choose.randrange(25))
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            started = time.perf_counter()
+            await service.retrieve(question, tenant=ways[name])
+            if turn >= 0:
+                times[name].append(1000 * (time.perf_counter() - started))
+    after = _scans(service)
+    ms = {name: summary(held) for name, held in times.items()}
+    ratio = {name: round(ms[name]["p50"] / ms[names[0]]["p50"], 3) for name in names}
+    index_scans, whole_scans = (after[place] - before[place] for place in (0, 1))
+    return {"ms": ms, "ratio": ratio, "index_scans": index_scans, "whole_scans": whole_scans}
+
+
+def _scans(service: Service) -> tuple[int, int]:
+    """Return how often the passages were read through an index, and how often the whole table was read.
+
+    A server process publishes its counts within a second.
+    """
+    time.sleep(1.5)
+    with psycopg.connect(service.database.owner) as connection:
+        row = connection.execute(_SCANS.encode()).fetchone()
+    assert row is not None
+    return row[0], row[1]
