@@ -9,26 +9,22 @@ load on the machine affects all alike.
 import json
 import sys
 import tempfile
-import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import psycopg
-from psycopg import AsyncConnection, sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from agent.service.service import Service
 from evals import metrics, provenance
 from evals.corpus import TENANT, Note
 from evals.datasets import Dataset, LabelledQuestion
-from evals.peer_process import PeerError, PeerMissing, PeerProcess, PeerQuestionError, encoded
+from evals.peer_database import PeerDatabase
+from evals.peer_process import PeerError, PeerProcess, PeerQuestionError, encoded, first_peer
 from evals.run import WARM_UP, variant
 from evals.timing import summary
-from retrievers.core.errors import Unavailable
 from retrievers.core.types import Collection
 from retrievers.embed import Vectors
 from retrievers.ingest.schema import schema_of
@@ -185,17 +181,10 @@ async def _started(
         except PeerError as error:
             comparison.drop(name, str(error))
     for name, adapter in options.adapters.items():
-        reasons = []
-        for python in options.pythons:
-            try:
-                started.append((name, await stack.enter_async_context(PeerProcess(python, adapter))))
-                break
-            except PeerMissing as error:
-                reasons.append(f"not installed ({error})")
-            except PeerError as error:
-                reasons.append(str(error))
-        else:
-            comparison.drop(name, "; ".join(dict.fromkeys(reasons)))
+        try:
+            started.append((name, await stack.enter_async_context(first_peer(options.pythons, adapter))))
+        except PeerError as error:
+            comparison.drop(name, str(error))
     return started
 
 
@@ -211,57 +200,6 @@ async def _write_passages(service: Service, collection: Collection, path: Path) 
     return len(rows)
 
 
-class PeerDatabase:
-    """An empty database with pgvector on the owner's server, between `async with`; dropped at the end.
-
-    Raises:
-        Unavailable: on entering, if the owner may not create a database or the extension.
-    """
-
-    def __init__(self, owner: str) -> None:
-        given = {key: str(value) for key, value in conninfo_to_dict(owner).items() if value is not None}
-        self._owner, self._name = owner, f"signalbox_bench_{uuid.uuid4().hex[:12]}"
-        kept = {key: given[key] for key in ("host", "port", "user", "password") if key in given}
-        self.address: Mapping[str, str] = {**kept, "dbname": self._name}
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self._on_server("CREATE DATABASE {}")
-            async with self._connection() as connection:
-                await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        except psycopg.Error as error:
-            await self.__aexit__()
-            reason = f"{str(error).strip().splitlines()[0]}; the database role must be allowed to create a database"
-            raise Unavailable("the database", reason) from error
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._on_server("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-
-    async def size(self) -> int:
-        """Return the size of the database in bytes."""
-        async with self._connection() as connection:
-            cursor = await connection.execute("SELECT pg_database_size(current_database())")
-            row = await cursor.fetchone()
-        assert row is not None
-        return int(row[0])
-
-    async def analyse(self) -> None:
-        """Update the statistics of all tables, which autovacuum would do at some time."""
-        async with self._connection() as connection:
-            await connection.execute("VACUUM ANALYZE")
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        address = make_conninfo(self._owner, dbname=self._name)
-        async with await AsyncConnection.connect(address, autocommit=True) as connection:
-            yield connection
-
-    async def _on_server(self, statement: Any) -> None:
-        async with await AsyncConnection.connect(self._owner, autocommit=True) as connection:
-            await connection.execute(sql.SQL(statement).format(sql.Identifier(self._name)))
-
-
 async def _ingest(
     contender: _Contender,
     database: PeerDatabase,
@@ -272,7 +210,7 @@ async def _ingest(
     note: Note,
 ) -> None:
     try:
-        await contender.process.connect(database=dict(database.address), **given)
+        await contender.process.connect(database=database.address, **given)
         before = await database.size()
         seconds = await contender.process.ingest(path)
     except PeerError as error:

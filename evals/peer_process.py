@@ -5,8 +5,8 @@ import base64
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -202,6 +202,28 @@ class PeerProcess:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f"it ended with code {code}" + (f": {lines[-1][:200]}" if lines else "")
+
+
+@asynccontextmanager
+async def first_peer(pythons: Sequence[Path], adapter: Path) -> AsyncIterator[PeerProcess]:
+    """Run an adapter in the first interpreter that can import it.
+
+    Raises:
+        PeerError: none can; the reasons are joined.
+    """
+    reasons = []
+    async with AsyncExitStack() as stack:
+        for python in pythons:
+            try:
+                process = await stack.enter_async_context(PeerProcess(python, adapter))
+            except PeerMissing as error:
+                reasons.append(f"not installed ({error})")
+            except PeerError as error:
+                reasons.append(str(error))
+            else:
+                yield process
+                return
+    raise PeerError("; ".join(dict.fromkeys(reasons)))
 
 
 def encoded(vector: Vectors) -> str:

@@ -28,7 +28,7 @@ class _Line(NamedTuple):
 class _Searcher(NamedTuple):
     idle: "asyncio.Queue[_Line]"
     joiner: Any
-    count: int
+    connections: int
 
 
 async def connect(
@@ -88,6 +88,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
 
 async def close(searcher: _Searcher) -> None:
     """Close the connections."""
-    for _ in range(searcher.count):
+    for _ in range(searcher.connections):
         line = await searcher.idle.get()
         await line.store.close_async()

@@ -42,6 +42,7 @@ class Passage(NamedTuple):
     text: str
     key: str
     vector: list[float]
+    metadata: dict[str, Any]
 
 
 class _Batches:
@@ -70,7 +71,7 @@ class _Batches:
 
 
 def _passage(line: dict[str, Any]) -> Passage:
-    return Passage(line["document"], line["text"], line["key"], _floats(line["vector"]))
+    return Passage(line["document"], line["text"], line["key"], _floats(line["vector"]), line.get("metadata", {}))
 
 
 def _floats(encoded: str) -> list[float]:
