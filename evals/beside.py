@@ -269,9 +269,10 @@ async def _search(
 
 
 async def _load(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, Vectors]], note: Note) -> None:
-    """Measure the rate at each number of clients, in blocks of questions between which the contenders alternate."""
+    """Measure the answers per second at each number of clients; the contenders alternate between blocks of questions."""
     for number, clients in enumerate(CLIENTS, 3):
         seconds: dict[str, float] = {}
+        answered: dict[str, int] = {}
         for block in range(_BLOCKS):
             part = asked[block::_BLOCKS]
             if not part:
@@ -282,13 +283,14 @@ async def _load(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion,
                     for one, vector in part
                 ]
                 try:
-                    took_s, _ = await contender.process.throughput(texts, clients, LIMIT)
+                    took_s, failed = await contender.process.throughput(texts, clients, LIMIT)
                 except PeerError as error:
                     await comparison.leave_out(contender, error)
                     continue
                 seconds[contender.name] = seconds.get(contender.name, 0.0) + took_s
+                answered[contender.name] = answered.get(contender.name, 0) + len(part) - failed
         for contender in comparison.contenders:
-            rate = round(len(asked) / seconds[contender.name], 1)
+            rate = round(answered[contender.name] / seconds[contender.name], 1)
             contender.figures.setdefault("queries_per_s", {})[str(clients)] = rate
         note(f"{clients} clients: all contenders asked")
 

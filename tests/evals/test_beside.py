@@ -110,6 +110,7 @@ async def test_missing_packages_are_named(tmp_path: Path):
             pass
 
 
+@pytest.mark.slow
 async def test_every_contender_is_measured_and_a_dying_peer_costs_only_itself(
     beir: Path, settings: Settings, adapter: Callable[..., Path], tmp_path: Path
 ):
