@@ -269,7 +269,7 @@ async def _search(
 
 
 async def _load(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, Vectors]], note: Note) -> None:
-    """Measure the answers per second at each number of clients; the contenders alternate between blocks of questions."""
+    """Measure the answers per second at each number of clients; contenders alternate between blocks of questions."""
     for number, clients in enumerate(CLIENTS, 3):
         seconds: dict[str, float] = {}
         answered: dict[str, int] = {}
