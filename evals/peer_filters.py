@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ async def measure(
         BadRequest: the dataset or the replies cannot be used.
         Unavailable: a dependency is down, or the database's owner may not create databases.
     """
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
     held = [one for one in documents(dataset) if isinstance(one, Document)]
     path = schema_of(dataset.folder)
     corpus = corpus_of(held, read_schema_file(path) if path else None)
@@ -103,7 +105,7 @@ async def measure(
     stated = sum(one.is_stated for one in tasks)
     return {
         "dataset": dataset.name, "split": dataset.split, "questions": len(tasks), "with_filter": stated,
-        "contenders": contenders, "left_out": left_out,
+        "contenders": contenders, "left_out": left_out, "started_at": started_at,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 PACKAGES = ("langchain-postgres", "langchain-classic", "langchain-community", "rank-bm25", "pgvector", "asyncpg")
 _TABLE = "passages"
-_WORDS = re.compile(r"\w+")
+_WORDS = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
 _vector: ContextVar[list[float]] = ContextVar("vector")
 
 
@@ -84,7 +84,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
 
 
 def _words(text: str) -> list[str]:
-    # The default splits at blanks alone and keeps case and punctuation.
+    # The default splits at blanks alone and keeps case and punctuation; Chinese has no blanks.
     return _WORDS.findall(text.lower())
 
 

@@ -70,7 +70,8 @@ async def connect(
     Args:
         options: `corpus`: files; `schema`: the file with declared fields or None; `changes`: settings as text by key.
     """
-    settings = load_settings({**options["changes"], "database_url": make_conninfo(**database), "chat_days": "0"})
+    own = {"database_url": make_conninfo(**database), "service_url": None, "read_urls": (), "chat_days": "0"}
+    settings = load_settings({**options["changes"], **own})
     stack = AsyncExitStack()
     service = await stack.enter_async_context(open_service(settings))
     return _Searcher(service, stack, options)
