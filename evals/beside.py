@@ -242,7 +242,7 @@ async def _ask(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, 
             await _search(comparison, contender, variant(question.text, 1), vector)
     for turn, (question, vector) in enumerate(asked):
         for contender in comparison.rotated(turn):
-            # Both ways of asking the service share a cache of vectors, so the one that is given them asks in other words.
+            # Both ways of asking the service share a cache of vectors: the one that is given them asks in other words.
             text = variant(question.text, 2) if contender.name == OWN else question.text
             answer = await _search(comparison, contender, text, vector)
             if answer is None:
