@@ -1,4 +1,4 @@
-"""Compare latency, throughput and ingestion of the service with plain SQL in one run.
+"""Compare latency, throughput and ingestion of the service with plain SQL, and on demand with peers, in one run.
 
 Every question is asked in each way in turn, with each way first equally often, so that other load on the machine
 affects all alike. Ratios are valid within a run; times of different machines cannot be compared.
@@ -19,9 +19,17 @@ from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from evals import provenance
+from evals.beside import PeerOptions, compare
 from evals.corpus import TENANT, Note, documents, store_corpus
 from evals.datasets import Dataset, LabelledQuestion
-from evals.rawsql import EF_SEARCH, LIMIT, RawSearches, prepared_bm25, raw_searches
+from evals.rawsql import (
+    EF_SEARCH,
+    LIMIT,
+    RawSearches,
+    prepared_bm25,
+    raw_searches,
+    text_search_configuration,
+)
 from evals.run import WARM_UP, variant, warm_up
 from evals.timing import median, summary
 from retrievers.core.types import Collection, Scope
@@ -77,13 +85,16 @@ def _ratios(times: Mapping[str, float]) -> dict[str, float]:
     return {name: round(times[SERVICE] / value, 3) for name, value in others.items()}
 
 
-async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int = 300) -> dict[str, Any]:
+async def bench(
+    dataset: Dataset, settings: Settings, note: Note, *, limit: int = 300, peers: PeerOptions | None = None
+) -> dict[str, Any]:
     """Ingest the dataset and measure.
 
     Args:
         limit: maximum number of questions, from the start of the split.
+        peers: the peers to compare with; None for plain SQL alone.
     Returns:
-        JSON values; each name has the unit, ratios have none.
+        JSON values; each name has the unit, ratios have none. `beside`, with peers only, is from `evals.beside`.
     Raises:
         Unavailable: a dependency is down, or the database's owner may not create a schema.
     """
@@ -102,6 +113,11 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
             throughput[str(concurrency)] = await _throughput(service, dataset, questions, concurrency, number)
             note(f"{concurrency} concurrent requests: {throughput[str(concurrency)]:.0f} questions per second")
         ingestion = await _ingestion(service, dataset, note)
+        beside = {}
+        if peers is not None:
+            configuration = text_search_configuration(language)
+            found = await compare(service, collection, dataset, questions, peers, configuration, note)
+            beside = {"beside": found}
         versions = await provenance.versions(service.database)
     return {
         "dataset": dataset.name,
@@ -113,6 +129,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
         "paired_ratios": times.paired_ratios(),
         "queries_per_s": throughput,
         "ingestion": ingestion,
+        **beside,
         "parameters": {
             "service_top_k": TOP_K,
             "raw_limit": LIMIT,

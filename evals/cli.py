@@ -98,22 +98,47 @@ def bench(
     dataset: Folder,
     changes: Changes = None,
     questions: Annotated[int, typer.Option(min=1, help="maximum number of questions")] = 300,
+    peers: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PYTHON", help="interpreter that has LangChain, LlamaIndex or Haystack installed; may be repeated"
+        ),
+    ] = None,
+    depth: Annotated[
+        int, typer.Option(min=10, max=1000, help="passages of each of a peer's two searches; the service takes 100")
+    ] = 100,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="write the comparison with --peers as JSON, Markdown and SVG")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Measure latency, throughput and ingestion against plain SQL, in one run. Keep the machine otherwise idle."""
+    """Measure latency, throughput and ingestion against plain SQL and peers, in one run.
+
+    Keep the machine otherwise idle.
+    """
     from agent.serve.cli.output import note, write_json
-    from agent.settings import load_settings
-    from evals import datasets
+    from evals import beside_report, datasets
     from evals.bench import bench as measure
     from evals.bench import described
+    from evals.beside import PeerOptions
 
+    if out is not None and not peers:
+        raise BadRequest("--out writes the comparison with peers: give --peers PYTHON, too", where="--out")
+    if out is not None:
+        _check_writable(out / "bench.json" if out.is_dir() else out)
     given = load_settings(settings_of(changes))
-    found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions))
+    options = PeerOptions(peers, depth=depth, changes=settings_of(changes)) if peers else None
+    found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions, peers=options))
+    if out is not None:
+        for file in beside_report.write_report(out, found):
+            note(f"written to {file}")
     if as_json:
         write_json(found)
-    else:
-        counts = f"{found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
-        _show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
+        return 0
+    counts = f"{found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
+    _show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
+    if options is not None:
+        _show_table("beside the peers", beside_report.COLUMNS, beside_report.rows(found["beside"]))
     return 0
 
 

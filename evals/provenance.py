@@ -1,5 +1,6 @@
-"""Record what produced a result: settings without secrets, prompt digests and versions."""
+"""Record what produced a result: settings without secrets, prompt digests, versions and the machine."""
 
+import os
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
@@ -37,6 +38,24 @@ def _without_user(value: Any) -> Any:
 def prompt_digests(templates: Library) -> dict[str, str]:
     """Return the digest of every prompt template, by name."""
     return {name: templates.load(name).digest for name in templates.names()}
+
+
+def machine() -> dict[str, Any]:
+    """Return what the speed depends on: processor, cores and GB of memory, without the machine's name."""
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            named = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+        processor = named or processor
+    except OSError:
+        pass  # not Linux
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 async def versions(database: Database) -> dict[str, str]:

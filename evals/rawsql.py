@@ -118,6 +118,11 @@ class RawSearches:
         return await cursor.fetchall()
 
 
+def text_search_configuration(language: str) -> str:
+    """Return PostgreSQL's configuration for a language; "simple", without stemming, if there is none."""
+    return _CONFIGURATIONS.get(language, "simple")
+
+
 @asynccontextmanager
 async def raw_searches(service: Service, collection: Collection, language: str) -> AsyncIterator[RawSearches]:
     """Fill tables from the collection in the schema `signalbox_bench`, which is dropped at the end.
@@ -125,7 +130,7 @@ async def raw_searches(service: Service, collection: Collection, language: str) 
     Raises:
         Unavailable: the owner cannot connect or may not create a schema.
     """
-    configuration = _CONFIGURATIONS.get(language, "simple")
+    configuration = text_search_configuration(language)
     try:
         async with await AsyncConnection.connect(service.database.owner, autocommit=True) as connection:
             await connection.execute(_SEARCH_PATH)

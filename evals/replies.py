@@ -22,7 +22,7 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
     Raises:
         BadRequest: the file cannot be read, a line is no such object, or no question has a reply.
     """
-    given = _read(replies)
+    given = read_replies(replies)
     lines = [
         _line(one.collection or dataset.name, one, given[one.id])
         for one in dataset.questions
@@ -34,7 +34,12 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
     return len(lines)
 
 
-def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+def read_replies(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Return the recorded replies by question id.
+
+    Raises:
+        BadRequest: the file cannot be read, or a line is no such object.
+    """
     found = {}
     try:
         with path.open(encoding="utf-8") as file:

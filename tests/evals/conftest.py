@@ -1,6 +1,7 @@
 """Small datasets, written anew for every test."""
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,45 @@ def _row(id: str, measures: Mapping[str, float] | None = None, **given: Any) -> 
 def settings(owner_url: str) -> Settings:
     """Settings of a service that uses this test's own database."""
     return Settings(database_url=owner_url)
+
+
+ADAPTER = '''
+    import json, os, sys, time
+
+    PACKAGES = ("pytest", "no-such-package")
+
+    async def connect(*, database, dimension, depth, language, connections, options):
+        print("a library that prints")
+        return {"passages": [], "given": [database["dbname"], dimension, depth, language, connections]}
+
+    async def ingest(searcher, batches):
+        for batch in batches:
+            searcher["passages"] += batch
+
+    async def search(searcher, text, vector, limit):
+        """Return the passages nearest to the vector."""
+        def nearness(one):
+            return sum(a * b for a, b in zip(one.vector, vector))
+        return [one.document for one in sorted(searcher["passages"], key=nearness, reverse=True)[:limit]]
+
+    async def close(searcher):
+        pass
+'''
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an adapter that compares vectors in memory, with some of its lines replaced."""
+
+    def write(name: str = "nearest", **replaced: str) -> Path:
+        text = textwrap.dedent(ADAPTER)
+        for call, body in replaced.items():
+            head, _, rest = text.partition(f"async def {call}(")
+            signature = rest.partition(":\n")[0]
+            after = rest[rest.find("\nasync def ") :] if "\nasync def " in rest else ""
+            text = f"{head}async def {call}({signature}:\n    {body}\n{after}"
+        path = tmp_path / f"{name}.py"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

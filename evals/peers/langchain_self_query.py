@@ -1,0 +1,89 @@
+"""LangChain's SelfQueryRetriever over PGVectorStore: all documents that it selects, the text being a model's reply."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from langchain_classic.chains.query_constructor.schema import AttributeInfo
+from langchain_classic.retrievers.self_query.base import SelfQueryRetriever
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_postgres import PGEngine, PGVectorStore
+from langchain_postgres.translator import PGVectorTranslator
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import create_async_engine
+
+PACKAGES = ("langchain-classic", "langchain-postgres", "langchain-core")
+_TABLE = "passages"
+
+
+class _OneVector(Embeddings):  # type: ignore[misc]
+    """All texts have one vector, since only the filter counts."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.0] for _ in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [1.0, 0.0]
+
+
+class _Searcher(NamedTuple):
+    engine: Any
+    store: Any
+    fields: Mapping[str, str]
+
+
+async def connect(
+    *,
+    database: Mapping[str, str],
+    dimension: int,
+    depth: int,
+    language: str,
+    connections: int,
+    options: Mapping[str, Any],
+) -> _Searcher:
+    """Create the table.
+
+    Args:
+        options: `fields`: type by name.
+    """
+    url = URL.create(
+        "postgresql+asyncpg",
+        username=database.get("user"),
+        password=database.get("password"),
+        database=database["dbname"],
+        query={key: database[key] for key in ("host", "port") if key in database},
+    )
+    engine = PGEngine.from_engine(create_async_engine(url, pool_size=connections, max_overflow=0))
+    await engine.ainit_vectorstore_table(_TABLE, dimension)
+    store = await PGVectorStore.create(engine, _OneVector(), _TABLE)
+    return _Searcher(engine, store, options["fields"])
+
+
+async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+    """Store all documents with their metadata."""
+    for batch in batches:
+        await searcher.store.aadd_embeddings(
+            [one.text for one in batch],
+            [one.vector for one in batch],
+            metadatas=[{**one.metadata, "document": one.document} for one in batch],
+        )
+
+
+async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+    """Return all documents that the retriever selects when a model gives it this reply."""
+    attributes = [AttributeInfo(name=name, description=name, type=kind) for name, kind in searcher.fields.items()]
+    retriever = SelfQueryRetriever.from_llm(
+        FakeListLLM(responses=[text]),
+        searcher.store,
+        "documents",
+        attributes,
+        structured_query_translator=PGVectorTranslator(),
+        search_kwargs={"k": limit},
+    )
+    found = await retriever.ainvoke("the recorded question")
+    return [one.metadata["document"] for one in found]
+
+
+async def close(searcher: _Searcher) -> None:
+    """Close the connections."""
+    await searcher.engine.close()
