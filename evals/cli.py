@@ -14,7 +14,8 @@ import typer
 
 from evals import candidates, results
 from evals.options import Changes, settings_of
-from evals.tables import show_table as _show_table
+from evals.show import show_run, show_tuned
+from evals.tables import show_table
 from retrievers.core.errors import BadRequest
 
 app = typer.Typer(
@@ -83,7 +84,7 @@ def run(
     if out is not None:
         _write(out, found)
         note(f"written to {out}")
-    write_json(found) if as_json else _show_run(found)
+    write_json(found) if as_json else show_run(found)
     return 0
 
 
@@ -117,6 +118,7 @@ def bench(
     Keep the machine otherwise idle.
     """
     from agent.serve.cli.output import note, write_json
+    from agent.settings import load_settings
     from evals import beside_report, datasets
     from evals.bench import bench as measure
     from evals.bench import described
@@ -136,9 +138,9 @@ def bench(
         write_json(found)
         return 0
     counts = f"{found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
-    _show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
+    show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
     if options is not None:
-        _show_table("beside the peers", beside_report.COLUMNS, beside_report.rows(found["beside"]))
+        show_table("beside the peers", beside_report.COLUMNS, beside_report.rows(found["beside"]))
     return 0
 
 
@@ -170,7 +172,7 @@ def scope(
         (name, *("-" if figures[one] is None else str(figures[one]) for one in names))
         for name, figures in found["figures"].items()
     ]
-    _show_table("collections chosen for the questions", ("questions of", *names), rows)
+    show_table("collections chosen for the questions", ("questions of", *names), rows)
     return 0
 
 
@@ -205,7 +207,7 @@ def access(
         write_json(found)
     else:
         columns = ("door", "requests", "shown too much", "wrong count or status")
-        _show_table("access inside and between tenants", columns, access.described(found))
+        show_table("access inside and between tenants", columns, access.described(found))
     return 1 if found["all"]["leaked"] or found["all"]["wrong"] else 0
 
 
@@ -235,7 +237,7 @@ def reading(
         return 0
     for name, figures in {**found["collections"], "all": found["all"]}.items():
         shown = [(key, str(value)) for key, value in figures.items() if value is not None]
-        _show_table(name, ("what", "figure"), shown)
+        show_table(name, ("what", "figure"), shown)
     for line in reading.moved(before, found) if before is not None else ():
         note(line)
     return 0
@@ -270,7 +272,7 @@ def ablate(
         write_json(found)
     else:
         for table in ablate.described(found):
-            _show_table(*table)
+            show_table(*table)
     return 1 if ablate.has_failed(found) else 0
 
 
@@ -307,7 +309,7 @@ def tune(
     if settings is not None:
         write_settings(settings, found)
         note(f"written to {settings}")
-    write_json(found) if as_json else _show_tuned(found)
+    write_json(found) if as_json else show_tuned(found)
     return 0
 
 
@@ -341,7 +343,7 @@ def load(
         found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
     else:
         found = asyncio.run(open_loop(target, questions, rate=rate, seconds=seconds))
-    write_json(found) if as_json else _show_table(url, ("what", "figure"), described(found))
+    write_json(found) if as_json else show_table(url, ("what", "figure"), described(found))
     return 1 if found["errors"] else 0
 
 
@@ -359,53 +361,3 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
         path.write_text(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadRequest(f"--out {path}: the file cannot be written: {error.strerror}", where="--out") from error
-
-
-def _show_run(found: Mapping[str, Any]) -> None:
-    """Print the averages overall, by class and by language; a dash if a metric applies to no question."""
-    groups = {"all": found["metrics"], **found["by_class"], **found["by_language"]}
-    counts = {"all": len(found["questions"])}
-    for row in found["questions"]:
-        for group in (row["class"], row["language"]):
-            counts[group] = counts.get(group, 0) + 1
-    names = [name for name, value in found["metrics"].items() if value is not None]
-    rows = [
-        (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
-        for group, scores in groups.items()
-    ]
-    latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
-    title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
-    _show_table(title, ("questions", "count", *names), rows)
-    print(f"latency: {latency} ms")
-    asked = sum(row["intent_by"] == "llm" for row in found["questions"])
-    if asked:
-        print(f"the model read {asked} of {len(found['questions'])} questions; the rules read the others")
-    failed = sum(row["status"] == "error" for row in found["questions"])
-    if failed:
-        print(f"{failed} questions failed and count as missed")
-
-
-def _show_tuned(found: Mapping[str, Any]) -> None:
-    """Print the scores before and after on both parts, the verdicts, and the settings to use."""
-    from evals.settings_file import threshold_verdict, verdict
-
-    tuned_on, verified_on = found["tuned_on"], found["verified_on"]
-    rows = []
-    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
-        if "before" not in made:
-            continue
-        for when in ("before", "after"):
-            rows.append((f"{name} {when}", *(f"{made[when][part]:.4f}" for part in ("tuned_on", "verified_on"))))
-    columns = (found["metric"], *(f"{one['from']} ({one['questions']})" for one in (tuned_on, verified_on)))
-    _show_table(found["dataset"], columns, rows)
-    best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
-    print(f"best fusion settings: {best}")
-    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
-        print(f"{name}: {verdict(made)}")
-    print(f"threshold: {threshold_verdict(found['threshold'])}")
-    if found["settings"]:
-        print(
-            "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
-        )
-    else:
-        print("use: the current settings")

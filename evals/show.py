@@ -1,0 +1,56 @@
+"""Print the figures of `eval run` and `eval tune` on the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from evals.tables import show_table
+
+
+def show_run(found: Mapping[str, Any]) -> None:
+    """Print the averages overall, by class and by language; a dash if a metric applies to no question."""
+    groups = {"all": found["metrics"], **found["by_class"], **found["by_language"]}
+    counts = {"all": len(found["questions"])}
+    for row in found["questions"]:
+        for group in (row["class"], row["language"]):
+            counts[group] = counts.get(group, 0) + 1
+    names = [name for name, value in found["metrics"].items() if value is not None]
+    rows = [
+        (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
+        for group, scores in groups.items()
+    ]
+    latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
+    title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
+    show_table(title, ("questions", "count", *names), rows)
+    print(f"latency: {latency} ms")
+    asked = sum(row["intent_by"] == "llm" for row in found["questions"])
+    if asked:
+        print(f"the model read {asked} of {len(found['questions'])} questions; the rules read the others")
+    failed = sum(row["status"] == "error" for row in found["questions"])
+    if failed:
+        print(f"{failed} questions failed and count as missed")
+
+
+def show_tuned(found: Mapping[str, Any]) -> None:
+    """Print the scores before and after on both parts, the verdicts, and the settings to use."""
+    from evals.settings_file import threshold_verdict, verdict
+
+    tuned_on, verified_on = found["tuned_on"], found["verified_on"]
+    rows = []
+    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
+        if "before" not in made:
+            continue
+        for when in ("before", "after"):
+            rows.append((f"{name} {when}", *(f"{made[when][part]:.4f}" for part in ("tuned_on", "verified_on"))))
+    columns = (found["metric"], *(f"{one['from']} ({one['questions']})" for one in (tuned_on, verified_on)))
+    show_table(found["dataset"], columns, rows)
+    best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
+    print(f"best fusion settings: {best}")
+    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
+        print(f"{name}: {verdict(made)}")
+    print(f"threshold: {threshold_verdict(found['threshold'])}")
+    if found["settings"]:
+        print(
+            "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
+        )
+    else:
+        print("use: the current settings")
