@@ -65,7 +65,9 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path):
         assert needed in names
     data = {name for name in names if name.startswith("evals/data/")}
     assert {name for name in data if not name.startswith("evals/data/sample/")} == set()
-    assert [name for name in names if "test" in Path(name).stem.lower() or "train" in Path(name).stem] == []
+    assert [
+        name for name in names if "train" in Path(name).stem or Path(name).stem.startswith(("test_", "conftest"))
+    ] == []
 
 
 def test_a_wheel_with_a_file_too_few_or_too_many_is_refused(wheel: Path, tmp_path: Path):
@@ -75,12 +77,12 @@ def test_a_wheel_with_a_file_too_few_or_too_many_is_refused(wheel: Path, tmp_pat
             if name != "prompts/answer/v1.md":
                 other.writestr(name, b"")
         other.writestr("tests/conftest.py", b"")
-        other.writestr("agent/testing.py", b"")
+        other.writestr("evals/train_turn.py", b"")
     checked = contents(changed)
     assert checked.returncode == 1
     assert checked.stdout.splitlines() == [
         "the wheel lacks prompts/answer/v1.md",
-        "the wheel should not hold agent/testing.py",
+        "the wheel should not hold evals/train_turn.py",
         "the wheel should not hold tests/conftest.py",
     ]
 
