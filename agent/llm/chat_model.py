@@ -115,7 +115,7 @@ class ChatModel:
         yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
-        """Return in one sentence whether the server lists the model; if it lists none, whether it answers a prompt.
+        """Return in one sentence that the server lists the model, or that the model, which it does not list, answers.
 
         Raises:
             ModelFailed: it does not answer.
@@ -124,12 +124,11 @@ class ChatModel:
             known = await with_retries(self._wire.models, CallState(deadline, retries_left=0))
         except FormRefused:
             known = None
-        if known is None:
+        if known is None or self._model not in known:
             ask = [{"role": "user", "content": "Answer with the word ok."}]
             reply = await self.complete(ask, stage="probe", deadline=deadline, key={})
-            return f"{self.name} answers, after {reply.elapsed_ms:.0f} ms"
-        if known and self._model not in known:
-            return f"{self.name}: the server answers but does not list this model"
+            unlisted = ", although the server does not list it" if known else ""
+            return f"{self.name} answers{unlisted}, after {reply.elapsed_ms:.0f} ms"
         return f"{self.name}: the server answers and lists this model"
 
     async def aclose(self) -> None:

@@ -681,10 +681,20 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
 
 
 async def test_a_probe_says_whether_the_server_lists_the_model():
-    with ScriptedServer(models=["small"]) as server:
-        async with model_at(server) as model, model_at(server, "openai/other") as other:
+    with ScriptedServer(["ok"], models=["small"]) as server:
+        async with model_at(server) as model, model_at(server, "openai/alias") as alias:
             assert await model.probe(time.monotonic() + 9) == "openai/small: the server answers and lists this model"
-            assert "does not list this model" in await other.probe(time.monotonic() + 9)
+            assert "openai/alias answers, although the server does not list it" in await alias.probe(
+                time.monotonic() + 9
+            )
+
+
+async def test_a_probe_of_a_model_that_the_server_does_not_have_fails():
+    # Without the model the server lists its models and refuses the prompt.
+    with ScriptedServer(models=["small"], faults=[None, Fault(status=404)]) as server:
+        async with model_at(server, "openai/other") as other:
+            with pytest.raises(ModelFailed, match="HTTP 404"):
+                await other.probe(time.monotonic() + 9)
 
 
 async def test_a_server_without_a_list_is_probed_with_a_short_prompt():
