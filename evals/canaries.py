@@ -190,12 +190,13 @@ class CanaryTenant:
     def may_know(self, who: Viewer, one: Canary) -> bool:
         """Return whether a viewer may know a canary of this tenant.
 
-        What was answered before a document was deleted stays with its readers.
+        What was answered before a document was deleted stays with its readers, the name of its collection too.
         """
         if who.tenant != self.name:
             return False
         if one.collection >= 0:
-            return bool(self.seen(who, self.closed(one.collection)))
+            name = self.closed(one.collection)
+            return any(kept.collection == name and self._is_reader(who, kept) for kept in self.documents.values())
         kept = self.documents[one.number]
         if not self._is_reader(who, kept):
             return False

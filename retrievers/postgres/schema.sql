@@ -19,9 +19,10 @@ DECLARE
     mine text[] := principals();
 BEGIN
     RETURN ARRAY(SELECT k.part_of FROM collection k
-                 WHERE k.tenant = who AND k.part_of IS NOT NULL AND (k.documents > 0 OR NOT wholly)
+                 WHERE k.tenant = who AND k.part_of IS NOT NULL
                  GROUP BY k.part_of
-                 HAVING NOT CASE WHEN wholly THEN bool_or(readable(k.readers, mine)) ELSE bool_and(readable(k.readers, mine)) END);
+                 HAVING NOT CASE WHEN NOT wholly THEN bool_and(readable(k.readers, mine))
+                                 ELSE '*' = ANY (mine) OR bool_or(k.documents > 0 AND readable(k.readers, mine)) END);
 END $$;
 
 CREATE FUNCTION signalbox.day_end(day date, zone text) RETURNS timestamp with time zone

@@ -392,6 +392,26 @@ async def test_what_a_reader_of_more_looked_up_is_not_kept_for_who_reads_less(wo
         assert who == whole("acme") or world.shown(who, json.dumps(described)) == []
 
 
+async def test_an_emptied_collection_whose_documents_had_readers_is_shown_to_nobody_else(world: World):
+    def known(answer: httpx2.Response) -> bool:
+        return any(one["name"] == "closed" for one in answer.json()["collections"])
+
+    async def seen() -> list[bool]:
+        viewers = (Viewer("acme"), Viewer("acme", ("user:2",)), Viewer("acme", ("user:1",)), whole("acme"))
+        return [known(await world.call(who, "GET", "/v1/collections")) for who in viewers]
+
+    assert await seen() == [False, False, True, True]
+    await world.call("acme", "DELETE", f"/v1/documents/closed/id-{mark('acme', 8)}")
+    assert await seen() == [False, False, False, True]
+    body = {"query": "rotor", "collection": "closed"}
+    assert (await world.call(Viewer("acme"), "POST", "/v1/retrieve", body)).status_code == 404
+    await world.write("acme", 8, ("user:2",), "closed")
+    assert await seen() == [False, True, False, True]
+    # A collection that is only declared is everybody's.
+    await world.call("acme", "PUT", "/v1/collections/planned", {"description": "Plans"})
+    assert "planned" in (await world.call(Viewer("acme"), "GET", "/v1/collections")).text
+
+
 async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: World):
     one = record("acme", 0, ())
     sent = [read_record({**one, "readers": readers}, "") for readers in ([], "user:1, group:legal", ["user:1"])]
