@@ -48,14 +48,17 @@ def rows(beside: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def write_report(folder: Path, found: Mapping[str, Any]) -> list[Path]:
     """Write the result of `evals.bench.bench` with peers as JSON, Markdown and SVG files; return the files.
 
+    The setting `home` is left out, since it names a folder of the machine.
+
     Raises:
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    shown = {**found, "settings": {key: value for key, value in found["settings"].items() if key != "home"}}
     name = re.sub(r"[^\w.-]", "-", found["dataset"])
     texts = {f"{name}-{kind}.svg": plot for kind, plot in plots(found["beside"]).items()}
     texts[f"{name}.md"] = page(found, sorted(texts))
-    texts[f"{name}.json"] = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    texts[f"{name}.json"] = json.dumps(shown, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
     return [folder / file for file in sorted(texts)]

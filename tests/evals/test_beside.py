@@ -152,7 +152,9 @@ async def test_every_contender_is_measured_and_a_dying_peer_costs_only_itself(
     assert [one.name for one in files] == [
         "tiny-latency.svg", "tiny-quality.svg", "tiny-throughput.svg", "tiny.json", "tiny.md",
     ]  # fmt: skip
-    assert json.loads((tmp_path / "out" / "tiny.json").read_text()) == found
+    written = json.loads((tmp_path / "out" / "tiny.json").read_text())
+    assert found["settings"].keys() - written["settings"].keys() == {"home"}
+    assert written == {**found, "settings": written["settings"]}
     page = (tmp_path / "out" / "tiny.md").read_text()
     assert "| nearest | 1.000 | 1.000 |" in page
     assert "- dying: it ended with code 3" in page
