@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -180,7 +181,7 @@ def _numbers(said: dict[str, str | None]) -> Iterable[float]:
 
 
 def _of_digits(text: str, sign: float) -> Iterator[float]:
-    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5."""
+    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5. None if they are no number."""
     if ":" in text:  # minutes and seconds, or hours and minutes
         first, last = map(int, text.split(":"))
         yield from (60.0 * first + last, 3600.0 * first + 60 * last)
@@ -193,7 +194,8 @@ def _of_digits(text: str, sign: float) -> Iterator[float]:
         if mark == "." and text.count(".") == 1 and "," not in text:
             yield sign * float(text)
     else:
-        yield sign * float(text.replace(",", "."))
+        with suppress(ValueError):  # "0 800 555" is a telephone number
+            yield sign * float(text.replace(",", "."))
 
 
 def _magnitude(text: str | None) -> float:

@@ -194,3 +194,8 @@ def test_of_numbers_in_texts_those_are_allowed_that_satisfy_the_bound_whatever_t
     assert shown(read("length of more than an hour", fields).filter) == "length in ['2 h', '90 min']"
     assert shown(read("more than 100 pages", fields).filter) == "pages in ['120 pages']"
     assert shown(read("length over 60", fields).filter) == ""
+
+
+@pytest.mark.parametrize("text", ["calls from 0 800 555", "hosts at 0.100.200", "0 100% of it"])
+def test_digits_that_are_no_number_are_no_amount(text: str):
+    assert find_amounts(text) == []
