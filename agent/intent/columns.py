@@ -310,8 +310,8 @@ def is_short_for(short: str, word: str) -> bool:
         return False
     if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
         return True
-    if len(short) == 1 or not short.strip("e"):
-        return False
+    if not short.strip("e"):
+        return False  # it has no consonant to compare
     if len(short) == 2:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
