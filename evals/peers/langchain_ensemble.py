@@ -10,10 +10,9 @@ from langchain_classic.retrievers import EnsembleRetriever
 from langchain_community.retrievers import BM25Retriever
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_postgres import PGEngine, PGVectorStore
+from langchain_engine import engine_of
+from langchain_postgres import PGVectorStore
 from langchain_postgres.v2.indexes import HNSWIndex, HNSWQueryOptions
-from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import create_async_engine
 
 PACKAGES = ("langchain-postgres", "langchain-classic", "langchain-community", "rank-bm25", "pgvector", "asyncpg")
 _TABLE = "passages"
@@ -52,14 +51,7 @@ async def connect(
     options: Mapping[str, Any],
 ) -> _Searcher:
     """Create the table."""
-    url = URL.create(
-        "postgresql+asyncpg",
-        username=database.get("user"),
-        password=database.get("password"),
-        database=database["dbname"],
-        query={key: database[key] for key in ("host", "port") if key in database},
-    )
-    engine = PGEngine.from_engine(create_async_engine(url, pool_size=connections, max_overflow=0))
+    engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension)
     store = await PGVectorStore.create(engine, _Given(), _TABLE, index_query_options=HNSWQueryOptions(ef_search=depth))
     return _Searcher(engine, store, depth)

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from langchain_core.embeddings import Embeddings
-from langchain_postgres import PGEngine, PGVectorStore
+from langchain_engine import engine_of
+from langchain_postgres import PGVectorStore
 from langchain_postgres.v2.hybrid_search_config import HybridSearchConfig
 from langchain_postgres.v2.indexes import HNSWIndex, HNSWQueryOptions
-from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import create_async_engine
 
 PACKAGES = ("langchain-postgres", "langchain-core", "pgvector", "asyncpg")
 _TABLE = "passages"
@@ -41,14 +40,7 @@ async def connect(
     options: Mapping[str, Any],
 ) -> _Searcher:
     """Create the table."""
-    url = URL.create(
-        "postgresql+asyncpg",
-        username=database.get("user"),
-        password=database.get("password"),
-        database=database["dbname"],
-        query={key: database[key] for key in ("host", "port") if key in database},
-    )
-    engine = PGEngine.from_engine(create_async_engine(url, pool_size=connections, max_overflow=0))
+    engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension, hybrid_search_config=_config(language, depth))
     store = await PGVectorStore.create(
         engine,

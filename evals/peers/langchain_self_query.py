@@ -7,10 +7,9 @@ from langchain_classic.chains.query_constructor.schema import AttributeInfo
 from langchain_classic.retrievers.self_query.base import SelfQueryRetriever
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models.fake import FakeListLLM
-from langchain_postgres import PGEngine, PGVectorStore
+from langchain_engine import engine_of
+from langchain_postgres import PGVectorStore
 from langchain_postgres.translator import PGVectorTranslator
-from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import create_async_engine
 
 PACKAGES = ("langchain-classic", "langchain-postgres", "langchain-core")
 _TABLE = "passages"
@@ -46,14 +45,7 @@ async def connect(
     Args:
         options: `fields`: type by name.
     """
-    url = URL.create(
-        "postgresql+asyncpg",
-        username=database.get("user"),
-        password=database.get("password"),
-        database=database["dbname"],
-        query={key: database[key] for key in ("host", "port") if key in database},
-    )
-    engine = PGEngine.from_engine(create_async_engine(url, pool_size=connections, max_overflow=0))
+    engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension)
     store = await PGVectorStore.create(engine, _OneVector(), _TABLE)
     return _Searcher(engine, store, options["fields"])
