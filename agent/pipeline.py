@@ -6,6 +6,7 @@ reading joins them when it arrives.
 """
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,10 @@ _READ_BY = 0.5
 
 _AGAIN_SHARE = 0.5
 """Minimum share of the request's time that must be left to search beyond the chosen collections."""
+
+_log = logging.getLogger(__name__)
+# Without a handler, Python would print these lines to stderr.
+_log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,11 @@ class Pipeline:
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":
             return Choice(scope)
-        return await self.chooser.choose(request, scope, deadline)
+        try:
+            return await self.chooser.choose(request, scope, deadline)
+        except Exception as error:
+            _unless_refused(error, "the collections of a question could not be chosen")
+            return Choice(scope)
 
     async def _within(self, who: Viewer, asked: Asked, choice: Choice, clock: StageClock) -> tuple[Result, Decision]:
         """Run all stages over the scope of `asked`; `choice` says why its collections were chosen."""
@@ -240,7 +249,8 @@ class Pipeline:
             # Within this task, so that an abandoned reading leaves no background work behind.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
                 return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
-        except (Unavailable, OSError):
+        except Exception as error:
+            _unless_refused(error, "a question could not be read")
             degraded = ("intent_unavailable", *transform.skipped(self.settings.transforms))
             return replace(await unread(asked, self.sources), degraded=degraded)
 
@@ -353,6 +363,14 @@ class Pipeline:
     @property
     def _prompts(self) -> PromptStage:
         return PromptStage(self.settings, self._loader)
+
+
+def _unless_refused(error: Exception, what: str) -> None:
+    """Raise the error if the request is at fault; log it if it is a bug: no bug in a rule may cost the answer."""
+    if isinstance(error, BadRequest):
+        raise error
+    if not isinstance(error, Unavailable | OSError):
+        _log.error("%s: the question is searched as it is", what, exc_info=error)
 
 
 def _raise_fault(found: SearchResults) -> None:

@@ -63,9 +63,10 @@ class Vector:
         converted to the scale of the service's embedder, so that hits of several embedders can be compared.
         """
         groups = self._searchable(query)
-        found = await asyncio.gather(*(self._nearest(query, name, group) for name, group in groups.items()))
-        if len(found) < 2:
-            return found[0] if found else []
+        searches = [self._nearest(query, name, group) for name, group in groups.items()]
+        if len(searches) < 2:
+            return await searches[0] if searches else []
+        found = await asyncio.gather(*searches)
         return best_first([hit for hits in found for hit in hits])[: query.limit]
 
     async def _nearest(self, query: Query, name: str, collections: Sequence[Collection]) -> list[Hit]:

@@ -196,6 +196,30 @@ def logging_of_its_own() -> Iterator[None]:
     root.setLevel(level)
 
 
+class _Failures(logging.Handler):
+    """Collects the errors that a logger reports."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture(autouse=True)
+def failed_readings() -> Iterator[list[logging.LogRecord]]:
+    """Fail a test in which a rule crashed: the pipeline answers without it, so nothing else would show the bug.
+
+    A test that wants the crash clears the list.
+    """
+    failures, log = _Failures(), logging.getLogger("agent.pipeline")
+    log.addHandler(failures)
+    yield failures.records
+    log.removeHandler(failures)
+    assert [(one.getMessage(), one.exc_info) for one in failures.records] == []
+
+
 @pytest.fixture
 def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each rate-limited log message appear exactly once in this test, whatever ran before."""

@@ -18,6 +18,8 @@ from retrievers.postgres.database import Database
 
 _SWEEP_BATCH = 100
 _MOST_WRITING = 256
+# Outcomes within this time are stored together: a transaction per question would slow the answers down.
+_GATHER_S = 0.1
 _WRITE_S = 5.0
 _DRAIN_S = 3.0
 
@@ -38,7 +40,7 @@ _END = """
     UPDATE signalbox.exchange SET status = %(status)s, answer = %(answer)s, trace = %(trace)s, ended_at = now()
     WHERE id = %(id)s AND NOT signalbox.erased(asker, conversation, principals, created_at)
 """
-# Skip questions erased while they were answered. One statement, since every search makes one.
+# Skip questions erased while they were answered.
 _KEEP = """
     WITH gone AS (
         DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
@@ -47,10 +49,13 @@ _KEEP = """
     INSERT INTO signalbox.exchange
         (tenant, id, kind, conversation, asker, question, metadata, principals, as_of, created_at, expires_at,
          status, answer, trace, ended_at)
-    SELECT %(tenant)s, %(id)s, %(kind)s, %(conversation)s, %(asker)s, %(question)s, %(metadata)s::jsonb, %(principals)s,
-           coalesce((SELECT changed FROM signalbox.access), 0), %(at)s, now() + make_interval(days => %(days)s),
-           %(status)s, %(answer)s, %(trace)s, now()
-    WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
+    SELECT %(tenant)s, id, kind, conversation, asker, question, metadata, principals,
+           coalesce((SELECT changed FROM signalbox.access), 0), at, now() + make_interval(days => days),
+           status, answer, trace, now()
+    FROM jsonb_to_recordset(%(records)s::jsonb) AS new
+        (id uuid, kind text, conversation text, asker text, question text, metadata jsonb, principals text[],
+         at timestamptz, days integer, status text, answer text, trace uuid)
+    WHERE NOT signalbox.erased(asker, conversation, principals, at)
     RETURNING id
 """
 _KEPT = {"synchronous_commit": "off"}
@@ -128,6 +133,7 @@ class ExchangeStore:
     def __init__(self, database: Database, days: int) -> None:
         self.database, self.days = database, days
         self._writing: set[asyncio.Task[None]] = set()
+        self._gathered: list[tuple[str, dict[str, Any]]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,8 +164,14 @@ class ExchangeStore:
 
     def keep(self, viewer: Viewer, asking: Asking, status: str, answer: str | None, trace_id: str | None) -> None:
         """Store a question together with its outcome, in the background. Arguments as for `begin` and `end`."""
-        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
-        self._soon(self._keep(viewer, self._values(viewer, uuid.uuid4().hex, asking) | ended))
+        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": trace_id}
+        record = self._values(viewer, uuid.uuid4().hex, asking) | ended | {"metadata": dict(asking.metadata)}
+        if len(self._gathered) >= _MOST_WRITING:
+            self._warn_of_loss()
+            return
+        self._gathered.append((viewer.tenant, record))
+        if len(self._gathered) == 1:
+            self._run(self._keep_gathered())
 
     async def settled(self) -> None:
         """Wait until all pending writes are done or have failed."""
@@ -197,16 +209,30 @@ class ExchangeStore:
             await connection.execute(_END, values)
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
 
-    async def _keep(self, viewer: Viewer, values: dict[str, Any]) -> None:
-        await self.database.fetch(whole(viewer.tenant), _KEEP, values | {"sweep": _SWEEP_BATCH}, parameters=_KEPT)
+    async def _keep_gathered(self) -> None:
+        """Store the records that arrive within `_GATHER_S`, with one statement per tenant."""
+        await asyncio.sleep(_GATHER_S)
+        gathered, self._gathered = self._gathered, []
+        for tenant in dict.fromkeys(tenant for tenant, _ in gathered):
+            await self._written(self._keep(tenant, [record for owner, record in gathered if owner == tenant]))
+
+    async def _keep(self, tenant: str, records: list[dict[str, Any]]) -> None:
+        values = {"tenant": tenant, "records": encoded(records), "sweep": _SWEEP_BATCH}
+        await self.database.fetch(whole(tenant), _KEEP, values, parameters=_KEPT)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the write in the background; if too many are pending, this one is lost and logged."""
         if len(self._writing) >= _MOST_WRITING:
             work.close()
-            _log.warning("the record of a question was not stored: records arrive faster than the database stores them")
+            self._warn_of_loss()
             return
-        task = asyncio.create_task(self._written(work))
+        self._run(self._written(work))
+
+    def _warn_of_loss(self) -> None:
+        _log.warning("the record of a question was not stored: records arrive faster than the database stores them")
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 

@@ -33,7 +33,7 @@ def unpacked(record: Json) -> Json:
     return {**record, "answers": answers, "ranking": listed(record["ranking"])}
 
 
-def encoded(value: Json) -> str:
+def encoded(value: Json | Sequence[Json]) -> str:
     """Return JSON that PostgreSQL can store: without NUL, lone surrogates, NaN and infinities."""
     try:
         text = to_json(value, inf_nan_mode="null", fallback=str)

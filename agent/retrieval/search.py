@@ -86,10 +86,13 @@ class Search:
                 # options.
                 degraded = ("intent_unavailable",)
                 first = self.planner.plan(asked, (await unread(asked, self.planner.sources)).first)
-            (answers, rung), likely = await asyncio.gather(
-                climb(first.plan.rungs[:1], self.planner.queries(asked, first), sources, deadline=by),
-                self._likely(asked, first, sources),
-            )
+            climbing = climb(first.plan.rungs[:1], self.planner.queries(asked, first), sources, deadline=by)
+            if first.plan.likely is None:
+                (answers, rung), likely = await climbing, []
+            else:
+                (answers, rung), likely = await asyncio.gather(
+                    climbing, self._likely(asked, first.plan.likely, first, sources)
+                )
             number = 2 if answers else 1
             second = said = await self._second(asked, reading, later, number=number) if later is not None else None
         finally:
@@ -124,11 +127,10 @@ class Search:
             likely=() if second is not None else tuple(likely),
         )
 
-    async def _likely(self, asked: Asked, planned: PlannedIntent, sources: GuardedSources) -> list[StepResult]:
+    async def _likely(
+        self, asked: Asked, rung: Rung, planned: PlannedIntent, sources: GuardedSources
+    ) -> list[StepResult]:
         """Run the first rung's searches over the documents that also satisfy the soft constraints."""
-        rung = planned.plan.likely
-        if rung is None:
-            return []
         make = self.planner.queries(asked, planned)
         return await retrieve(rung.steps, rung.filter, make, sources, deadline=asked.at(SEARCH_BY))
 

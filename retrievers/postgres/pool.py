@@ -150,12 +150,17 @@ class Connections:
         # A cancellation inside the pool's own wait may lose the connection. Or the cancellation itself is lost
         # (`wait_for` of Python 3.11), and the statement runs to its end with nobody to stop it.
         self._refuse_when_lost()
-        taking = asyncio.ensure_future(pool.getconn())
+        taking = asyncio.ensure_future(self._free(pool))
         try:
             return pool, await self._unless_lost(taking)
         except (asyncio.CancelledError, Unavailable):
             taking.add_done_callback(unwanted)
             raise
+
+    async def _free(self, pool: _Pool) -> AsyncConnection[Row]:
+        """Wait for a free connection. The task that waits must not be cancelled."""
+        try:
+            return await pool.getconn()
         except PoolTimeout as error:
             raise Unavailable(SOURCE, f"no connection became free in {self._wait_s:g} s") from error
 
@@ -226,10 +231,13 @@ class Connections:
             psycopg.Error: raised by the work.
             Unavailable: the server is lost.
         """
-        under_way = _UnderWay[Returned]()
+        self._refuse_when_lost()
+        under_way, pool = _UnderWay[Returned](), self._pool
+        assert pool is not None
 
         async def run() -> Returned:
-            pool, connection = await self._take()
+            # This task is cancelled only while its statement runs, so it needs no second task to wait in.
+            connection = await self._free(pool)
             try:
                 return await under_way.run(work, connection)
             finally:

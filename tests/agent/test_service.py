@@ -294,6 +294,17 @@ async def test_a_reader_that_fails_leaves_the_question_as_it_is(teams: Service):
     assert (len(result.hits), result.degraded, result.intent.by) == (3, ("intent_unavailable",), "caller")
 
 
+async def test_a_rule_that_crashes_costs_the_reading_and_not_the_answer(
+    teams: Service, failed_readings: list[logging.LogRecord]
+):
+    result = await reading(teams, Scripted(error=ZeroDivisionError("a rule divided"))).retrieve("penguins")
+    assert (len(result.hits), result.degraded, result.intent.by) == (3, ("intent_unavailable",), "caller")
+    assert [one.exc_info[0] for one in failed_readings if one.exc_info] == [ZeroDivisionError]
+    failed_readings.clear()
+    with pytest.raises(BadRequest):
+        await reading(teams, Scripted(error=BadRequest("no such mode", where="intent"))).retrieve("penguins")
+
+
 # A model's reading.
 
 

@@ -236,6 +236,7 @@ async def test_over_http_questions_are_listed_and_erased_with_counts(chatting, p
 
 async def test_on_the_command_line_too(chatting, person, conversation, monkeypatch, capsys):
     await live(chatting, person, conversation=conversation)
+    await chatting.service.records.settled()  # another process does not wait for what this one gathers
     settings = chatting.service.settings
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", settings.database_url)
     monkeypatch.setenv("SIGNALBOX_SERVICE_URL", settings.service_url)
