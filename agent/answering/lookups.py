@@ -317,7 +317,7 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, 
     return Lookups(look, request, settings, scope, outside)
 
 
-def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+def search_calls_and_others(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     """Separate the calls of the search tool, without repeated ids, from all other calls."""
     ours: dict[str, Json] = {}
     others = []

@@ -173,7 +173,7 @@ class Columns:
             singular = _singular(token.folded)
             found = tuple(
                 name for name, words in known.items()
-                if any(judge(one, word) for one in self._telling(name, words, singular != token.folded)
+                if any(judge(one, word) for one in self._words_to_abbreviate(name, words, singular != token.folded)
                        for word in {token.folded, singular})
             )  # fmt: skip
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
@@ -190,7 +190,7 @@ class Columns:
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
-    def _telling(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
+    def _words_to_abbreviate(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
         """Return the words of a field's name that a word may abbreviate: for a plural and a number only the last."""
         return words[-1:] if plural and name in self.measures else words
 

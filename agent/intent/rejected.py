@@ -7,7 +7,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording, words
 from agent.intent.bounds import find_comparisons
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece
 from agent.intent.model.ground import candidates
 from agent.intent.sentence import Sentence

@@ -30,7 +30,7 @@ from retrievers.postgres.migrate import (
 )
 from retrievers.postgres.pool import LOGIN, Connections, PoolUsage, fetching, searching
 from retrievers.postgres.pool import Row as Row
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 from retrievers.postgres.standbys import Watch
 
 

@@ -126,7 +126,9 @@ def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
     return records(found)
 
 
-def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> ProviderHit:
+def provider_hit(
+    text: object, title: object, url: object, *, score: object = None, published: object = None
+) -> ProviderHit:
     """Convert a page from a provider's answer, whatever types it contains."""
     day = day_of(published)
     return ProviderHit(

@@ -56,7 +56,7 @@ class Guard:
         self._more = [compiled(word) for word in more.words] if more else []
         self._answer = more.answer if more else None
 
-    def using(self, parameters: GuardParameters) -> "Guard":
+    def with_parameters(self, parameters: GuardParameters) -> "Guard":
         """Return a guard that also blocks the request's own words."""
         for place, word in enumerate(parameters.words):
             if word.startswith(PATTERN) or not plain(word).strip():

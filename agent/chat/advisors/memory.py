@@ -34,7 +34,7 @@ class Remember:
     window: int | None = None
     order: int = 300
 
-    def using(self, parameters: MemoryParameters) -> "Remember":
+    def with_parameters(self, parameters: MemoryParameters) -> "Remember":
         """Return a copy that uses that many messages."""
         return replace(self, window=parameters.window)
 

@@ -10,7 +10,7 @@ from agent.intent.calculation.part import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Piece
 
 

@@ -6,7 +6,7 @@ from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 

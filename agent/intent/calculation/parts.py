@@ -50,7 +50,7 @@ def _longest() -> int:
     return max(map(len, _phrases()))
 
 
-def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
+def question_parts(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
     """Return the parts of a question in order, without overlap, with as few unknown words as possible.
 
     Args:

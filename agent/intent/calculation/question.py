@@ -7,7 +7,7 @@ from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UN
 from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece, date_field, main_date
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of

@@ -230,7 +230,7 @@ def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Peri
     return periods.third(month, part) if month.is_bounded and 27 < month.days < 32 else None
 
 
-def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
+def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Read "the end of 2019" as a point of time."""
     if not whole.is_bounded or whole.low == whole.high:
         return None
@@ -245,7 +245,7 @@ def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:
 
 def this_edge(unit: Unit) -> Callable[[Calendar, str], Period | None]:
     """Return a function for 年底前: before the end of this year, not before its last months."""
-    return lambda calendar, part: edge(calendar, part, periods.relative(calendar, unit, 0))
+    return lambda calendar, part: point_of(calendar, part, periods.relative(calendar, unit, 0))
 
 
 def decade_from(calendar: Calendar, number: int) -> Period | None:
