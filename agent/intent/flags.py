@@ -184,7 +184,7 @@ def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
 
 
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
-    """Yield the English words of a question, and of its Chinese words' glosses, with their tokens [first, last)."""
+    """Yield (first, last, word) for the English words of a question, and of its Chinese words' glosses."""
     tokens = sentence.tokens
     for index, token in enumerate(tokens):
         is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge

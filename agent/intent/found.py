@@ -268,7 +268,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first document and no number field holds years."""
+    """Return whether a period ended long before the first document and no numeric field holds years."""
     lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
     if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
         return False

@@ -120,7 +120,7 @@ def _read_field(name: str, given: object) -> Field:
 
 
 def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
-    """Return the unit of a number field, None if none is given.
+    """Return the unit of a numeric field, None if none is given.
 
     Raises:
         BadDocument: the unit is not a short text, or the field is not a number.

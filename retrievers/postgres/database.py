@@ -134,7 +134,7 @@ class Database:
             yield connection
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
-        """See `Connections.retire`."""
+        """Close a connection after its use if many bytes went through it; see `Connections.retire`."""
         self.primary.retire(connection, carried_bytes)
 
     @asynccontextmanager

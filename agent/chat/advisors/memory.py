@@ -35,7 +35,7 @@ class Remember:
     order: int = 300
 
     def with_parameters(self, parameters: MemoryParameters) -> "Remember":
-        """Return a copy that uses that many messages."""
+        """Return an advisor whose window is the given number of messages."""
         return replace(self, window=parameters.window)
 
     async def before(self, call: Call) -> Call:

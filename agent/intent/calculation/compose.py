@@ -208,7 +208,7 @@ def _operation(question: Question) -> Calculation | None:
 
 
 def take_absent(question: Question) -> None:
-    """Read "nations with no gold medals": the number must be zero, or the field must be missing."""
+    """Read "nations with no gold medals": the numeric field must be zero, or the field missing."""
     for place in question.of_kind("lacking"):
         behind = place + 1
         part = question.parts[behind] if behind < len(question.parts) else None

@@ -231,7 +231,10 @@ def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Peri
 
 
 def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """Read "the end of 2019" as a point of time."""
+    """Return the start, middle or end of a period as an empty period at one day: "the end of 2019" is 2020-01-01.
+
+    Return None if the period is empty or has no bounds, or for another part.
+    """
     if not whole.is_bounded or whole.low == whole.high:
         return None
     days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)

@@ -45,10 +45,10 @@ class RerankStage:
     templates: prompts.Library
 
     def reranker_of(self, request: Request, calls: Calls) -> Reranker | None:
-        """Return the request's reranker: the configured one or one that needs no setup, never an address or a folder.
+        """Return the reranker that the request names, by default the configured one; None for `none`.
 
         Raises:
-            BadRequest: the request names any other reranker.
+            BadRequest: the request names a reranker other than `none`, `hybrid` and the configured one.
         """
         configured = self.reranker.name if self.reranker is not None else reranker_label(self.settings.reranker)
         name = request.reranker or configured
