@@ -293,7 +293,7 @@ def _split(value: str) -> tuple[str, ...]:
 
 
 def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, value) of other forms: human error for HumanError, J. Lee for "Lee, J.", Jo Lee for jo.lee@x.org."""
+    """Yield (words, value) in other forms: human error for HumanError, J. Lee for "Lee, J.", Jo Lee for jo.lee@x.io."""
     for value, documents in held.items():
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
