@@ -21,11 +21,9 @@ from agent.intent import scope as scoping
 from agent.intent import sources, transform
 from agent.intent.reading import IntentReader, Reading, stated_alone
 from agent.intent.scope import Choice, Chooser
-from agent.llm.breaker import Breaker, Breakers
 from agent.llm.calls import Calls
 from agent.llm.model import Model
 from agent.retrieval import request_options, routes
-from agent.retrieval.clock import StageClock, late
 from agent.retrieval.execute import resting
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
@@ -38,10 +36,12 @@ from agent.retrieval.rerank.base import Reranker
 from agent.retrieval.rerank.pool import RerankStage
 from agent.retrieval.results import build_result
 from agent.retrieval.rounds import Loop, Looped
-from agent.retrieval.search import MODEL_UNAVAILABLE, Search, SearchResults, unread
+from agent.retrieval.search import MODEL_UNAVAILABLE, Search, SearchResults, plain_reading
+from agent.retrieval.stage_times import StageTimes, late
 from agent.retrieval.visibility import Visibility
 from agent.settings import Settings
 from agent.types import AskRequest, AugmentRequest, Citation, Prompt, Relaxed, Request, Result, SourceSummary
+from retrievers.core.breakers import Breaker, Breakers
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
@@ -146,7 +146,7 @@ class Pipeline:
 
     async def decide(self, who: str | Viewer, request: Request) -> tuple[Result, Decision]:
         """Return the result and the decision record; raises as `retrieve` does."""
-        started, clock = time.monotonic(), StageClock()
+        started, times = time.monotonic(), StageTimes()
         timeout_s = request.timeout_s or self.settings.timeout_s
         names_none = request.collection is None and self.default_collection is not None
         if names_none:
@@ -155,9 +155,9 @@ class Pipeline:
             request = routes.routed(request, self.settings.routes, self.sources)
             viewer, settings = Viewer.of(who), request_options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
-            return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
+            return await within(pipeline._stages(viewer, request, started, timeout_s, times), timeout_s)
         except TimeoutError as error:
-            raise late(timeout_s, clock.unfinished()) from error
+            raise late(timeout_s, times.unfinished()) from error
         except UnknownCollection as error:
             if not names_none:
                 raise
@@ -165,7 +165,7 @@ class Pipeline:
             raise UnknownCollection(what, where="collection", valid=error.valid) from None
 
     async def _stages(
-        self, who: Viewer, request: Request, started: float, timeout_s: float, clock: StageClock
+        self, who: Viewer, request: Request, started: float, timeout_s: float, times: StageTimes
     ) -> tuple[Result, Decision]:
         check_request(request, self.sources, self.withheld)
         self._reranks.reranker_of(request, Calls())
@@ -174,10 +174,10 @@ class Pipeline:
         if glosses.is_chinese(request.question):
             await glosses.loaded()
         if isinstance(request, AskRequest) and request.mode == "tool" and self.model is not None:
-            clock.ended("scope")
-            return self._unsearched(who, request, scope, wanted, clock)
+            times.ended("scope")
+            return self._unsearched(who, request, scope, wanted, times)
         choice = await self._chosen(request, scope, started + timeout_s)
-        clock.ended("scope")
+        times.ended("scope")
         everywhere = self._over(scope, request)
         partial = sources.partial(everywhere.sources, scope)
         inside = everywhere
@@ -185,12 +185,12 @@ class Pipeline:
             # Search the other collections before any source outside.
             inside = replace(everywhere, settings=self.settings.model_copy(update={"outside_fallback": False}))
         asked = Asked(request, choice.scope, wanted, started, timeout_s, partial=partial)
-        result, decision = await inside._within(who, asked, choice, clock)
+        result, decision = await inside._within(who, asked, choice, times)
         left_s = started + timeout_s - time.monotonic()
         if not result.intent.scope or _rank(result) == _FOUND or left_s < _AGAIN_SHARE * timeout_s:
             return result, decision
         asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False, partial=partial)
-        wider, decided = await everywhere._within(who, asked, Choice(scope), clock)
+        wider, decided = await everywhere._within(who, asked, Choice(scope), times)
         decided.calls.records[:0] = decision.calls.records
         if _rank(wider) <= _rank(result):
             return result, replace(decision, calls=decided.calls)
@@ -208,30 +208,30 @@ class Pipeline:
             _unless_refused(error, "the collections of a question could not be chosen")
             return Choice(scope)
 
-    async def _within(self, who: Viewer, asked: Asked, choice: Choice, clock: StageClock) -> tuple[Result, Decision]:
+    async def _within(self, who: Viewer, asked: Asked, choice: Choice, times: StageTimes) -> tuple[Result, Decision]:
         """Run all stages over the scope of `asked`; `choice` says why its collections were chosen."""
         reading = await self._read(asked)
-        clock.ended("intent")
+        times.ended("intent")
         if asks_for_all(asked.request, reading.first):
             asked = replace(asked, depth=COMPLETE_DEPTH)
         search = Search(IntentPlanner(self.settings, self.sources, self.embedder, self.breakers), self.catalogue)
         found = await search.run(asked, reading)
-        clock.ended("search")
+        times.ended("search")
         _raise_fault(found)
         ranking, weights = self.merger.fuse(found)
-        clock.ended("fusion")
+        times.ended("fusion")
         looped = await self._looped(asked, reading, search, found, ranking)
-        clock.ended("loop")
-        ranked = await self._ranks.rank(asked, reading, looped.found, looped.ranking, clock)
+        times.ended("loop")
+        ranked = await self._ranks.rank(asked, reading, looped.found, looped.ranking, times)
         ranked, page, is_listed = await self._page(asked, looped.found, ranked)
-        clock.ended("page")
+        times.ended("page")
         intent = found.planned.intent
         intent = intent.model_copy(update={"scope": intent.scope or choice.collections})
         result = build_result(asked, reading, intent, looped, ranked, page, listed=is_listed, embedder=self.embedder)
         found = looped.found
         decision = Decision(
             who.tenant, asked.request, asked.scope, reading.first, found.later, found.answers, tuple(ranked.fused),
-            tuple(page.hits), reading.stated, reading.calls, weights, clock.elapsed_ms, filter_of(asked, found),
+            tuple(page.hits), reading.stated, reading.calls, weights, times.elapsed_ms, filter_of(asked, found),
             ranked.reranking, found=found, rounds=looped.rounds, templates=self.templates,
         )  # fmt: skip
         return result, decision
@@ -239,12 +239,14 @@ class Pipeline:
     async def _read(self, asked: Asked) -> Reading:
         reading = await self._reading(asked)
         if asked.request.complete and reading.first.kind == "none":
-            return await unread(asked, self.sources)  # the caller asks for documents, even in small talk
+            return await plain_reading(asked, self.sources)  # the caller asks for documents, even in small talk
         return reading
 
     async def _reading(self, asked: Asked) -> Reading:
         if self.reader is None or (asked.request.intent or self.settings.intent) == "off":
-            return replace(await unread(asked, self.sources), degraded=transform.skipped(self.settings.transforms))
+            return replace(
+                await plain_reading(asked, self.sources), degraded=transform.skipped(self.settings.transforms)
+            )
         try:
             # Within this task, so that an abandoned reading leaves no background work behind.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
@@ -252,7 +254,7 @@ class Pipeline:
         except Exception as error:
             _unless_refused(error, "a question could not be read")
             degraded = ("intent_unavailable", *transform.skipped(self.settings.transforms))
-            return replace(await unread(asked, self.sources), degraded=degraded)
+            return replace(await plain_reading(asked, self.sources), degraded=degraded)
 
     async def _looped(
         self, asked: Asked, reading: Reading, search: Search, found: SearchResults, ranking: list[Fused]
@@ -291,7 +293,7 @@ class Pipeline:
         return ranked, page, bool(window.complete and request.complete)
 
     def _unsearched(
-        self, who: Viewer, request: AskRequest, scope: Scope, wanted: Filter | None, clock: StageClock
+        self, who: Viewer, request: AskRequest, scope: Scope, wanted: Filter | None, times: StageTimes
     ) -> tuple[Result, Decision]:
         """Return an empty result for a request whose model does the searching; nothing is searched yet."""
         intent = stated_alone(request, scope, wanted, ()).model_copy(update={"kind": "none", "searches": ()})
@@ -303,7 +305,7 @@ class Pipeline:
         look = partial(replace(self, changed=None).look_up, who)
         searches = lookups.opened(look, request, self.settings, scope, self._outside)
         decision = Decision(
-            who.tenant, request, scope, intent, None, (), (), (), elapsed_ms=clock.elapsed_ms, wanted=wanted,
+            who.tenant, request, scope, intent, None, (), (), (), elapsed_ms=times.elapsed_ms, wanted=wanted,
             templates=self.templates, lookups=searches,
         )  # fmt: skip
         return result, decision

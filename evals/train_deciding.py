@@ -25,7 +25,7 @@ from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
 from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
-from agent.intent.reading import LIKELY, SURE
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
 from evals.reading import calibration_error
 
@@ -227,10 +227,10 @@ def report(examples: Sequence[MentionExample], chances: Numbers) -> None:
         places = [place for place, one in enumerate(examples) if group in ("", one.group)]
         right = np.array([examples[place].right for place in places])
         chance = chances[places]
-        sure = chance >= SURE
+        sure = chance >= FILTERS_FROM
         print(
             f"{group or 'all':14} {len(places):5} candidates, {right.sum():4} meant: "
-            f"accuracy {np.mean((chance >= LIKELY) == right):.3f}, recall of sure {np.mean(sure[right]):.3f}, "
+            f"accuracy {np.mean((chance >= BOOSTS_FROM) == right):.3f}, recall of sure {np.mean(sure[right]):.3f}, "
             f"wrong among sure {np.mean(~right[sure]) if sure.any() else 0:.3f}, "
             f"calibration error {calibration_error(zip(chance.tolist(), right.tolist(), strict=True))}",
             file=sys.stderr,

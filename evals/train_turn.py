@@ -30,7 +30,7 @@ from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.smalltalk import without_greeting
 from agent.intent.subjects import Told, look_up
 from agent.intent.text import has_chinese, readable
-from agent.intent.turn import SURE, signs
+from agent.intent.turn import WEB_FROM, signs
 from agent.intent.turn_wording import features, meaning
 from evals.grounds import ground_of_corpus, moment
 from evals.train_deciding import READING
@@ -252,7 +252,7 @@ def weigh(given: Sequence[TurnQuestion], wording: Mapping[str, float], counts: M
         weights = _regression(inputs[~test], wanted[~test], share[~test], _DECAY_OF_SIGNS)
         logits[test] = inputs[test] @ weights[:-1] + weights[-1]
     own = np.array([not one.example.own for one in given])
-    for least in (0.5, 0.7, SURE, 0.9):
+    for least in (0.5, 0.7, WEB_FROM, 0.9):
         sent = own & (logits >= np.log(least / (1 - least)))
         leaks = int((sent & (wanted == 0)).sum())
         print(

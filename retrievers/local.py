@@ -146,7 +146,7 @@ class Local:
         """See `Holder.collection`. It has no documents until the first read ends."""
         self._refresh()
         if fresh:
-            await _ended(self._refreshing, PATIENCE_S)
+            await _wait_for(self._refreshing, PATIENCE_S)
         return self._corpus.collection if self._corpus else Collection(0, PLATFORM, self._card.name)
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
@@ -170,14 +170,14 @@ class Local:
 
     async def ready(self, *, vectors: bool = True) -> None:
         """Wait until all documents are read and, with `vectors`, embedded. Raises like `search`."""
-        await _ended(self._refreshing, None)
+        await _wait_for(self._refreshing, None)
         self._look_after = float("-inf")
         self._refresh()
-        await _ended(self._refreshing, None)
+        await _wait_for(self._refreshing, None)
         self._read()
         if vectors:
             self._embed()
-            await _ended(self._embedding, None)
+            await _wait_for(self._embedding, None)
             if self._vectors is None:
                 raise Unavailable(self._card.name, "the embedder gave no vectors for the documents")
 
@@ -190,11 +190,11 @@ class Local:
         """
         _check_scope(query.scope, self._card.name)
         self._refresh()
-        await _ended(self._refreshing, PATIENCE_S)
+        await _wait_for(self._refreshing, PATIENCE_S)
         corpus = self._read()
         self._embed()
         if self._vectors is None and sum(digest not in self._known for digest in corpus.digests) <= _BATCH_PASSAGES:
-            await _ended(self._embedding, PATIENCE_S)
+            await _wait_for(self._embedding, PATIENCE_S)
         vectors = self._vectors if self._corpus is corpus else None
         question = await self._vector_of(query) if vectors is not None else None
         if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
@@ -308,7 +308,7 @@ class Local:
         self._vectors = np.stack(rows) if rows else np.zeros((0, 1), np.float32)
 
 
-async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
+async def _wait_for(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
     """Wait for a task shared by several callers. Cancelling the caller does not cancel the task."""
     if task is None:
         return

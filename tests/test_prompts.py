@@ -17,7 +17,7 @@ HEAD = '+++\npurpose = "P"\ninputs = ["a", "b"]\n+++\n'
 MOVED = {
     "agent.judge": "agent.answering.judge",
     "agent.rerank.llm": "agent.retrieval.rerank.llm",
-    "agent.sufficiency": "agent.retrieval.sufficiency",
+    "agent.sufficiency": "agent.retrieval.model_judge",
 }
 
 

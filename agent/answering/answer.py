@@ -14,16 +14,16 @@ from typing import Any, Literal
 from agent.answering import judge
 from agent.answering.decision import Decision
 from agent.answering.links import LinkGuard, safe
-from agent.answering.lookups import split
+from agent.answering.lookups import search_calls_and_others
 from agent.answering.sentence_check import check, faithfulness, in_sentences, says_nothing_found
 from agent.answering.sentences import without_citations
-from agent.llm.breaker import Breaker
 from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed, Reply
 from agent.llm.tokens import estimate_tokens
 from agent.options.languages import in_chinese
 from agent.settings import Settings
 from agent.types import Answer, AnswerSentence, AskRequest, Message, Prompt, Usage
+from retrievers.core.breakers import Breaker
 from retrievers.embed import Embedder
 from retrievers.http.found import address
 from retrievers.text.glosses import is_chinese
@@ -147,7 +147,9 @@ class Answerer:
                         yield parts[-1]
             if turn.error is not None and not parts and _takes_a_form(request):
                 raise turn.error
-            ours, others = split(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
+            ours, others = (
+                search_calls_and_others(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
+            )
             calls = await _permitted(others, request)
             goes_on = searches is not None and searches.goes_on(ours, beside=bool(calls))
             dropped |= len(calls) < len(others) or (bool(ours) and not goes_on)

@@ -65,7 +65,7 @@ def numbers_in(text: str) -> frozenset[Ways]:
 
 
 def number_words(text: str) -> Iterator[tuple[Ways, int]]:
-    """Yield each English number word from two on, with the offset of its end."""
+    """Yield (spellings, end offset) of each English number word from two on."""
     for word in _NUMBER_WORD.finditer(text):
         yield frozenset({str(parse_count(word[0]))}), word.end()
 
@@ -76,7 +76,7 @@ def without_number_words(text: str) -> str:
 
 
 def plain_numbers(text: str) -> Iterator[tuple[Ways, int]]:
-    """Yield each number in digits, with the offset of its end."""
+    """Yield (spellings, end offset) of each number in digits."""
     for amount in _AMOUNT.finditer(text):
         digits = re.sub("[,，]", "", amount["number"])
         yield frozenset({digits.lstrip("0") or "0", digits}), amount.end()

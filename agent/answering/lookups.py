@@ -317,8 +317,11 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, 
     return Lookups(look, request, settings, scope, outside)
 
 
-def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
-    """Separate the calls of the search tool, without repeated ids, from all other calls."""
+def search_calls_and_others(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+    """Return the calls of the search tool, one per id, and all other calls.
+
+    A further search call with the same id is among the others.
+    """
     ours: dict[str, Json] = {}
     others = []
     for call in calls:

@@ -10,9 +10,9 @@ from agent.answering.decision import Decision
 from agent.intent import scope as scoping
 from agent.llm.tokens import estimate_tokens
 from agent.options import prompt_fields
-from agent.retrieval.clock import StageClock
 from agent.retrieval.loading import PassageLoader
 from agent.retrieval.results import distinct
+from agent.retrieval.stage_times import StageTimes
 from agent.settings import Settings
 from agent.types import AugmentRequest, Citation, Message, Prompt, Result
 from retrievers.core.errors import Unavailable
@@ -40,7 +40,7 @@ class PromptStage:
         shown: Sequence[Citation] | None = None,
     ) -> tuple[Prompt, Decision]:
         """Make the prompt from a result; with `shown`, make the answer of the search tool."""
-        clock = StageClock(dict(decision.elapsed_ms))
+        times = StageTimes(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         answering_tool = None
         if shown is not None:
@@ -58,7 +58,7 @@ class PromptStage:
         fields = prompt_fields.parse(self.settings.prompt_fields)
         made = assemble.assemble(
             _in_own_words(request.question, result.query),
-            [prompt_fields.shown(chunk, fields) for chunk in chunks],
+            [prompt_fields.with_prompt_fields(chunk, fields) for chunk in chunks],
             budget_tokens=request.budget_tokens,
             template=request.template,
             templates=decision.templates,
@@ -67,7 +67,7 @@ class PromptStage:
             unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
             looked=result.status != "no_retrieval_needed",
             around={
-                id: {other: prompt_fields.shown(chunk, fields) for other, chunk in beside.items()}
+                id: {other: prompt_fields.with_prompt_fields(chunk, fields) for other, chunk in beside.items()}
                 for id, beside in around.items()
             },
             total=result.total,
@@ -80,8 +80,8 @@ class PromptStage:
         prompt = Prompt.model_construct(
             **given, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
-        clock.ended("assemble")
-        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
+        times.ended("assemble")
+        return prompt, replace(decision, elapsed_ms=times.elapsed_ms, passages=made.passages)
 
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float

@@ -16,12 +16,12 @@ from typing import Literal, Self
 import prompts
 from agent.answering.answer import MOST_HISTORY_TOKENS
 from agent.answering.sentences import without_citations
-from agent.llm.breaker import Breaker
 from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed
 from agent.llm.tokens import estimate_tokens
 from agent.records.encoding import storable
 from agent.types import Message
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
 from retrievers.postgres.database import Database

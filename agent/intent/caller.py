@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from agent.intent import rules, vocabulary
 from agent.intent.asking import Wants
-from agent.intent.filters import Json, both, keys_named
+from agent.intent.filter_json import Json, both, keys_named
 from agent.intent.model import ground
 from agent.intent.model.ground import to_aggregate
 from agent.intent.model.reply import ModelReading
-from agent.intent.reading import LIKELY, SURE, Reading, Stated, question_language
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM, Reading, Stated, question_language
 from agent.intent.rejected import RejectedValue
 from agent.intent.rules import Context, RulesReading
 from agent.intent.sources import WEB, cheapest_world, usual
@@ -62,8 +62,8 @@ class Stating:
         stated: list[Stated] = []
         unread = False
         for piece in made.pieces:
-            is_firm = piece.confidence >= SURE
-            if piece.confidence < LIKELY:
+            is_firm = piece.confidence >= FILTERS_FROM
+            if piece.confidence < BOOSTS_FROM:
                 unread = True
                 continue
             try:
@@ -96,7 +96,7 @@ class Stating:
 
     def _calculating_surely(self, made: RulesReading) -> RulesReading:
         """Drop a calculation that would leave out a condition which is only likely; search instead."""
-        unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < SURE]
+        unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < FILTERS_FROM]
         if made.aggregate is None or not unsure:
             return made
         reason = "it may not be a condition, so nothing was calculated"

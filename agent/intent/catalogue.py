@@ -169,7 +169,8 @@ def add_own_names(
 def add_other_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Add names further from the value: without shared words, in another order, in part. They may be ambiguous.
+    """Add looser names of the values to `names` and `stems`: without words that most values share, in another form, or
+    in part. A name may stand for several values.
 
     Args:
         cues: words that point at fields, and therefore at no value.
@@ -214,7 +215,7 @@ def _add_parts(
 def _groups(
     role: str, held: Mapping[str, int], owned: Mapping[tuple[str, ...], list[str]]
 ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
-    """Yield names of several values together: the domain of their addresses, or a surname in the plural."""
+    """Yield (words, values) for names of several values: the domain of their addresses, or a surname in the plural."""
     domains: dict[str, list[str]] = {}
     for value in held if role == "person" else ():
         if is_mail(value):
@@ -226,7 +227,7 @@ def _groups(
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
-    """Yield values that may be abbreviations of a word, each with the folded code."""
+    """Yield (folded code, value) for values that may abbreviate a word."""
     for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
         code = value.casefold()
         is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
@@ -241,7 +242,7 @@ def _is_nameable(value: str, role: str) -> bool:
 
 
 def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield values without a word that nearly all values share: "payments" for `team-payments`."""
+    """Yield (words, value) without a word that nearly all values share: "payments" for `team-payments`."""
     by_words = {value: _split(value) for value in held}
     several = [words for words in by_words.values() if len(words) > 1]
     for end in (0, -1):
@@ -292,7 +293,7 @@ def _split(value: str) -> tuple[str, ...]:
 
 
 def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield other forms: human error for HumanError, J. Miller for "Miller, J.", Jo Lee for jo.lee@x.org."""
+    """Yield (words, value) in other forms: human error for HumanError, J. Lee for "Lee, J.", Jo Lee for jo.lee@x.io."""
     for value, documents in held.items():
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
@@ -351,7 +352,8 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
 
 
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the first words of a longer name, "Quillsoft" for "Quillsoft Inc.", and the last part of a path.
+    """Yield (words, value) for the first words of a longer name, "Quillsoft" for "Quillsoft Inc.", and the last part of
+    a path.
 
     A value in one word is split at its capitals: "marine" for MarineSystems. A Chinese value can be named by its
     beginning: 江城交响 for 江城交响乐团.

@@ -96,7 +96,7 @@ class Columns:
         return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
 
     def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
-        """Return the number fields that words imply: prices for "expensive" and 多少钱, times for "how long".
+        """Return the numeric fields that words imply: prices for "expensive" and 多少钱, times for "how long".
 
         Args:
             sorts: "ends" for words of an order, "nouns" for words of a quantity.
@@ -173,7 +173,7 @@ class Columns:
             singular = _singular(token.folded)
             found = tuple(
                 name for name, words in known.items()
-                if any(judge(one, word) for one in self._telling(name, words, singular != token.folded)
+                if any(judge(one, word) for one in self._words_to_abbreviate(name, words, singular != token.folded)
                        for word in {token.folded, singular})
             )  # fmt: skip
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
@@ -184,14 +184,14 @@ class Columns:
     def _may_be(self, name: str, run: Sequence[str], texts: Sequence[str]) -> bool:
         """Return whether a part of a field's name may stand for it: "novelty" for noveltyScore.
 
-        For a number the part must contain the last word, or be written as in the name: "units" does not mean
-        unit_price.
+        For a numeric field the part must contain the last word, or be written as in the name: "units" does not
+        mean unit_price.
         """
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
-    def _telling(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
-        """Return the words of a field's name that a word may abbreviate: for a plural and a number only the last."""
+    def _words_to_abbreviate(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
+        """Return the words of a name that a word may abbreviate: if plural, only the last of a numeric field's name."""
         return words[-1:] if plural and name in self.measures else words
 
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
@@ -241,7 +241,7 @@ class Columns:
         return one.field.type == "list" or one.distinct <= _REPEATED * max(one.documents, 1)
 
     def is_running(self, name: str) -> bool:
-        """Return whether a number only numbers the documents (1, 2, 3 ...), so that a sum of it means nothing."""
+        """Return whether a numeric field only numbers the documents (1, 2, 3 ...), so that its sum means nothing."""
         one = self.vocabulary.catalogue.fields[name]
         if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
             return False
@@ -254,7 +254,7 @@ class Columns:
         return bool(own) and (stem(own[-1]) == stem(said) or _is_short_in_a_form(own[-1], said))
 
     def is_year(self, name: str) -> bool:
-        """Return whether a number is a year, so that a sum of it means nothing."""
+        """Return whether a numeric field holds years, so that its sum means nothing."""
         one = self.vocabulary.catalogue.fields[name]
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
@@ -271,7 +271,7 @@ class Columns:
         return False
 
     def is_rank(self, name: str) -> bool:
-        """Return whether a number is a rank, of which 1 is the best."""
+        """Return whether a numeric field holds ranks, of which 1 is the best."""
         return not _RANKS.isdisjoint(lexicon.name_words(name))
 
     def is_everywhere(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Conditions on number fields: comparisons, ranges, levels, and documents by their number."""
+"""Conditions on numeric fields: comparisons, ranges, levels, and documents by their number."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _HOLDS: Mapping[bool, Callable[[float, float], bool]] = {True: operator.le, Fals
 
 
 def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear]]:
-    """Return the conditions on number fields, outside of dates, and the unclear comparisons."""
+    """Return the conditions on numeric fields, outside of dates, and the unclear comparisons."""
     columns = columns_of(sentence.vocabulary)
     if not columns.measures:
         return [], []

@@ -24,7 +24,7 @@ from agent.intent.closest import values_of
 from agent.intent.evidence import Candidate, evidence, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.lookalikes import is_lookalike
-from agent.intent.reading import LIKELY, SURE
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
 from agent.intent.words import table
 
@@ -173,8 +173,8 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
         else:
             made.append((mention, one))
     made = _chosen(sentence, _alike(sentence, made))
-    joined = _joined(sentence, [one for _, one in made if one.confidence >= LIKELY])
-    left += [mention for mention, one in made if one.confidence < LIKELY]
+    joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
+    left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
     return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
@@ -190,10 +190,10 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     judged.sort(key=lambda pair: -pair[0])
     confidence, one = judged[0]
     also: tuple[str, ...] = ()
-    if len(judged) > 1 and confidence >= LIKELY:
+    if len(judged) > 1 and confidence >= BOOSTS_FROM:
         rival, other = judged[1]
         confidence, of_either = learned().of_two(confidence, rival)
-        if confidence < SURE <= (rival if negated else of_either) and _is_same(one, other):
+        if confidence < FILTERS_FROM <= (rival if negated else of_either) and _is_same(one, other):
             # Either field will do, which excludes fewer documents than one of them. A denial applies to both fields.
             also, confidence = (other.field,), min(of_either, _MOST)
     for rival, other in judged[1:]:
@@ -233,9 +233,10 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
         beside = [second for other, second in made if other is not mention and joined_with(sentence, mention, other)]
         second = max(beside, key=lambda second: second.confidence, default=one)
         values = values_of(sentence, mention.of(second.field))
-        if second.confidence > one.confidence and values and (one.field == second.field or one.confidence < SURE):
+        is_same_field = one.field == second.field
+        if second.confidence > one.confidence and values and (is_same_field or one.confidence < FILTERS_FROM):
             names = tuple(dict.fromkeys(value.value for value in values))
-            of_both = one.field == second.field and one.confidence >= LIKELY
+            of_both = is_same_field and one.confidence >= BOOSTS_FROM
             confidence = second.confidence if of_both else round((one.confidence + second.confidence) / 2, 3)
             one = replace(one, field=second.field, values=names, also=second.also, confidence=confidence)
         alike.append((mention, one))
@@ -302,7 +303,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
     """Lower the probability if another name of the field may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
-        return replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= _DENIED else one
+        return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= _DENIED else one
     doubts = [
         learned().probability(evidence(sentence, other))
         for mention in left
@@ -314,8 +315,8 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
     ]
     doubt = max(doubts, default=0.0)
     if _has_stranger(sentence, one):
-        doubt = max(doubt, LIKELY)
-    return replace(one, confidence=round(min(one.confidence, 1 - doubt), 3)) if doubt > 1 - SURE else one
+        doubt = max(doubt, BOOSTS_FROM)
+    return replace(one, confidence=round(min(one.confidence, 1 - doubt), 3)) if doubt > 1 - FILTERS_FROM else one
 
 
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:

@@ -78,7 +78,7 @@ def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
 
 
 def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
-    """Return the unit in a number field's name; None if there is none or one is declared."""
+    """Return the unit in a numeric field's name; None if there is none or one is declared."""
     field = catalogue.fields[name].field
     if field.item != "number" or field.unit is not None:
         return None

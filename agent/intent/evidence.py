@@ -95,7 +95,7 @@ def _is_plural(sentence: Sentence, one: Candidate) -> bool:
 
 
 def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield how the name is written, and how common its words are in the language and in the documents."""
+    """Yield (sign, number) for how the name is written, and how common its words are in the language and documents."""
     mention = one.mention
     tokens = [token for token in sentence.tokens[mention.first : mention.last] if token.kind != "mark"]
     text = sentence.text[mention.start : mention.end]
@@ -136,7 +136,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 
 
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """Yield evidence, as (name, number), from the words beside a name: an article, and the word before the article."""
+    """Yield (sign, number) from the words beside a name: an article, and the word before the article."""
     place = mention.first - 1
     while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
@@ -192,7 +192,7 @@ def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
 
 
 def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """Yield the other words of the question by their distance; which of them matter is learned."""
+    """Yield (sign, 1) for the other words of the question by their distance; which of them matter is learned."""
     yield f"first: {sentence.folded(0)}", 1.0
     for step in range(_BESIDE):
         yield f"{step} before: {sentence.folded(mention.first - 1 - step)}", 1.0
@@ -214,7 +214,7 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
 
 
 def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield whether cues of the field, and of other fields with the value, stand beside the value or near it."""
+    """Yield (sign, number) for cues of the field, and of other fields with the value, beside the value or near it."""
     mention = one.mention
     others = {known.field for known in mention.known} - {one.field}
     kin = set(sentence.vocabulary.of_role(sentence.vocabulary.roles[one.field])) - {one.field}
@@ -247,7 +247,7 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
 
 
 def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield how strongly words near the value, and words anywhere, point at the field or at others by name."""
+    """Yield (sign, number) for how strongly words near the value, or anywhere, point at fields by name."""
     mention = one.mention
     near: dict[str, float] = {}
     anywhere: dict[str, float] = {}
@@ -266,7 +266,7 @@ def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float
 
 
 def _of_deeds(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield how close the name stands to a verb of the field's role, and to verbs of other fields of people."""
+    """Yield (sign, number) for how close the name is to a verb of its field's role, and to verbs of other roles."""
     if sentence.vocabulary.roles[one.field] != "person":
         return
     near = closeness(sentence, one.mention)

@@ -16,7 +16,7 @@ from agent.intent.evidence import Candidate, evidence
 from agent.intent.foreign import chinese_runs
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention, is_negated
-from agent.intent.reading import LIKELY
+from agent.intent.reading import BOOSTS_FROM
 from agent.intent.sentence import Sentence
 from agent.intent.text import CUT, LOOSE, closeness, has_chinese
 from agent.intent.vocabulary import Same, in_chinese
@@ -89,7 +89,7 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
     found: dict[str, Constraint] = {}
     for one, held in flags_with_evidence(sentence):
         field, confidence = one.candidate.field, round(learned().probability(held), 3)
-        if confidence >= LIKELY and (field not in found or confidence > found[field].confidence):
+        if confidence >= BOOSTS_FROM and (field not in found or confidence > found[field].confidence):
             value = one.truth[not one.denied]
             found[field] = Constraint(field, (value,), one.start, one.candidate.mention.end, confidence=confidence)
     return list(found.values())
@@ -184,7 +184,7 @@ def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
 
 
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
-    """Yield the English words of a question, and of its Chinese words' glosses, with their tokens [first, last)."""
+    """Yield (first, last, word) for the English words of a question, and of its Chinese words' glosses."""
     tokens = sentence.tokens
     for index, token in enumerate(tokens):
         is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge

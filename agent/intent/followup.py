@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from agent.intent import lexicon, pointing, wording
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
-from agent.intent.filters import excludes, keyed, keys_named, of_constraint, of_years_later
+from agent.intent.filter_json import excludes, keyed, keys_named, of_constraint, of_years_later
 from agent.intent.found import Found, Piece
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
-from agent.intent.reading import LIKELY, SURE
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.rejected import SEARCHED, unread
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
@@ -271,7 +271,8 @@ def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> 
     if not known or denied is None or (roles[known[0].field] == "person" and len({one.value for one in known}) > 1):
         return None
     one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
-    return Piece(one.field, of_constraint(one, found.sentence.vocabulary.catalogue.fields), one.start, one.end, SURE)
+    filter = of_constraint(one, found.sentence.vocabulary.catalogue.fields)
+    return Piece(one.field, filter, one.start, one.end, FILTERS_FROM)
 
 
 def leans(found: Found) -> bool:
@@ -378,5 +379,6 @@ def _version_beside(before: Found, step: int) -> Piece | None:
 def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Make likely conditions sure, because the follow-up confirms them."""
     return tuple(
-        replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= LIKELY else one for one in pieces
+        replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= BOOSTS_FROM else one
+        for one in pieces
     )

@@ -136,7 +136,7 @@ def _may_stand_alone(word: str) -> bool:
 def translated_values(
     tokens: Sequence[Token], vocabulary: "Vocabulary", taken: set[int]
 ) -> Iterator[tuple[int, int, Known]]:
-    """Yield the tokens [first, last) whose English meaning is a value: 石棉 is asbestos."""
+    """Yield (first, last, value) for Chinese tokens [first, last) whose English is a value: 石棉 is asbestos."""
     for run in chinese_runs(tokens, taken) if vocabulary.english else ():
         text = "".join(tokens[index].text for index in run)
         words = [(start, word) for start, word, _ in glossed_words(text)]
@@ -166,7 +166,7 @@ def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[t
 def _english_values(
     words: Sequence[tuple[int, str]], place: int, text: str, vocabulary: "Vocabulary"
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
-    """Yield how many words from an index on are a value in English, with the values, the longest first."""
+    """Yield (number of words from `place` on, values that they name in English), most words first."""
     start, first = words[place]
     # A word that continues another is hardly a value (子进程 is no process); several words may be: 电梯[检查报告].
     before = text[:start]

@@ -10,7 +10,7 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
-from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
+from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import Existence, read_existence, read_flags
 from agent.intent.foreign import translated_cues
 from agent.intent.lengths import find_lengths
@@ -18,7 +18,7 @@ from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
 from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
-from agent.intent.reading import SURE
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import CUT, Token, chinese_words, closeness, tokenize
 from agent.intent.time.dates import DateRange, read_dates
@@ -71,7 +71,7 @@ class Found:
     @property
     def rest(self) -> str:
         text = self.sentence.text
-        sure = [piece for piece in self.pieces if piece.confidence >= SURE]
+        sure = [piece for piece in self.pieces if piece.confidence >= FILTERS_FROM]
         for piece in sorted(sure, key=lambda piece: -piece.start):
             # Remove the words that only lead to the constraint as well: "by", "in", quotes, 由.
             text = f"{_LEADING.sub('', text[: piece.start])} {_TRAILING.sub('', text[piece.end :])}"
@@ -181,7 +181,7 @@ def _pieces(
     if len(sentence.tokens) > _STORY:
         stated = [replace(one, confidence=_TOLD) for one in stated]
     pieces += stated
-    known = {one.field for one in pieces if one.confidence >= SURE}
+    known = {one.field for one in pieces if one.confidence >= FILTERS_FROM}
     pieces += [
         Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
         for name, there, start, end in existing
@@ -268,7 +268,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first document and no number field holds years."""
+    """Return whether a period ended long before the first document and no numeric field holds years."""
     lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
     if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
         return False

@@ -85,7 +85,7 @@ def _alone(sentence: Sentence) -> list[Length]:
 
 
 def _before(text: str) -> tuple[str, int, int] | None:
-    """Return the operator, the number and the start of the condition at the end of a text, or None."""
+    """Return (operator, number, start) of the condition at the end of a text, or None."""
     single = _SINGLE.search(text)
     if single is not None and not _NO_CONDITION.search(text[: single.start()]):
         return "eq", 1, single.start()

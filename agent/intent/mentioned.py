@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from agent.intent import smalltalk
 from agent.intent.found import Found
-from agent.intent.reading import LIKELY
+from agent.intent.reading import BOOSTS_FROM
 from agent.intent.subjects import CODE_NAMES
 from retrievers.text.languages import STOP_WORDS
 
@@ -36,7 +36,7 @@ def mentioned(found: Found) -> Mentioned | None:
     dates = sentence.vocabulary.of_role("date")
     if found.lengths or any(
         piece.field not in dates
-        and piece.confidence >= LIKELY
+        and piece.confidence >= BOOSTS_FROM
         and _means_something(sentence.text[piece.start : piece.end])
         for piece in found.pieces
     ):

@@ -22,7 +22,7 @@ _RELATION = re.compile(
     re.IGNORECASE,
 )
 _UNIQUE = 0.98
-"""Minimum share of documents with a unique number at which the number is a key."""
+"""Minimum share of documents with a unique number at which a numeric field is a key."""
 _YEARS = (1000, 2100)
 _NEAR = 24
 """Maximum characters between a year and the word for its field."""
@@ -30,7 +30,7 @@ _NEAR = 24
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A condition on a number: from `low` to `high`, or one of `values`, stated at characters [start, end).
+    """A condition on a numeric field: from `low` to `high`, or one of `values`, stated at characters [start, end).
 
     Attributes:
         low_included, high_included: whether the bound itself satisfies the condition.
@@ -51,7 +51,7 @@ class NumberRange:
 
 
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Return whole years as conditions on a number: "in 2013" if documents have no date, "of the 2013 vintage"."""
+    """Return whole years as conditions on numeric fields: "of the 2013 vintage", or "in 2013" without a date field."""
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
     named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
@@ -103,7 +103,7 @@ def holds_years(vocabulary: Vocabulary, name: str) -> bool:
 
 
 def is_key(vocabulary: Vocabulary, name: str) -> bool:
-    """Return whether a number identifies documents, such as the number of a ticket or standard."""
+    """Return whether a numeric field identifies documents, such as the number of a ticket or standard."""
     values = vocabulary.catalogue.fields[name]
     is_unique = values.distinct >= _UNIQUE * max(values.documents, 1)
     return is_unique and "number" in concepts_of(name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from agent.intent.found import Found, Piece
 from agent.intent.numbered import is_key, number_nouns
-from agent.intent.reading import SURE
+from agent.intent.reading import FILTERS_FROM
 
 PERSON = re.compile(
     r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
@@ -47,7 +47,7 @@ def as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
 
 
 def _equal(field: str, value: str | int) -> Piece:
-    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, SURE)
+    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, FILTERS_FROM)
 
 
 def document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:

@@ -24,12 +24,12 @@ from agent.intent.sources import WEB
 from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
-from agent.llm.breaker import Breaker
 from agent.llm.calls import Calls
 from agent.llm.model import Model, ModelFailed
 from agent.settings import Settings
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within

@@ -11,9 +11,9 @@ from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.text.languages import detect
 
-SURE = 0.9
+FILTERS_FROM = 0.9
 """Minimum probability at which a constraint filters."""
-LIKELY = 0.5
+BOOSTS_FROM = 0.5
 """Minimum probability at which a constraint boosts matching documents; a less likely one is a topic."""
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording, words
 from agent.intent.bounds import find_comparisons
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece
 from agent.intent.model.ground import candidates
 from agent.intent.sentence import Sentence
@@ -117,7 +117,10 @@ def unread(found: Found) -> tuple[Rejected, ...]:
 
 
 def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Yield quoted and exact values, numbers and days that were not read; a number with the comparison before it."""
+    """Yield (span, reason) for quoted and exact values, numbers and days that were not read.
+
+    The span of a number includes the comparison before it.
+    """
     quoted = [match.span() for match in _QUOTED.finditer(text)]
     days = [match.span() for match in _words("day").finditer(text)]
     numbers = [match.span() for match in _NUMBER.finditer(text)]
@@ -130,7 +133,10 @@ def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator
 
 
 def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Yield amounts without a condition, with their comparison; a number in words alone is hardly a condition."""
+    """Yield (span, reason) for amounts without a condition, with their comparison.
+
+    A number in words alone is hardly a condition.
+    """
     compared, unclear = find_comparisons(found.sentence)
     why = {(start, end): reason for start, end, reason in found.unclear}
     said = (one for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts))
@@ -143,7 +149,7 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
 def _negative(
     sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
 ) -> Iterator[tuple[Span, str]]:
-    """Yield excluding words, and negations of something named, without a matching condition."""
+    """Yield (span, reason) for excluding words, and negations of something named, without a matching condition."""
     text = sentence.text
     for negator in sentence.negators.values():
         start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end

@@ -10,11 +10,11 @@ from agent.intent import asking, followup, pointing, smalltalk, vocabulary, word
 from agent.intent import calculation as calculations
 from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
-from agent.intent.filters import Json, both, either, excludes
+from agent.intent.filter_json import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
 from agent.intent.identifiers import beside_identifiers, is_identifier
 from agent.intent.mentioned import Mentioned, mentioned
-from agent.intent.reading import SURE
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
 from agent.intent.sources import usual
 from agent.intent.text import MOST_CHARACTERS, readable
@@ -194,7 +194,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
-        left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
+        left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
         reason = "no metadata field matches it, so nothing was calculated"
@@ -226,7 +226,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 
 def _meant(piece: Piece) -> Piece:
     """Raise a likely constraint of a calculation to sure, because it has no other purpose in the question."""
-    return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
+    return replace(piece, confidence=FILTERS_FROM) if _LEAST_COUNTED <= piece.confidence < FILTERS_FROM else piece
 
 
 def _aggregated(

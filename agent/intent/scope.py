@@ -1,8 +1,8 @@
 """Choose the collections for a question that names none, by what each collection holds.
 
 A multinomial logistic regression weighs evidence from words, values and meaning; `evals/train_scope.py` makes its
-weights. The likeliest collections with a total probability of `_SURE` are searched: one if the evidence is decisive,
-several if it is close, all if there is none.
+weights. The likeliest collections with a total probability of `_LEAST_TOTAL` are searched: one if the evidence is
+decisive, several if it is close, all if there is none.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from retrievers.text.analysis import analyse
 from retrievers.text.languages import detect
 from retrievers.text.questions import question_terms
 
-_SURE = {"vector": 0.85, "fulltext": 0.95}
+_LEAST_TOTAL = {"vector": 0.85, "fulltext": 0.95}
 """Minimum total probability of the chosen collections, by the source that found the nearest passages.
 
 Full text is overconfident for collections that the weights were not learned from.
@@ -271,7 +271,7 @@ def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mappi
 
 
 def decided(scope: Scope, evidence: Evidence) -> Choice:
-    """Return the likeliest collections with a total probability of `_SURE`, each with its strongest evidence."""
+    """Return the likeliest collections with a total probability of `_LEAST_TOTAL`, each with its strongest evidence."""
     weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
     logits = weighed.sum(axis=1)
     probabilities = np.exp(logits - logits.max())
@@ -281,7 +281,7 @@ def decided(scope: Scope, evidence: Evidence) -> Choice:
     chosen: list[SourceChoice] = []
     reached = 0.0
     for place in np.argsort(-probabilities, kind="stable"):
-        if reached >= _SURE[evidence.near]:
+        if reached >= _LEAST_TOTAL[evidence.near]:
             break
         reached += float(probabilities[place])
         confidence = round(float(probabilities[place]), 4)

@@ -233,7 +233,7 @@ def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """Yield Chinese topics: 关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
+    """Yield (start, end) of Chinese topics and the character before: 关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
     if not has_chinese(text):
         return
     nouns = "|".join(map(re.escape, sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *heads), key=len, reverse=True)))

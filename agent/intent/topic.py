@@ -99,7 +99,7 @@ def _is_deed_of(sentence: Sentence, index: int) -> bool:
 
 
 def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:
-    """Yield a Chinese word with the value in brackets that translates it: 类型标注（Typing）."""
+    """Yield (start, end) of a Chinese word with the value in brackets that translates it: 类型标注（Typing）."""
     for mention in sentence.mentions:
         opened = _OPENED.search(sentence.text[: mention.start])
         if opened is not None and sentence.text[mention.end :].lstrip().startswith((")", "）")):

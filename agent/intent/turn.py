@@ -24,7 +24,7 @@ from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder, Vectors
 from retrievers.text.ids import first_passages, may_be_ids
 
-SURE = 0.8
+WEB_FROM = 0.8
 """Minimum probability at which a question is sent to the web; 1 % of the questions to held-out collections reach it."""
 _TALKS = 4.5
 """Minimum logit at which a turn is addressed to the assistant and asks nothing."""
@@ -72,7 +72,7 @@ async def judge(
     told = await look_up(text, scope, catalogue)
     if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
-    if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < SURE:
+    if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < WEB_FROM:
         return reading  # No wording could make it sure.
     try:
         whole = await meaning(reading.question, embedder)
@@ -84,7 +84,7 @@ async def judge(
         return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
     wording = by_wording("world", text, vector)
     probability = _probability(wording, told, reading.mentioned)
-    if probability < SURE or await _names_a_document(text, scope, catalogue):
+    if probability < WEB_FROM or await _names_a_document(text, scope, catalogue):
         return reading
     web = SourceChoice(name=cheapest_world(cards), confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)

@@ -106,7 +106,7 @@ class Vocabulary:
         return len((self._people if person else self._labels)[0])
 
     def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
-        """Return the values that misspelt words must mean: of a name that is close and clearly the closest."""
+        """Return the values of the name that the words misspell: close to them, and clearly closer than any other."""
         text = " ".join(words)
         choices, known = self._people if person else self._labels
         if not self.comparisons(words, person=person):

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.llm.breaker import State
 from agent.retrieval.execute import StepResult
+from retrievers.core.breakers import State
 from retrievers.core.errors import TooCostly, Unavailable
 from retrievers.core.tasks import within
 

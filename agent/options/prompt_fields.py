@@ -41,7 +41,7 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
     return groups
 
 
-def shown(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
+def with_prompt_fields(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
     """Return the chunk with only the configured metadata, in the configured order; unchanged if none is configured."""
     wanted = fields.get(chunk.id.collection, fields.get(_ALL))
     if wanted is None:

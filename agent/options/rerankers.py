@@ -25,9 +25,9 @@ def kind_of(name: str) -> tuple[str, str]:
         return kind, rest
     if _LITELLM.fullmatch(name):
         return "litellm", name
-    raise ValueError(f'there is no reranker "{shown(name)[:80]}"; give {FORMS}')
+    raise ValueError(f'there is no reranker "{reranker_label(name)[:80]}"; give {FORMS}')
 
 
-def shown(name: str) -> str:
+def reranker_label(name: str) -> str:
     """Return the name for traces, errors and requests, without the query of a URL, which may hold a key."""
     return name.partition("?")[0]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from agent.errors import BadSetting, readable
 from agent.llm.calls import ModelCall
 from agent.llm.recording import Recorded
-from agent.options.rerankers import shown
+from agent.options.rerankers import reranker_label
 from agent.records.encoding import Json
 from agent.records.trace import REPLAYABLE, shown_settings
 from agent.retrieval.rerank.base import Reranker
@@ -107,7 +107,7 @@ def reranker_of(
         configured: the service's reranker.
         model: see `model_of`.
     """
-    name = shown(settings.reranker)
+    name = reranker_label(settings.reranker)
     if name in ("none", "hybrid"):
         return None
     if configured is not None and configured.name == name and not configured.remote:
@@ -145,10 +145,10 @@ def compare(before: Json, after: Json) -> Json:
 def _check_reranker(name: str, current: Settings, trace: Json) -> None:
     """Reject rerankers with an address or folder: a caller who requests a replay must not make the service open one."""
     then = str((trace.get("settings") or {}).get("reranker") or "none")
-    valid = tuple(dict.fromkeys(("none", "hybrid", shown(current.reranker), then)))
-    if shown(name) not in valid:
+    valid = tuple(dict.fromkeys(("none", "hybrid", reranker_label(current.reranker), then)))
+    if reranker_label(name) not in valid:
         raise BadSetting(
-            f'setting RERANKER: a replay cannot use "{shown(name)[:80]}"; it can use: {listing(valid)}',
+            f'setting RERANKER: a replay cannot use "{reranker_label(name)[:80]}"; it can use: {listing(valid)}',
             where="reranker",
             valid=valid,
         )

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.llm.breaker import Breakers
 from agent.retrieval.router import Rung
 from agent.types import Outcome, Step
+from retrievers.core.breakers import Breakers
 from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.protocols import is_divided

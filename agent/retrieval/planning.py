@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from agent.intent.reading import Reading, question_language
 from agent.intent.sources import is_place
-from agent.llm.breaker import Breakers
 from agent.retrieval import router
 from agent.retrieval.execute import GuardedSources, MakeQuery, StepResult, resting
 from agent.retrieval.router import Constraints, Plan, SearchLimits
 from agent.settings import Settings
 from agent.types import Intent, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
+from retrievers.core.breakers import Breakers
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import Filter, to_json
 from retrievers.core.protocols import is_holder

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from agent.intent.reading import Reading
 from agent.retrieval import fusion, relevance
-from agent.retrieval.clock import StageClock
 from agent.retrieval.feature_stage import FeatureStage
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
@@ -14,6 +13,7 @@ from agent.retrieval.planning import Asked
 from agent.retrieval.rerank.pool import RERANK_POOL, RerankStage
 from agent.retrieval.rerank.stage import Reranking
 from agent.retrieval.search import SearchResults
+from agent.retrieval.stage_times import StageTimes
 from agent.settings import Settings
 from agent.types import Table
 from retrievers.core.errors import Unavailable
@@ -64,7 +64,7 @@ class RankingStage:
     reranks: RerankStage
 
     async def rank(
-        self, asked: Asked, reading: Reading, found: SearchResults, ranking: list[Fused], clock: StageClock
+        self, asked: Asked, reading: Reading, found: SearchResults, ranking: list[Fused], times: StageTimes
     ) -> FinalRanking:
         """Return the final ranking; hits below the minimum relevance are left out.
 
@@ -85,7 +85,7 @@ class RankingStage:
         # Calculated hits have their own order, for example earliest first.
         if table is None and ranking and (reranker := self.reranks.reranker_of(request, reading.calls)) is not None:
             final, reranking = await self.reranks.rerank(reranker, asked, intent, wanted, ranking)
-            clock.ended("rerank")
+            times.ended("rerank")
         if table is None and self.settings.rank_features and final:
             pool = await self.loader.hits(asked.scope, wanted, final[:RERANK_POOL])
             pool, unfeatured = await FeatureStage(self.settings, self.catalogue).apply(asked, intent, pool)

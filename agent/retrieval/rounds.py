@@ -12,21 +12,21 @@ from typing import Any, Literal
 
 from agent.intent.asking import parts_perhaps
 from agent.intent.text import readable
-from agent.llm.breaker import Breaker
 from agent.llm.calls import Calls
 from agent.llm.model import Model, ModelFailed
-from agent.retrieval import sufficiency
+from agent.retrieval import model_judge
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
-from agent.retrieval.further_searches import FurtherSearches
 from agent.retrieval.fusion import Fused, take_turns
+from agent.retrieval.model_judge import QuestionPart
+from agent.retrieval.next_round import FurtherSearches
 from agent.retrieval.planning import Asked
 from agent.retrieval.router import Rung
 from agent.retrieval.search import SEARCH_BY, Search, SearchResults
-from agent.retrieval.sufficiency import QuestionPart
 from agent.settings import Settings
 from agent.types import Intent, Relaxed
 from prompts import Library, packaged
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
@@ -279,10 +279,10 @@ class _RoundsState:
         if self.model is None:
             return ruled, "rules", None
         intent = self.found.planned.intent
-        question = sufficiency.SufficiencyQuestion(
+        question = model_judge.SufficiencyQuestion(
             intent.question, self.asked.request.collection, tuple(self.made), top, self._filter, self.loop.templates
         )
-        tokens = sufficiency.tokens_of(question.messages())
+        tokens = model_judge.tokens_of(question.messages())
         if not budget.calls or tokens > budget.tokens or budget.is_late():
             return ruled, "rules", "budget"
         parts = await self._asked_model(self.model, question, budget)
@@ -300,7 +300,7 @@ class _RoundsState:
             return None
 
     async def _asked_model(
-        self, model: Model, question: sufficiency.SufficiencyQuestion, budget: _Budget
+        self, model: Model, question: model_judge.SufficiencyQuestion, budget: _Budget
     ) -> list[QuestionPart] | None:
         """Return the model's judgement; None if it gave no usable one."""
         breaker = self.loop.breaker
@@ -310,7 +310,7 @@ class _RoundsState:
         works: bool | None = None
         budget.calls -= 1
         try:
-            parts, usage = await sufficiency.judge(question, model, now + _JUDGE_BY * (budget.deadline - now))
+            parts, usage = await model_judge.judge(question, model, now + _JUDGE_BY * (budget.deadline - now))
             works = True
         except ModelFailed as error:
             works = False if error.fault == "down" else None

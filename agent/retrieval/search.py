@@ -85,7 +85,7 @@ class Search:
                 # The reading used a catalogue that has changed since. Search the plain question under the caller's
                 # options.
                 degraded = ("intent_unavailable",)
-                first = self.planner.plan(asked, (await unread(asked, self.planner.sources)).first)
+                first = self.planner.plan(asked, (await plain_reading(asked, self.planner.sources)).first)
             climbing = climb(first.plan.rungs[:1], self.planner.queries(asked, first), sources, deadline=by)
             if first.plan.likely is None:
                 (answers, rung), likely = await climbing, []
@@ -253,7 +253,7 @@ class Search:
         ]
 
 
-async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
+async def plain_reading(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
     """Return a reading that infers nothing: the question is searched as it is."""
     return await Off(usual({name: source.card for name, source in sources.items()})).read(
         asked.request, asked.scope, asked.wanted, asked.at(1.0)

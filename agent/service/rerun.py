@@ -9,7 +9,6 @@ from typing import Any
 from agent.answering.answer import Answerer
 from agent.answering.decision import Decision
 from agent.intent.reader import Cascade
-from agent.llm.breaker import Breaker, Breakers
 from agent.pipeline import Pipeline
 from agent.records import replay
 from agent.records.observer import Observers
@@ -17,6 +16,7 @@ from agent.retrieval.rerank.base import Reranker
 from agent.service.tenancy import Desk
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Request, Result
+from retrievers.core.breakers import Breaker, Breakers
 from retrievers.core.types import Viewer
 
 

@@ -22,13 +22,13 @@ from agent.pipeline import Pipeline
 from agent.records.observer import Observers
 from agent.records.replay import compare
 from agent.records.trace import Trace
-from agent.retrieval.clock import late, unfinished_scope
+from agent.retrieval.stage_times import late, unfinished_scope
 from agent.service.jobs import JobService
 from agent.service.metering import Metering
 from agent.service.records import RecordService
 from agent.service.rerun import rerun_of
 from agent.service.syncs import SyncService
-from agent.service.tenancy import Desk, TenantChanges, desk_for, shown, sources_for
+from agent.service.tenancy import Desk, TenantChanges, desk_for, sources_for, tenant_settings_report
 from agent.service.time_limit import in_time
 from agent.settings import Settings
 from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, Prompt, Request, Result, SourceSummary
@@ -211,9 +211,9 @@ class Service(RecordService, JobService, SyncService):
 
     @in_time
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """Return the tenant's settings and its use of today, see `agent.service.tenancy.shown`."""
+        """Return the tenant's settings and its use of today, see `agent.service.tenancy.tenant_settings_report`."""
         who = self.viewer(tenant).tenant
-        return shown(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
+        return tenant_settings_report(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
 
     @in_time
     async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
         raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None
 
 
-def shown(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
+def tenant_settings_report(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
     """Return a tenant's own settings (null: the service's), the settings in force, and today's use.
 
     Args:

@@ -88,8 +88,8 @@ class CloudProvider(ABC):
         """Return the results, with metadata as stored at the provider.
 
         Raises:
-            Refused: the provider answered with an error. The status is HTTP's, or the equivalent of the provider's
-                error code.
+            ProviderRefusal: the provider answered with an error. The status is HTTP's, or the equivalent of the
+                provider's error code.
             Unavailable: it did not answer.
             BadRequest: its results cannot be checked against a filter.
         """

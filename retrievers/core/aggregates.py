@@ -123,7 +123,7 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
 
 
 def _lengths(fields: Mapping[str, Field]) -> dict[str, Field]:
-    """Return a number field `len(NAME)` for every list field."""
+    """Return a numeric field `len(NAME)` for every list field."""
     names = (f"len({name})" for name, field in fields.items() if field.type == "list")
     return {name: Field(name, "number", "number") for name in names}
 

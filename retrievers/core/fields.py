@@ -68,7 +68,7 @@ def parse_date(text: str) -> str:
     """
     found = _DATE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f'"{shown(text)}" is not an ISO 8601 date')
+        raise ValueError(f'"{shortened(text)}" is not an ISO 8601 date')
     try:
         day = date(int(found[1]), int(found[2]), int(found[3]))
         clock = time.fromisoformat(found[4]) if found[4] else time()
@@ -77,13 +77,13 @@ def parse_date(text: str) -> str:
             moment = moment.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError) as error:
         why = f" ({error})" if re.search("must be in|out of range", str(error)) else ""
-        raise ValueError(f'"{shown(text)}" is not an ISO 8601 date{why}') from None
+        raise ValueError(f'"{shortened(text)}" is not an ISO 8601 date{why}') from None
     if moment.time() == time():
         return moment.date().isoformat()
     return moment.isoformat().rstrip("0") if moment.microsecond else moment.isoformat()
 
 
-def shown(text: str) -> str:
+def shortened(text: str) -> str:
     """Shorten a text for a message: one line of at most 40 printable characters."""
     line = "".join(character if character.isprintable() else " " for character in text[:41])
     return line if len(line) <= 40 else line[:39] + "…"
@@ -131,7 +131,7 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
                 _check_scalar(prefix, value)
         if value is not None:
             if not named:
-                raise BadDocument(f'a metadata key is empty: "{shown(prefix)}"; give it a name')
+                raise BadDocument(f'a metadata key is empty: "{shortened(prefix)}"; give it a name')
             flat[prefix] = value
         if len(flat) > MAX_KEYS:
             raise BadDocument(f"metadata has more than {MAX_KEYS} keys")
@@ -265,7 +265,9 @@ def _fit(field: Field, value: Any) -> Scalar:
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-    raise BadDocument(f'metadata "{field.name}" is a {field.item} in this collection; "{shown(str(value))}" is not one')
+    raise BadDocument(
+        f'metadata "{field.name}" is a {field.item} in this collection; "{shortened(str(value))}" is not one'
+    )
 
 
 def _parse_number(text: str) -> int | float | None:

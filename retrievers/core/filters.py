@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal, get_args
 
 from retrievers.core.errors import BadFilter, listing
-from retrievers.core.fields import Field, Scalar, ScalarType, Values, is_finite, kind_of, parse_date, shown
+from retrievers.core.fields import Field, Scalar, ScalarType, Values, is_finite, kind_of, parse_date, shortened
 
 Operator = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "prefix", "exists"]
 OPERATORS: tuple[str, ...] = get_args(Operator)
@@ -183,7 +183,7 @@ def _named(value: object) -> str:
     if value is None:
         return "missing"
     if isinstance(value, str):
-        return f'"{shown(value)}"'
+        return f'"{shortened(value)}"'
     if isinstance(value, bool | float):
         return str(value)
     if isinstance(value, int):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from retrievers.core.errors import BadDocument, listing
-from retrievers.core.fields import MAX_KEY_CHARACTERS, Field, FieldType, ScalarType, shown
+from retrievers.core.fields import MAX_KEY_CHARACTERS, Field, FieldType, ScalarType, shortened
 
 MAX_ALIASES = 1000
 """Maximum number of aliases of one field, over all of its values."""
@@ -120,7 +120,7 @@ def _read_field(name: str, given: object) -> Field:
 
 
 def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
-    """Return the unit of a number field, None if none is given.
+    """Return the unit of a numeric field, None if none is given.
 
     Raises:
         BadDocument: the unit is not a short text, or the field is not a number.
@@ -150,15 +150,17 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
     meant = {_alias_key(str(value)): str(value) for value in given}
     for value, names in given.items():
         if item == "boolean" and value not in ("true", "false"):
-            raise BadDocument(f'{where} can be for "true" and "false" only, not for "{shown(value)}"')
+            raise BadDocument(f'{where} can be for "true" and "false" only, not for "{shortened(value)}"')
         if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
-            raise BadDocument(f'{where} for "{shown(value)}" must be a list of names')
+            raise BadDocument(f'{where} for "{shortened(value)}" must be a list of names')
         for name in names:
             if len(name) > MAX_ALIAS_CHARACTERS:
-                raise BadDocument(f'{where}: "{shown(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
+                raise BadDocument(f'{where}: "{shortened(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
             other = meant.setdefault(_alias_key(name), value)
             if other != value:
-                raise BadDocument(f'{where}: "{shown(name)}" stands for both "{shown(other)}" and "{shown(value)}"')
+                raise BadDocument(
+                    f'{where}: "{shortened(name)}" stands for both "{shortened(other)}" and "{shortened(value)}"'
+                )
         if names:
             aliases[value] = tuple(name.strip() for name in names)
     if sum(map(len, aliases.values())) > MAX_ALIASES:

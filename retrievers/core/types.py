@@ -212,7 +212,7 @@ class Scope:
 
     @property
     def viewer(self) -> Viewer:
-        """On whose behalf the request reads."""
+        """The tenant and the principals on whose behalf the request reads."""
         return Viewer(self.tenant, self.principals)
 
     @property

@@ -102,7 +102,7 @@ class Client:
             attempts: maximum number of attempts. Connection errors, 429 and 5xx are retried, after `Retry-After` if
                 that is short and time is left.
         Raises:
-            Refused: an answer with another status. The reason contains the provider's message.
+            ProviderRefusal: an answer with another status. The reason contains the provider's message.
             Unavailable: no answer in time, or an answer that is too large or not JSON.
         """
         if body is not None:

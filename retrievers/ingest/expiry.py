@@ -83,7 +83,7 @@ class Expiry:
         return [(row[0], row[1]) for row in rows]
 
     async def remove_retired(self, tenant: str, number: int, *, within_s: float) -> bool:
-        """See `retrievers.ingest.retired.remove_retired`."""
+        """Delete an unused shadow. Return False if rows may be left; see `retrievers.ingest.retired.remove_retired`."""
         return await within(remove_retired(self._database, tenant, number, within_s=within_s), _SETTLE_S)
 
     async def _fetch(self, statement: str, *values: Any) -> list[Row]:

@@ -12,7 +12,9 @@ _TABLES = ("changed", "term", "field_value", "field_count", "field_word")
 
 
 async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:
-    """Delete an unused shadow within the given time. Return whether all of it is gone.
+    """Delete an unused shadow within the given time. Return False if time ran out and rows may be left.
+
+    True means that it is gone, is no shadow, or is being deleted by another worker.
 
     If no other collection uses its embedder, that embedder's index is dropped as well.
     """

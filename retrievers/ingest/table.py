@@ -131,7 +131,14 @@ def typed_cell(name: str, cell: object) -> object:
 
 
 def _cell(name: str, cell: str) -> object:
-    """Convert a cell to the JSON value that it most likely represents. In doubt it stays text."""
+    """Convert a cell to a JSON value.
+
+    Reserved columns have a fixed type: text, JSON (`metadata`) or boolean (`public`, `enabled`). A cell of any other
+    column becomes a boolean or number if it is written as one; else it stays text.
+
+    Raises:
+        BadDocument: a cell of `metadata` is no valid JSON, or one of `public` or `enabled` is no boolean.
+    """
     if name in TEXT_KEYS:
         return cell
     plain = cell.strip()

@@ -30,7 +30,7 @@ from retrievers.postgres.migrate import (
 )
 from retrievers.postgres.pool import LOGIN, Connections, PoolUsage, fetching, searching
 from retrievers.postgres.pool import Row as Row
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 from retrievers.postgres.standbys import Watch
 
 
@@ -134,7 +134,7 @@ class Database:
             yield connection
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
-        """See `Connections.retire`."""
+        """Close a connection after its use if many bytes went through it; see `Connections.retire`."""
         self.primary.retire(connection, carried_bytes)
 
     @asynccontextmanager

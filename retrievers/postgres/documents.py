@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from retrievers.core.types import Scope
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 
 
 @dataclass(frozen=True, slots=True)

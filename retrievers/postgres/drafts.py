@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from retrievers.core.types import FieldValues, Viewer
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
 

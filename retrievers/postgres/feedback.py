@@ -11,7 +11,7 @@ from typing import Any
 from retrievers.core.types import Scope
 from retrievers.ingest.clean import printable
 from retrievers.postgres.database import Database
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 
 MOST_COMMENT = 4000
 MOST_DOCUMENTS = 100

@@ -5,7 +5,7 @@ A missing name costs a user a rephrased statement. A wrong name may cost the dat
 
 
 def words(text: str) -> frozenset[str]:
-    """Split a text into words."""
+    """Return the set of words in a text, split at whitespace. The allow-lists below are written with it."""
     return frozenset(text.split())
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from retrievers.core.filters import Filter, to_jsonpath
 from retrievers.core.types import ChunkId, Scope
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 
 _LIST = """
     WITH allowed AS MATERIALIZED (

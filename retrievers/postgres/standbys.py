@@ -140,7 +140,7 @@ class Watch:
         self._soon.set()
 
     def settled(self, version: Hashable) -> bool:
-        """See `Reads.settled`."""
+        """Return whether every standby has this version: it was first asked for longer ago than the maximum lag."""
         now = time.monotonic()
         known_at = self._versions.setdefault(version, now)
         if len(self._versions) > _MOST_TENANTS:

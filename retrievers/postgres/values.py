@@ -146,15 +146,15 @@ class FieldReader:
         self._reading: dict[_Which, asyncio.Lock] = {}
 
     async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
-        """See `Catalogue.fields`."""
+        """Return the values of the fields that a filter over the scope may name; see `Catalogue.fields`."""
         return (await self._current(scope, fresh=fresh)).catalogue
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """See `Catalogue.held`."""
+        """Return the field values of each collection of the scope."""
         return (await self._current(scope)).held
 
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
-        """See `Catalogue.find_values`."""
+        """Return (field, value, documents) for values that contain a span; see `Catalogue.find_values`."""
         known = await self._current(scope)
         large = [
             name

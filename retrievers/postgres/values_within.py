@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from retrievers.core.filters import Filter, to_jsonpath
 from retrievers.core.types import Scope
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 
 _WITHIN = """
     WITH inside AS MATERIALIZED (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.types import Collection, Viewer
 from retrievers.postgres.database import Row
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 from retrievers.postgres.values import VISIBLE_FIELDS
 
 _COLLECTIONS = f"""

@@ -172,7 +172,9 @@ def reserved_bytes() -> int:
 
 
 def _pages() -> list[int]:
-    """Return the memory of this process in pages: address space, then resident memory."""
+    """Return the numbers of `/proc/self/statm`, in pages. The first is the address space, the second the resident
+    memory.
+    """
     with open("/proc/self/statm", "rb") as file:
         return [int(count) for count in file.read().split()]
 

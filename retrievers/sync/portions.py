@@ -65,11 +65,14 @@ async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerato
             yield portion
     finally:
         stop.set()
-        await _ended(task, reads)
+        await _stop_reading(task, reads)
 
 
-async def _ended(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
-    """Wait briefly for a thread that was told to stop, then release what the source holds."""
+async def _stop_reading(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
+    """Wait at most `_END_S` for the thread that reads, then close its reader.
+
+    A thread that still runs is left alone, and its reader is not closed here.
+    """
     await asyncio.wait({task}, timeout=_END_S)
     if not task.done():
         leave(task)

@@ -36,10 +36,14 @@ def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float
 
 
 def weigh(shares: Mapping[str, float], passages: Mapping[str, int], chunks: int) -> dict[str, float]:
-    """Return weight times idf of the question's terms that occur in passages: the rarest terms, rarest first.
+    """Weigh the question's terms that occur in passages by their rarity.
 
     Args:
-        passages: number of the `chunks` passages that contain each term.
+        shares: the weight of each term in the question, see `question_terms`.
+        passages: the number of passages that contain each term.
+        chunks: the number of all passages.
+    Returns:
+        Weight times idf by term, the rarest term first; at most the `MOST_TERMS` rarest terms.
     """
     present = sorted((term for term in shares if passages.get(term)), key=lambda term: (passages[term], term))
     return {term: shares[term] * weights.idf(passages[term], chunks) for term in present[:MOST_TERMS]}

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 from retrievers.http.found import ProviderHit, part
-from retrievers.web.provider import Api, WebProvider, WebQuery, page, plain, results
+from retrievers.web.provider import Api, WebProvider, WebQuery, plain, provider_hit, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
@@ -33,7 +33,7 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
         more = one.get("extra_snippets")
         snippets = [one.get("description"), *(more[:_MOST_SNIPPETS] if isinstance(more, list) else [])]
         text = "\n".join(filter(None, map(plain, snippets)))
-        found.append(page(text, plain(one.get("title")), one.get("url"), published=one.get("page_age")))
+        found.append(provider_hit(text, plain(one.get("title")), one.get("url"), published=one.get("page_age")))
     return found
 
 

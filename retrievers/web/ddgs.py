@@ -12,7 +12,7 @@ from retrievers.core.errors import Unavailable
 from retrievers.http.bounds import bad_answer_in, too_long
 from retrievers.http.client import ProviderRefusal
 from retrievers.http.found import ProviderHit, records
-from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, plain, provider_hit
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
-    return [page(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
+    return [provider_hit(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
 
 
 @cache

@@ -3,7 +3,7 @@
 from typing import Any
 
 from retrievers.http.found import ProviderHit
-from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
+from retrievers.web.provider import Api, WebProvider, WebQuery, provider_hit, results
 
 _EXCERPT_CHARACTERS = 2_000
 
@@ -22,7 +22,7 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
         body["endPublishedDate"] = f"{wanted.until}T23:59:59.999Z"
     answer = await api.json("POST", "/search", headers={"x-api-key": api.key}, body=body)
     return [
-        page(
+        provider_hit(
             _excerpt(one), one.get("title"), one.get("url"), score=one.get("score"), published=one.get("publishedDate")
         )
         for one in results(answer, "results")

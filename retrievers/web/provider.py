@@ -71,7 +71,13 @@ class Api:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the JSON of an answer. Raises like `Client.json`, with a reason that says what to do."""
+        """Send a request and return the JSON of the answer.
+
+        Raises:
+            TooCostly: status 400, 413, 414 or 422: the provider refuses this search but works.
+            ProviderRefusal: any other error status; the reason says what to do.
+            Unavailable: as for `Client.json`.
+        """
         try:
             return await self.client.json(
                 method, self.address + path, headers=headers, params=params, body=body, timeout_s=self.timeout_s
@@ -126,8 +132,10 @@ def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
     return records(found)
 
 
-def page(text: object, title: object, url: object, *, score: object = None, published: object = None) -> ProviderHit:
-    """Convert a page from a provider's answer, whatever types it contains."""
+def provider_hit(
+    text: object, title: object, url: object, *, score: object = None, published: object = None
+) -> ProviderHit:
+    """Make a `ProviderHit` from the values of one search result. A value of a wrong type counts as missing."""
     day = day_of(published)
     return ProviderHit(
         text=cleaned(text)[:_MOST_SNIPPET],

@@ -8,7 +8,7 @@ from typing import Any
 from retrievers.core.errors import Unavailable
 from retrievers.http.found import ProviderHit
 from retrievers.ingest.clean import one_line
-from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, page, plain, results
+from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, plain, provider_hit, results
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -27,7 +27,7 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     }
     answer = await api.json("GET", "/search", headers=_authorization(api.key), params=params)
     found = [
-        page(
+        provider_hit(
             plain(one.get("content")),
             plain(one.get("title")),
             one.get("url"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from retrievers.http.found import ProviderHit
-from retrievers.web.provider import Api, WebProvider, WebQuery, page, results
+from retrievers.web.provider import Api, WebProvider, WebQuery, provider_hit, results
 
 
 async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
@@ -16,7 +16,7 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
         body |= {"end_date": wanted.until.isoformat()} if wanted.until else {}
     answer = await api.json("POST", "/search", headers={"Authorization": f"Bearer {api.key}"}, body=body)
     return [
-        page(
+        provider_hit(
             one.get("content"),
             one.get("title"),
             one.get("url"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.intent.calculation.parts import split
+from agent.intent.calculation.parts import question_parts
 from agent.intent.columns import columns_of
 from agent.intent.derived import nouns_of
 from agent.intent.found import find
@@ -332,7 +332,7 @@ def test_a_named_value_that_constrains_nothing_is_no_filler():
     now = datetime(2026, 11, 20, tzinfo=UTC)
     found = find("which taster has won the most?", build(catalogue), nouns_of((), catalogue), Calendar(now.date()), now)
 
-    parts = split(replace(found, pieces=(), constraints=()), columns_of(found.sentence.vocabulary))
+    parts = question_parts(replace(found, pieces=(), constraints=()), columns_of(found.sentence.vocabulary))
 
     assert [part.kind for part in parts if part.start == len("which taster has ")] == ["value"]
 

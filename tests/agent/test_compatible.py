@@ -10,7 +10,6 @@ import openai
 import pytest
 
 from agent import Service, open_service
-from agent.llm.breaker import Breaker
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS
 from agent.retrieval.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
@@ -21,6 +20,7 @@ from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
 from agent.serve.process.testing import serving
 from agent.settings import Settings
 from agent.types import RankedHit
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Vectors
 from retrievers.embed.onnx import OnnxEmbedder

@@ -295,7 +295,7 @@ def test_an_answer_is_judged_and_a_passage_marked_as_right(visit: Callable[..., 
 def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
     visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.intent.caller.SURE", 1.01)
+    monkeypatch.setattr("agent.intent.caller.FILTERS_FROM", 1.01)
     page = visit()
     ask(page, "Which documents of kind incident of the mobile team name maps that were drawn without harbours?")
 

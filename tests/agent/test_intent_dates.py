@@ -5,9 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent.filters import of_date
+from agent.intent.filter_json import of_date
 from agent.intent.reader import local
-from agent.intent.reading import SURE
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.rules import Context, read_rules
 from agent.intent.time.dates import find_date, read_dates
 from agent.intent.time.grammar import RULES
@@ -444,7 +444,7 @@ def read_date_piece(question: str, *fields: str) -> tuple[str, bool]:
     now = datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
     context = Context(FieldCatalogue(((1, 1),), 40, held), frozenset({"order"}), {}, TODAY, now)
     (piece,) = read_rules(question, (), context).pieces
-    return piece.field, piece.confidence >= SURE
+    return piece.field, piece.confidence >= FILTERS_FROM
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.intent.derived import nouns_of
-from agent.intent.reading import SURE
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.text import closeness, code_closeness
 from agent.intent.time.periods import Calendar
@@ -180,7 +180,7 @@ EDITORS = catalogue(
     ],
 )
 def test_deeds_of_two_fields_offered_as_a_choice_are_a_condition_on_either(text: str, fields: set[str]):
-    sure = [one for one in read(text, EDITORS).pieces if one.confidence >= SURE]
+    sure = [one for one in read(text, EDITORS).pieces if one.confidence >= FILTERS_FROM]
     keys = [{each["key"] for each in one.filter.get("filters", [one.filter])} for one in sure]
 
     assert fields in keys
@@ -189,7 +189,7 @@ def test_deeds_of_two_fields_offered_as_a_choice_are_a_condition_on_either(text:
 def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
     pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).pieces
 
-    assert not [one for one in pieces if one.confidence >= SURE]
+    assert not [one for one in pieces if one.confidence >= FILTERS_FROM]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.intent.derived import nouns_of
-from agent.intent.filters import both
-from agent.intent.reading import SURE
+from agent.intent.filter_json import both
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.rules import RulesReading
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
@@ -121,7 +121,7 @@ def test_a_constraint_is_what_the_wording_states(
 
 def stated(reading: RulesReading, wanted: str | None) -> dict[str, Any] | None:
     """The filter that was read; where none is wanted, of its sure constraints alone: likely ones exclude nothing."""
-    parts = [one.filter for one in reading.pieces if one.confidence >= SURE or wanted is not None]
+    parts = [one.filter for one in reading.pieces if one.confidence >= FILTERS_FROM or wanted is not None]
     return both(parts) if parts else None
 
 

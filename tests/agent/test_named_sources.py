@@ -13,7 +13,6 @@ import httpx2
 import pytest
 from pydantic import ValidationError
 
-from agent.llm.breaker import FAILURES
 from agent.observe.logs import secrets_of
 from agent.serve.cli import run
 from agent.serve.cli.doctor import examine as doctor
@@ -25,6 +24,7 @@ from agent.service.tenancy import TenantChanges
 from agent.settings import FILE, Settings, load_settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from evals.provenance import public_settings
+from retrievers.core.breakers import FAILURES
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card
 from retrievers.ingest.documents import Document

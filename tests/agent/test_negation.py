@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.intent.reading import LIKELY
+from agent.intent.reading import BOOSTS_FROM
 from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.time.periods import Calendar
 from retrievers.core.fields import Field
@@ -50,7 +50,7 @@ def leaves(filter: Json | None) -> set[tuple[bool, str]]:
 
 
 def stated(question: str) -> set[tuple[bool, str]]:
-    return set().union(*(leaves(one.filter) for one in read(question).pieces if one.confidence >= LIKELY))
+    return set().union(*(leaves(one.filter) for one in read(question).pieces if one.confidence >= BOOSTS_FROM))
 
 
 @pytest.mark.parametrize(

@@ -287,17 +287,17 @@ async def test_a_prompt_shows_the_metadata_that_the_setting_names(settings: Sett
 
 
 def test_named_metadata_is_shown_in_its_order_nested_and_cut_to_what_there_is_room_for():
-    from agent.options.prompt_fields import parse, shown
+    from agent.options.prompt_fields import parse, with_prompt_fields
 
     metadata = {"a": "1", "long": "word " * 40, "of": {"b": 2}, "list": ["x" * 50, "y" * 50]}
     chunk = Chunk(ChunkId("t", "docs", "d", 0), "T", "text", metadata=metadata)
-    made = shown(chunk, parse("of.b, long, none, list, a")).metadata
+    made = with_prompt_fields(chunk, parse("of.b, long, none, list, a")).metadata
     assert list(made) == ["of.b", "long", "list", "a"]
     assert made["of.b"] == 2
     assert made["long"] == ("word " * 40)[:79].rstrip() + "…"
     assert made["list"] == "x" * 50 + ", " + "y" * 27 + "…"
-    assert shown(chunk, parse("*=")).metadata == {}
-    assert shown(chunk, parse("other=a")) is chunk
+    assert with_prompt_fields(chunk, parse("*=")).metadata == {}
+    assert with_prompt_fields(chunk, parse("other=a")) is chunk
 
 
 @pytest.mark.parametrize("text", ["=a", "a; b", "x=a;x=b", ",".join("abcdefghijk")])

@@ -21,11 +21,11 @@ from agent.intent import turn_wording
 from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
-from agent.llm.breaker import FAILURES, Breaker
 from agent.llm.opening import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
 from agent.types import Intent, Request
+from retrievers.core.breakers import FAILURES, Breaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, parse

@@ -15,7 +15,7 @@ from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 from retrievers.postgres.database import Database
-from retrievers.postgres.reads import Reads
+from retrievers.postgres.read_routing import Reads
 
 CLAIMS = [
     ("taxi", "A taxi from the airport, with a receipt.", {"claimant": "Dubois", "status": "paid"}),

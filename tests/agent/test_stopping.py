@@ -85,13 +85,13 @@ class Unlimited:
     """Refuses nothing early."""
 
     def refusal(self, *_: object) -> None:
-        """See `Shedding.refusal`."""
+        """See `EarlyRefusal.refusal`."""
 
 
 def bare() -> FastAPI:
     """An application without the layers of the service, which turn away what comes after the stop."""
     app = FastAPI()
-    app.state.gates, app.state.shedding = Gates(has_model=False), Unlimited()
+    app.state.gates, app.state.early_refusal = Gates(has_model=False), Unlimited()
     app.state.grace_s = 60.0  # requests at work have time to finish, however busy the machine is
     return app
 

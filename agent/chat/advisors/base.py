@@ -190,7 +190,7 @@ class Parametrised(Advisor, Protocol):
         class Tone:
             name, order, parameters, always = "tone", 350, ToneParameters, False
 
-            def using(self, parameters: ToneParameters) -> "Tone": ...
+            def with_parameters(self, parameters: ToneParameters) -> "Tone": ...
 
     Attributes:
         parameters: type of the parameters. Parameters that do not fit are a 422 that lists the valid ones, before any
@@ -207,7 +207,7 @@ class Parametrised(Advisor, Protocol):
     @property
     def always(self) -> bool: ...
 
-    def using(self, parameters: Any) -> Advisor:
+    def with_parameters(self, parameters: Any) -> Advisor:
         """Return the advisor for one request.
 
         Args:

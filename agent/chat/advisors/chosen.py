@@ -46,7 +46,7 @@ def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
         )
         raise BadRequest(what, where=f"{where}.{unknown[0][:64]}", valid=tuple(shape.model_fields))
     try:
-        return advisor.using(shape.model_validate(choice.parameters))
+        return advisor.with_parameters(shape.model_validate(choice.parameters))
     except ValidationError as error:
         problem = readable(error)
         reason = str(problem)

@@ -56,8 +56,12 @@ class Guard:
         self._more = [compiled(word) for word in more.words] if more else []
         self._answer = more.answer if more else None
 
-    def using(self, parameters: GuardParameters) -> "Guard":
-        """Return a guard that also blocks the request's own words."""
+    def with_parameters(self, parameters: GuardParameters) -> "Guard":
+        """Return a guard with the setting's rules that also blocks the request's own words.
+
+        Raises:
+            BadRequest: a word is a pattern or holds nothing to compare; `where` is `words.INDEX`.
+        """
         for place, word in enumerate(parameters.words):
             if word.startswith(PATTERN) or not plain(word).strip():
                 what = "a request can block words and phrases only; patterns belong in the setting GUARD"

@@ -34,8 +34,8 @@ class Remember:
     window: int | None = None
     order: int = 300
 
-    def using(self, parameters: MemoryParameters) -> "Remember":
-        """Return a copy that uses that many messages."""
+    def with_parameters(self, parameters: MemoryParameters) -> "Remember":
+        """Return an advisor whose window is the given number of messages."""
         return replace(self, window=parameters.window)
 
     async def before(self, call: Call) -> Call:

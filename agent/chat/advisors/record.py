@@ -36,7 +36,7 @@ class RecordAdvisor:
     days: int | None = None
     order: int = 100
 
-    def using(self, parameters: RecordParameters) -> "RecordAdvisor":
+    def with_parameters(self, parameters: RecordParameters) -> "RecordAdvisor":
         """Return a copy that keeps the record for fewer days."""
         if parameters.days > self.records.days:
             raise BadRequest(f"records are kept for at most {self.records.days} days (CHAT_DAYS)", where="days")

@@ -10,7 +10,7 @@ from agent.intent.calculation.part import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Piece
 
 
@@ -61,7 +61,7 @@ def read_amount(question: Question) -> Calculation | None:
 
 
 def _middled(question: Question, middle: str, group: Group | None) -> Calculation | None:
-    """Read an average or median: of a number, of the length of a list, or of group sizes."""
+    """Read an average or median: of a numeric field, of the length of a list, or of group sizes."""
     given = read_decimals(question)
     decimals: Json = {"decimals": 2 if given is None else given} if middle == "avg" or given is not None else {}
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
@@ -218,7 +218,7 @@ def _is_had(question: Question, target: int) -> bool:
 
 
 def _counted_number(question: Question) -> str | None:
-    """Return the number field that "how many" asks for, or None: "how many points did Ann score"."""
+    """Return the numeric field that "how many" asks for, or None: "how many points did Ann score"."""
     for place in question.of_kind("count"):
         behind = question.beside(place, 1)
         if behind is not None and question.parts[behind].kind == UNIT and question.has("sum"):
@@ -239,7 +239,7 @@ def _counted_number(question: Question) -> str | None:
 
 
 def _summed(question: Question, group: Group | None) -> Calculation | None:
-    """Read the sum of a number field."""
+    """Read the sum of a numeric field."""
     if not question.has("sum", "how_much"):
         return None
     operand = read_operand(question)
@@ -254,7 +254,7 @@ _NAMED = {"tot": "sum", "total": "sum", "sum": "sum", "avg": "avg", "average": "
 
 
 def _named_so(question: Question, group: Group | None) -> Calculation | None:
-    """Read a calculation from the name of a number: "total amount per customer" for tot_amt."""
+    """Read a calculation from the name of a numeric field: "total amount per customer" for tot_amt."""
     named = {name for _, part in question.fields() if part.strength >= 4 for name in part.fields
              if name in question.columns.measures}  # fmt: skip
     op = _NAMED.get(question.columns.words[next(iter(named))][0]) if len(named) == 1 else None
@@ -265,7 +265,7 @@ def _named_so(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _total(question: Question) -> Calculation | None:
-    """Read "total" without a number field as a count: "denied permits: what is the total?"."""
+    """Read "total" without a numeric field as a count: "denied permits: what is the total?"."""
     pieces = pieces_of(question)
     if not question.has("sum") or not (pieces or question.has(RECORD)) or any(question.fields()):
         return None

@@ -13,12 +13,12 @@ from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
 from agent.intent.calculation.part import RECORD, Part
-from agent.intent.calculation.parts import split
+from agent.intent.calculation.parts import question_parts
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
-from agent.intent.filters import Json, both
+from agent.intent.filter_json import Json, both
 from agent.intent.found import Found, Piece
 from agent.intent.text import words_of
 from agent.intent.vocabulary import Same
@@ -136,9 +136,9 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     totals = table("calculation")["summing_up"]
     # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
-    parts = split(found, columns)
+    parts = question_parts(found, columns)
     rows = named_rows(found, columns, parts)
-    return found, columns, tuple(split(found, columns, rows) if rows else parts)
+    return found, columns, tuple(question_parts(found, columns, rows) if rows else parts)
 
 
 def _value(piece: Piece) -> str:
@@ -208,7 +208,7 @@ def _operation(question: Question) -> Calculation | None:
 
 
 def take_absent(question: Question) -> None:
-    """Read "nations with no gold medals": the number must be zero, or the field must be missing."""
+    """Read "nations with no gold medals": the numeric field must be zero, or the field missing."""
     for place in question.of_kind("lacking"):
         behind = place + 1
         part = question.parts[behind] if behind < len(question.parts) else None

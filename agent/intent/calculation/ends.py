@@ -6,7 +6,7 @@ from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
@@ -49,7 +49,7 @@ def _ranked_by_number(
 
 
 def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calculation | None:
-    """Rank groups by their number of records, or by the sum of a number if one is named."""
+    """Rank groups by their number of records, or by the sum of a numeric field if one is named."""
     asked = _asked_records(question)
     length = read_length(question) if asked else None
     if length is not None:
@@ -83,7 +83,7 @@ def _single_values(question: Question) -> set[str]:
 
 
 def _is_money(question: Question, expression: str) -> bool:
-    """Return whether a number field, or an expression of one, is an amount of money."""
+    """Return whether a numeric field, or an expression of one, is an amount of money."""
     name = expression.removeprefix("number(").rstrip(")")
     measure = question.columns.measures.get(name)
     units = {unit.kind for unit in measure.units} if measure is not None else set()
@@ -132,7 +132,7 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
 
 
 def _numbered_by(question: Question) -> str | None:
-    """Return the number that ranks or lists the records, or None: "ranked first", "the last city listed"."""
+    """Return the numeric field that ranks or lists the records, or None: "ranked first", "the last city listed"."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
              if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
     if len(ranks) == 1:
@@ -144,7 +144,7 @@ def _numbered_by(question: Question) -> str | None:
 
 
 def _year_of(question: Question) -> str | None:
-    """Return the only number field that is a year, for records without a date."""
+    """Return the only numeric field that is a year, for records without a date."""
     if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
         return None  # the first of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
@@ -202,7 +202,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
 
 
 def _implied(question: Question, order: RankOrder) -> str | None:
-    """Return the number that a superlative implies: a price for "most expensive", a time or length for "longest"."""
+    """Return the numeric field that a superlative implies: a price for "most expensive", a time for "longest"."""
     part = question.parts[order.place]
     sentence, measures = question.found.sentence, question.columns.measures
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}

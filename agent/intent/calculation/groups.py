@@ -137,7 +137,7 @@ def _each(question: Question, kind: str) -> str:
 
 
 def _periods_of(number: str) -> set[str]:
-    """Return the periods that the name of a number contains: year for `annual_salary_eur`."""
+    """Return the periods that the name of a numeric field contains: year for `annual_salary_eur`."""
     words = {word.removesuffix("ly") for word in name_words(number)}
     return {_ADJECTIVES.get(word, word) for word in words}
 

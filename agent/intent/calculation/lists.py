@@ -9,7 +9,7 @@ from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.part import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
-from agent.intent.filters import Json, both, excludes
+from agent.intent.filter_json import Json, both, excludes
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
 from agent.intent.vocabulary import concepts_of

@@ -50,7 +50,7 @@ def _longest() -> int:
     return max(map(len, _phrases()))
 
 
-def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
+def question_parts(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
     """Return the parts of a question in order, without overlap, with as few unknown words as possible.
 
     Args:
@@ -91,7 +91,7 @@ def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
 def _choices(
     sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
 ) -> Iterator[tuple[float, Part]]:
-    """Yield the possible readings of the tokens from an index on, each with its cost."""
+    """Yield (cost, part) for each possible reading of the tokens from an index on."""
     token = sentence.tokens[index]
     piece = next((one for one in pieces if one.start <= token.start < one.end), None)
     if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
@@ -164,7 +164,7 @@ def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> in
 
 
 def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
-    """Yield the phrases that begin at an index; a phrase that is also the name of a field keeps both meanings."""
+    """Yield (cost, part) for phrases that begin at an index; one that is also a field's name keeps both meanings."""
     words: list[str] = []
     for last in range(index, min(index + _longest(), len(sentence.tokens))):
         words.append(sentence.tokens[last].folded)

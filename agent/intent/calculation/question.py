@@ -7,7 +7,7 @@ from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UN
 from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece, date_field, main_date
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of
@@ -103,7 +103,7 @@ class Question:
         return bool(labels and piece is not None and piece.filter["type"] == "in")
 
     def _is_own_unit(self, part: Part) -> bool:
-        """Return whether a unit is that of a number that was used: "the total fine in euros"."""
+        """Return whether a unit is that of a numeric field that was used: "the total fine in euros"."""
         text = self.found.sentence.text[part.start : part.end]
         units = [self.columns.measures[name].units for name in self.taken if name in self.columns.measures]
         return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
@@ -140,12 +140,12 @@ class Question:
         return names[0] if len(names) == 1 or (names and part.strength <= 2) else None
 
     def number_of(self, part: Part) -> str | None:
-        """Return the expression of the number field that the words of a part mean; None if there is none or several."""
+        """Return the expression of the one numeric field that a part names; None if it names none or several."""
         names = [name for name in part.fields if name in self.columns.measures]
         return self.expressed(names[0]) if len(names) == 1 else None
 
     def expressed(self, name: str) -> str:
-        """Return a number field as an expression of the aggregates; numbers written as text are converted.
+        """Return a numeric field as an expression of the aggregates; numbers written as text are converted.
 
         Raises:
             Unclear: its texts are no plain numbers, or its amounts have several units and the question names none.

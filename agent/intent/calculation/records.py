@@ -29,7 +29,7 @@ _GENERAL = frozenset("one ones record records entry entries item items row rows"
 
 
 def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
-    """Turn nouns in the position of a record into records, and nouns after a number into its unit."""
+    """Turn nouns in the position of a record into records, and plurals after a numeric field's name into fillers."""
     before = ""
     for place, part in enumerate(parts):
         numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
@@ -62,7 +62,7 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 
 
 def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
-    """Return whether "amount of" or "number of" belongs to a number's name: "the claimed [amount of] all files"."""
+    """Return whether "amount of" or "number of" belongs to a numeric field's name: "claimed [amount of] files"."""
     named = before is not None and before.kind == FIELD and not columns.measures.keys().isdisjoint(before.fields)
     return named and part_text(sentence, part).casefold().endswith(" of")
 
@@ -92,7 +92,7 @@ def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
-    """Return whether a plural follows the word for a number and names its unit: "gold [medals]"."""
+    """Return whether a plural follows the name of a numeric field and names its unit: "gold [medals]"."""
     return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.columns import Columns
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.text import words_of

@@ -3,7 +3,7 @@
 from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_order
-from agent.intent.filters import Json, both
+from agent.intent.filter_json import Json, both
 from agent.intent.found import Piece
 from agent.intent.text import has_chinese
 from agent.intent.vocabulary import concepts_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
-from agent.intent.filters import Json
+from agent.intent.filter_json import Json
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
@@ -79,7 +79,7 @@ def read_order(question: Question) -> RankOrder | None:
 
 
 def _is_number(question: Question, place: int) -> bool:
-    """Return whether a part is the name of exactly one number field."""
+    """Return whether a part is the name of exactly one numeric field."""
     part = question.parts[place] if place < len(question.parts) else None
     return (
         part is not None
@@ -204,7 +204,7 @@ def is_dated(question: Question, part: Part) -> bool:
 
 
 def read_operand(question: Question) -> str | None:
-    """Return the expression of the one number field that the question names without a bound; None if there is none.
+    """Return the expression of the one numeric field that the question names without a bound; None if there is none.
 
     Raises:
         Unclear: there are several, or the words may mean several.
@@ -234,7 +234,7 @@ def read_operand(question: Question) -> str | None:
 
 
 def read_unit(question: Question) -> str | None:
-    """Return the only number field in the unit that is asked for, or None: "how many minutes on average"."""
+    """Return the only numeric field in the unit that is asked for, or None: "how many minutes on average"."""
     for place in question.of_kind(UNIT):
         part = question.parts[place]
         unit = unit_of(question.found.sentence.text[part.start : part.end])
@@ -251,9 +251,9 @@ _APART = (0.03, 0.6)
 
 
 def _take_compound(question: Question, name: str, place: int) -> None:
-    """Mark the words of a compound noun around a number's name as used: "[asking] price", "prep [time]".
+    """Mark the words of a compound noun around a numeric field's name as used: "[asking] price", "prep [time]".
 
-    The full name of a number restricts nothing, unless one of its words distinguishes documents by their texts.
+    The full name of a numeric field restricts nothing, unless one of its words distinguishes documents by their texts.
     """
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
     if question.found.sentence.text[question.parts[place].start] > "\u3400":
@@ -269,10 +269,17 @@ def _take_compound(question: Question, name: str, place: int) -> None:
 
 
 def _check_operand(question: Question, name: str, places: list[int]) -> None:
-    """Check that a number can be the operand; in a compound the last word decides.
+    """Check that a numeric field can be the operand of the calculation.
 
+    Args:
+        name: the field, or `number(FIELD)` for numbers written as text.
+        places: indexes of the parts that name the field.
     Raises:
-        Unclear: it cannot.
+        Unclear: one of these:
+            - a sum, mean or median of a field that only numbers the records, a sum of years, or an extreme of ranks;
+            - the "best" of a field with a unit;
+            - a unit in the question that the field does not have;
+            - the name of a field without numbers directly after that of the field: a compound noun means its last word.
     """
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):

@@ -11,7 +11,7 @@ from typing import Any
 
 from rapidfuzz import fuzz, process
 
-from agent.intent.filters import Json, both, of_date
+from agent.intent.filter_json import Json, both, of_date
 from agent.intent.model.reply import ModelReading, Time
 from agent.intent.time.dates import DateRange, find_date
 from agent.intent.time.periods import Calendar

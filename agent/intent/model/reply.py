@@ -17,7 +17,7 @@ from agent.intent.model.schema import KINDS, OPS, ORDERS
 from agent.llm.json import BadReply, json_in
 from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
 from retrievers.core.errors import listing
-from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shown
+from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shortened
 from retrievers.core.filters import GROUPS, MAX_DEPTH, MAX_NODES, MAX_VALUE_CHARACTERS, MAX_VALUES, OPERATORS
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class _Bad(Exception):
 
 def _named(value: object) -> str:
     if isinstance(value, str):
-        return f'"{shown(value)}"'
+        return f'"{shortened(value)}"'
     if isinstance(value, bool | float) or value is None:
         return str(value).lower()
     return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"

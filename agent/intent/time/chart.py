@@ -91,7 +91,7 @@ def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
 def _tails(
     parts: tuple[str, ...], index: int, place: int, chart: Chart, first: int
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Yield values, cost and end of every reading of the parts from an index on, starting at a place."""
+    """Yield (values, cost, end) for every reading of the parts from an index on, starting at a place."""
     if index == len(parts):
         yield (), 0, place
         return

@@ -156,7 +156,10 @@ class _Reading(Run):
         return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
-        """Yield years that end a range of which the other end is no date: "between 2005 and the release"."""
+        """Yield (start, end) of a year and the word before it, if its range has no other date.
+
+        For example "between 2005" in "between 2005 and the release".
+        """
         for place in range(self.first + 1, self.last):
             covered = any(one.item.start <= place < one.item.end for one in stated)
             if not covered and self.has(place, "YEAR") and self.has(place - 1, "between", "to", "before", "after"):

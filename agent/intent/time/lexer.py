@@ -113,7 +113,7 @@ def load_words() -> Words:
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield category, value and phrase of every word."""
+    """Yield (category, value, phrase) for every word."""
     for category, table in data.items():
         if not isinstance(table, dict):
             continue

@@ -230,8 +230,11 @@ def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Peri
     return periods.third(month, part) if month.is_bounded and 27 < month.days < 32 else None
 
 
-def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """Read "the end of 2019" as a point of time."""
+def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
+    """Return the start, middle or end of a period as an empty period at one day: "the end of 2019" is 2020-01-01.
+
+    Return None if the period is empty or has no bounds, or for another part.
+    """
     if not whole.is_bounded or whole.low == whole.high:
         return None
     days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)
@@ -245,7 +248,7 @@ def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:
 
 def this_edge(unit: Unit) -> Callable[[Calendar, str], Period | None]:
     """Return a function for 年底前: before the end of this year, not before its last months."""
-    return lambda calendar, part: edge(calendar, part, periods.relative(calendar, unit, 0))
+    return lambda calendar, part: point_of(calendar, part, periods.relative(calendar, unit, 0))
 
 
 def decade_from(calendar: Calendar, number: int) -> Period | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import BadSetting
-from agent.options.rerankers import kind_of, shown
+from agent.options.rerankers import kind_of, reranker_label
 
 if TYPE_CHECKING:
     from agent.llm.model import Model
@@ -23,11 +23,13 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
     """
     kind, rest = kind_of(settings.reranker)
     if settings.reranker_model and kind != "http":
-        reason = f"RERANKER_MODEL works only with RERANKER=http:URL, not with {shown(settings.reranker)}: unset it"
+        reason = (
+            f"RERANKER_MODEL works only with RERANKER=http:URL, not with {reranker_label(settings.reranker)}: unset it"
+        )
         raise BadSetting(reason, where="reranker_model")
     reranker = _built(kind, rest, settings, llm, cores)
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
-        name = shown(settings.reranker)
+        name = reranker_label(settings.reranker)
         reason = f"RERANK_MIN_SCORE cannot be used with RERANKER={name}, which gives no scores on a fixed scale"
         raise BadSetting(reason, where="rerank_min_score")
     if settings.rerank_blend and kind in ("none", "hybrid"):
@@ -54,7 +56,7 @@ def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", core
         case "http":
             from agent.retrieval.rerank.http import HttpReranker
 
-            name, key = shown(settings.reranker), settings.reranker_api_key
+            name, key = reranker_label(settings.reranker), settings.reranker_api_key
             return HttpReranker(rest, name=name, model=settings.reranker_model, api_key=key)
         case "litellm":
             from agent.retrieval.rerank.litellm import LiteLLMReranker

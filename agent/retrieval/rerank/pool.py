@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import prompts
-from agent.llm.breaker import Breakers
 from agent.llm.calls import Calls
-from agent.options.rerankers import shown
+from agent.options.rerankers import reranker_label
 from agent.retrieval.fusion import Fused
 from agent.retrieval.loading import PassageLoader
 from agent.retrieval.planning import Asked
@@ -18,6 +17,7 @@ from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.stage import Patience, Reranking, rerank
 from agent.settings import Settings
 from agent.types import Intent, Request
+from retrievers.core.breakers import Breakers
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
@@ -45,12 +45,12 @@ class RerankStage:
     templates: prompts.Library
 
     def reranker_of(self, request: Request, calls: Calls) -> Reranker | None:
-        """Return the request's reranker: the configured one or one that needs no setup, never an address or a folder.
+        """Return the reranker that the request names, by default the configured one; None for `none`.
 
         Raises:
-            BadRequest: the request names any other reranker.
+            BadRequest: the request names a reranker other than `none`, `hybrid` and the configured one.
         """
-        configured = self.reranker.name if self.reranker is not None else shown(self.settings.reranker)
+        configured = self.reranker.name if self.reranker is not None else reranker_label(self.settings.reranker)
         name = request.reranker or configured
         if name == "none":
             return None
@@ -79,7 +79,7 @@ class RerankStage:
                 pool = await within(self._with_phrases(asked.scope, pool), given_s / 2)
         breaker = self.breakers.of(f"the reranker {reranker.name}")
         patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
-        minimum = self.settings.rerank_min_score if reranker.name == shown(self.settings.reranker) else None
+        minimum = self.settings.rerank_min_score if reranker.name == reranker_label(self.settings.reranker) else None
         ranking = [*pool, *ranking[RERANK_POOL:]]
         return await rerank(
             reranker, intent.question, intent.language, ranking, patience, pool=len(pool), minimum=minimum, blend=blend

@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.llm.breaker import Breaker
 from agent.llm.model import ModelFailed, no_answer
 from agent.retrieval.fusion import Fused, in_turns, never_rising
 from agent.retrieval.rerank.base import Reranker, check_scores, normalised, ordered
 from agent.retrieval.rerank.overlap import overlap
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId

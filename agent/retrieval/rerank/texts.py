@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.llm.breaker import Breaker
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import MOST_CHARACTERS, Reranker, cut_longest, most_each
 from agent.retrieval.rerank.hybrid import VECTOR_WEIGHT, Hybrid
 from agent.retrieval.rerank.stage import Patience, rerank
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.embed import Embedder

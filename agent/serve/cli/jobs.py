@@ -24,13 +24,13 @@ async def run(service: "Service", action: str | None, id: str | None, *, viewer:
         return 0
     assert id is not None
     if action == "show":
-        shown(await service.job(id, tenant=viewer), as_json=as_json)
+        print_job(await service.job(id, tenant=viewer), as_json=as_json)
         return 0
     if action == "cancel":
-        shown(await service.cancel_job(id, tenant=viewer), as_json=as_json)
+        print_job(await service.cancel_job(id, tenant=viewer), as_json=as_json)
         return 0
     job = await _retry(service, id, viewer)
-    shown(job, as_json=as_json)
+    print_job(job, as_json=as_json)
     return 2 if job.failures or job.status == "failed" else 0
 
 
@@ -73,7 +73,7 @@ def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
         print("no jobs; documents sent to `signalbox serve` become jobs")
 
 
-def shown(job: "Job", *, as_json: bool) -> None:
+def print_job(job: "Job", *, as_json: bool) -> None:
     """Print a job with its failed documents."""
     if as_json:
         failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]

@@ -99,7 +99,7 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
     """Print how the question was interpreted, so that the user can see and correct a misreading.
 
     Args:
-        given: the caller's own filter, which was not read from the question.
+        given: the caller's own filter. If the intent's filter equals it, it is not reported as read from the question.
     """
     if intent.by != "caller" and (intent.filter not in (None, given) or intent.aggregate):
         asked = {key: value for key, value in (intent.aggregate or {}).items() if value not in (None, [], False)}
@@ -216,10 +216,10 @@ def _short(value: Any) -> str:
 
 
 def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> None:
-    """Print the prompt as the model gets it, then its citations.
+    """Print how the question was read, the prompt (or the refusal), and the citations.
 
     Args:
-        given: the caller's own filter, which was not read from the question.
+        given: the caller's own filter. If the intent's filter equals it, it is not reported as read from the question.
     """
     note_reading(prompt.intent, given)
     print(plain(prompt.refusal or prompt.prompt))

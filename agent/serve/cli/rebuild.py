@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from agent.serve.cli import output
-from agent.serve.cli.jobs import shown, until_over
+from agent.serve.cli.jobs import print_job, until_over
 from retrievers.core.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def make_anew(
         job = await service.reembed(collection, embedder, tenant=viewer)
     if wait:
         job = await until_over(service, job, viewer, _RebuildProgress().show)
-    shown(job, as_json=as_json)
+    print_job(job, as_json=as_json)
     if not wait:
         output.note(f"`signalbox serve` or the option --wait runs the job; progress: signalbox jobs show {job.id}")
     elif job.next_try_at is not None:

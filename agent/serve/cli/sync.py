@@ -59,7 +59,7 @@ async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int
     if asked.forget is not None:
         gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
         if as_json:
-            output.write_json({"forgotten": shown(gone)})
+            output.write_json({"forgotten": sync_as_json(gone)})
         else:
             print(output.plain(f"forgotten: {gone.source} -> {gone.collection}; its documents stay"))
         return 0
@@ -157,7 +157,7 @@ def _show_plan(mirror: "Mirror", plan: "SyncPlan", *, as_json: bool) -> None:
 
 def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
     if as_json:
-        output.write_json([shown(one) for one in followed])
+        output.write_json([sync_as_json(one) for one in followed])
         return
     for one in followed:
         print(output.plain(f"{one.name or one.id}: {one.source} -> {one.collection}, {_often(one)}"))
@@ -177,7 +177,7 @@ def _often(one: "Followed") -> str:
     return f"every {one.every_s:g} s" + (f", next {one.next_at:%Y-%m-%d %H:%M:%S}" if one.next_at else "")
 
 
-def shown(one: "Followed") -> dict[str, object]:
+def sync_as_json(one: "Followed") -> dict[str, object]:
     """Return a sync as JSON values."""
     names = ("id", "name", "source", "collection", "every_s", "has_worker", "documents")
     values = {name: getattr(one, name) for name in names}

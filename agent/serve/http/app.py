@@ -28,9 +28,9 @@ from agent.serve.http import (
     web_search,
 )
 from agent.serve.http.admission import Admission, Gates
+from agent.serve.http.early_refusal import EarlyRefusal
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
-from agent.serve.http.shedding import Shedding
 from agent.serve.identity import Identify, RecentTenants
 from agent.service.service import Service
 
@@ -92,7 +92,7 @@ def create_app(
     app.state.identify = identify
     app.state.observation = observation
     app.state.gates = gates
-    app.state.shedding = Shedding(app, gates, observation, seen=seen, is_open=is_open)
+    app.state.early_refusal = EarlyRefusal(app, gates, observation, seen=seen, is_open=is_open)
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Functions that turn a Problem into a response, by path prefix: some clients expect another form of errors."""
     routers = [*_stateless_routers(), mcp.router()]

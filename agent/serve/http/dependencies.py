@@ -47,4 +47,4 @@ TheService = Annotated[Service, Depends(_service)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 TheWriter = Annotated[Caller, Depends(_writer)]
 WaitedS = Annotated[float, Depends(_waited_s)]
-"""See `waited_s`."""
+"""Seconds since the request arrived; see `waited_s`."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from retrievers.core.errors import BadFilter
-from retrievers.core.fields import RESERVED, Field, shown
+from retrievers.core.fields import RESERVED, Field, shortened
 from retrievers.core.types import FieldValues
 
 Operator = Literal[
@@ -64,7 +64,7 @@ def _ending(key: str, value: object, field: Field | None, held: FieldValues | No
     if not isinstance(value, str):
         raise BadFilter(f'{where}: "end with" needs a text as its value', where=where)
     if field is None or field.item != "string":
-        raise BadFilter(f'{where}: "end with" needs a field of texts, and "{shown(key)}" is not one', where=where)
+        raise BadFilter(f'{where}: "end with" needs a field of texts, and "{shortened(key)}" is not one', where=where)
     if held is None and key not in RESERVED:
         return []  # no document has the field
     if held is None or held.distinct > len(held.values):

@@ -21,8 +21,8 @@ from agent.observe import logs
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
+from agent.serve.http.early_refusal import EarlyRefusal
 from agent.serve.http.observing import Figures
-from agent.serve.http.shedding import Shedding
 from agent.serve.identity import check_exposure, identifier
 from agent.serve.process.acceptor import Acceptor
 from agent.serve.process.lingering import Lingering
@@ -198,10 +198,10 @@ class Protocol(H11Protocol):
         if self.transport.is_closing():
             return
         at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-        shedding: Shedding = self.app.state.shedding
+        early_refusal: EarlyRefusal = self.app.state.early_refusal
         # If the client does not read its answers, do not write more: the normal path waits.
         may_write = at_rest and not self.flow.write_paused
-        refusal = shedding.refusal(data, self.server_state.default_headers) if may_write else None
+        refusal = early_refusal.refusal(data, self.server_state.default_headers) if may_write else None
         if refusal is not None:
             self._refuse(*refusal)
         else:

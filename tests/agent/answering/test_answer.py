@@ -18,7 +18,6 @@ from agent.answering import sentence_check
 from agent.answering.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, Answerer, messages
 from agent.answering.assemble import assemble
 from agent.errors import BadSetting
-from agent.llm.breaker import FAILURES
 from agent.llm.calls import Calls
 from agent.llm.opening import open_model
 from agent.serve.cli.explain.record import show_trace
@@ -26,6 +25,7 @@ from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import Answer, AskRequest, Intent, Message, Outcome, Prompt
 from prompts import packaged
+from retrievers.core.breakers import FAILURES
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document

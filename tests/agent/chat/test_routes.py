@@ -69,7 +69,7 @@ class Tone:
     style: str = ""
     order: int = 350
 
-    def using(self, parameters: ToneParameters) -> "Tone":
+    def with_parameters(self, parameters: ToneParameters) -> "Tone":
         if parameters.style not in ("short", "long"):
             raise BadRequest("there is no such style", where="style", valid=("long", "short"))
         return replace(self, style=parameters.style)

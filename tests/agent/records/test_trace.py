@@ -20,7 +20,6 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.intent.reader import Cascade
-from agent.llm.breaker import FAILURES
 from agent.records.encoding import encoded, packed, unpacked
 from agent.records.trace import REPLAYABLE
 from agent.records.trace_store import TraceStore
@@ -29,6 +28,7 @@ from agent.serve.cli.explain.difference import show_difference
 from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
+from retrievers.core.breakers import FAILURES
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 

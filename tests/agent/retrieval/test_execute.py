@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agent.intent.reading import Off, question_language, stated_alone
-from agent.llm.breaker import FAILURES, Breakers
 from agent.retrieval.execute import GuardedSources, StepResult, climb, retrieve
 from agent.retrieval.router import Rung
 from agent.types import Relaxed, Request, Step
+from retrievers.core.breakers import FAILURES, Breakers
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.filters import Compare, Filter
 from retrievers.core.tasks import within

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from agent import Service, open_service
 from agent.errors import BadSetting
-from agent.llm.breaker import Breaker
 from agent.llm.calls import Calls, ModelCall
 from agent.llm.model import ModelFailed
 from agent.llm.recording import Recorded
@@ -34,6 +33,7 @@ from agent.testing import Fault, ScriptedServer
 from agent.testing import ReceivedRequest as Received
 from agent.types import Result
 from prompts import packaged
+from retrievers.core.breakers import Breaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document

@@ -15,19 +15,19 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.answering.decision import Decision
 from agent.intent.asking import parts_perhaps
-from agent.llm.breaker import FAILURES, Breaker
 from agent.llm.calls import Calls
 from agent.llm.model import ModelFailed
 from agent.llm.opening import open_model
 from agent.retrieval.coverage import coverage, stands_out
 from agent.retrieval.execute import StepResult
 from agent.retrieval.fusion import Fused
+from agent.retrieval.model_judge import MOST_PARTS, QuestionPart, SufficiencyQuestion, judge
 from agent.retrieval.rounds import answers_first, next_searches, searches_by_part
-from agent.retrieval.sufficiency import MOST_PARTS, QuestionPart, SufficiencyQuestion, judge
 from agent.serve.cli.explain.record import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import AugmentRequest, Intent, Outcome, Request, Result, Step
+from retrievers.core.breakers import FAILURES, Breaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId, Collection, Hit, Scope
 from retrievers.ingest.documents import Document

@@ -55,9 +55,9 @@ def worker(
 
     Runs ingestion and scheduled syncs until stopped; on any number of machines.
     """
-    from agent.serve.process import job_worker
+    from agent.serve.process import worker_command
 
-    return asyncio.run(job_worker.run(at_once))
+    return asyncio.run(worker_command.run(at_once))
 
 
 def migrate(as_json: AsJson = False) -> int:

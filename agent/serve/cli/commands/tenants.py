@@ -69,9 +69,9 @@ def set_tenant(
 
 
 async def _shown(metering: "Metering", settings: "Settings", tenant: str) -> dict[str, Any]:
-    from agent.service.tenancy import known_sources, shown
+    from agent.service.tenancy import known_sources, tenant_settings_report
 
-    return shown(tenant, await metering.state(tenant), settings, known_sources(settings))
+    return tenant_settings_report(tenant, await metering.state(tenant), settings, known_sources(settings))
 
 
 def _line(found: dict[str, Any]) -> str:

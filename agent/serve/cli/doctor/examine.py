@@ -13,7 +13,7 @@ from agent.llm.model import no_answer
 from agent.observe.health import LEAST_FREE_BYTES, free_bytes
 from agent.options import prompt_fields, rank_features
 from agent.options.rank_features import RankFeature
-from agent.options.rerankers import shown
+from agent.options.rerankers import reranker_label
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import Reranker, check_scores
 from agent.serve.cli.doctor import serving as doctor_serve
@@ -90,7 +90,7 @@ def _without_secret(key: str, value: str) -> str:
     if key.endswith("key") or key == "embedder_keys":
         return "***"
     if key == "reranker":
-        return shown(value)
+        return reranker_label(value)
     if key in ("database_url", "service_url"):
         return _without_password(value)
     return without_credentials(value)
@@ -195,7 +195,7 @@ async def _reranker(settings: Settings) -> Check:
     from agent.llm.opening import open_model
     from agent.retrieval.rerank import open_reranker
 
-    name = shown(settings.reranker)
+    name = reranker_label(settings.reranker)
     if name == "none":
         return Check("reranker", True, "none: hits keep the fused order")
     try:

@@ -1,4 +1,4 @@
-"""Reject requests early: a request that would get a 503 anyway gets it before it is parsed."""
+"""Reject requests early: a request that would get a 503 anyway gets it before it is parsed (`admission` decides)."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ _REPORT_AFTER_S = 1.0
 _log = logging.getLogger("signalbox.http")
 
 
-class Shedding:
+class EarlyRefusal:
     """Answers a complete request with a 503 if there is no room for it, at a fraction of the normal cost.
 
     A normal rejection costs about a millisecond, so ten times more requests than can be processed would leave no time

@@ -1,4 +1,4 @@
-"""Sufficiency: ask a model which parts of the question the hits answer, and what to search for next."""
+"""The model judge: ask a model which parts of the question the hits answer, and what to search for next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -104,14 +104,14 @@ async def full(app: FastAPI, tenant: str = "default", *, waiting: int = 1) -> As
 
 def early(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each request, in turn, whether it was refused early."""
-    seen, refusal = [], app.state.shedding.refusal
+    seen, refusal = [], app.state.early_refusal.refusal
 
     def recorded(data: bytes, headers: Any) -> tuple[bytes, bool] | None:
         answer: tuple[bytes, bool] | None = refusal(data, headers)
         seen.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(app.state.shedding, "refusal", recorded)
+    monkeypatch.setattr(app.state.early_refusal, "refusal", recorded)
     return seen
 
 
@@ -199,7 +199,7 @@ async def test_who_sends_half_a_head_is_not_waited_for(app: FastAPI, monkeypatch
 
 async def test_what_is_unusual_is_left_to_the_parser(app: FastAPI):
     async with serving(app) as port, client_of(port), full(app):
-        refuse = app.state.shedding.refusal
+        refuse = app.state.early_refusal.refusal
         assert refuse(request(), []) is not None
         assert [what for what, sent in UNUSUAL.items() if refuse(request(**sent), []) is not None] == []
 
@@ -207,14 +207,14 @@ async def test_what_is_unusual_is_left_to_the_parser(app: FastAPI):
 async def test_the_caller_with_the_shorter_line_is_let_in(app: FastAPI):
     app.state.gates.searches = Gate(1, 2)
     async with serving(app) as port, client_of(port), client_of(port, "globex"), full(app, waiting=2):
-        assert app.state.shedding.refusal(request(), []) is not None
-        assert app.state.shedding.refusal(request(caller=b"globex"), []) is None
+        assert app.state.early_refusal.refusal(request(), []) is not None
+        assert app.state.early_refusal.refusal(request(caller=b"globex"), []) is None
 
 
 async def test_who_presses_is_refused_early_while_others_find_room(app: FastAPI):
     app.state.gates.searches = Gate(1, 8, Pressure(1, 8, lambda: 0.0))
     async with serving(app) as port, client_of(port) as client, client_of(port, "globex"), full(app):
-        refuse = app.state.shedding.refusal
+        refuse = app.state.early_refusal.refusal
         assert refuse(request(), []) is None
         for _ in range(20):
             app.state.gates.searches.refused("default")
@@ -230,13 +230,13 @@ async def test_early_refusals_press(app: FastAPI):
     async with serving(app) as port, client_of(port), full(app):
         assert not pressure.is_on
         for _ in range(10):
-            assert app.state.shedding.refusal(request(), []) is not None
+            assert app.state.early_refusal.refusal(request(), []) is not None
         assert pressure.is_on
 
 
 async def test_nothing_is_refused_while_there_is_room_or_the_service_stops(app: FastAPI):
     async with serving(app) as port, client_of(port):
-        refuse = app.state.shedding.refusal
+        refuse = app.state.early_refusal.refusal
         async with full(app, waiting=0):
             assert refuse(request(), []) is None
         async with full(app):

@@ -1,6 +1,6 @@
 import threading
 
-from agent.llm.breaker import FAILURES, REST_S, TRIAL_S, Breaker, Breakers
+from retrievers.core.breakers import FAILURES, REST_S, TRIAL_S, Breaker, Breakers
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Filters in the contract's grammar, one for each constraint read from a question."""
+"""Make filter JSON in the grammar of requests, one filter for each constraint read from a question."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo

@@ -1,4 +1,4 @@
-"""Further searches for a question, under the constraints that its earlier searches ended with."""
+"""The next round: further searches for a question, under the constraints that its earlier searches ended with."""
 
 import asyncio
 import json

@@ -17,15 +17,15 @@ _WAITS_FOR = {
 }
 
 
-class StageClock:
-    """Measures how many milliseconds each of several consecutive stages took."""
+class StageTimes:
+    """Milliseconds that each of several consecutive stages took; measured from its creation on."""
 
     def __init__(self, elapsed_ms: dict[str, float] | None = None) -> None:
         self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
         self._last = time.monotonic()
 
     def ended(self, stage: str) -> None:
-        """Add the time since the stage before ended."""
+        """Add the time since the previous stage ended to this stage."""
         now = time.monotonic()
         self.elapsed_ms[stage] = round(self.elapsed_ms.get(stage, 0.0) + (now - self._last) * 1000, 3)
         self._last = now
@@ -43,4 +43,4 @@ def late(timeout_s: float, waited_for: str) -> Unavailable:
 
 def unfinished_scope() -> str:
     """Return the reason given when the time ran out before the database returned the scope."""
-    return StageClock().unfinished()
+    return StageTimes().unfinished()

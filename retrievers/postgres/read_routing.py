@@ -31,7 +31,7 @@ class Reads:
         return self._watch is not None
 
     def scope(self, who: str | Viewer) -> str:
-        """See `Database.scope`."""
+        """Return the tenant and its principals with the signature that the database verifies; see `Database.scope`."""
         return self._sign(who)
 
     def wrote(self, tenant: str) -> None:

@@ -1,4 +1,4 @@
-"""The `worker` command: run only the jobs of `serve` until told to stop."""
+"""The `worker` command: run only the jobs of `serve` until a signal. `retrievers.ingest.worker` runs the jobs."""
 
 import asyncio
 import logging
