@@ -87,12 +87,12 @@ class Search:
                 degraded = ("intent_unavailable",)
                 first = self.planner.plan(asked, (await plain_reading(asked, self.planner.sources)).first)
             climbing = climb(first.plan.rungs[:1], self.planner.queries(asked, first), sources, deadline=by)
+            likely: list[StepResult] = []
             if first.plan.likely is None:
-                (answers, rung), likely = await climbing, []
+                answers, rung = await climbing
             else:
-                (answers, rung), likely = await asyncio.gather(
-                    climbing, self._likely(asked, first.plan.likely, first, sources)
-                )
+                searching = self._likely(asked, first.plan.likely, first, sources)
+                (answers, rung), likely = await asyncio.gather(climbing, searching)
             number = 2 if answers else 1
             second = said = await self._second(asked, reading, later, number=number) if later is not None else None
         finally:
