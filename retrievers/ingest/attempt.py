@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
+from retrievers.core import heap
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
 from retrievers.ingest.collections import Connection
@@ -28,6 +29,8 @@ _LONGEST_WAIT_S = 300.0
 # Workers are killed for many reasons. After this many deaths during a job, one of its documents may be the cause, so
 # they are taken one by one. After the maximum, the job is given up.
 _DEATHS, _MOST_DEATHS = 3, 10
+_LARGE_BYTES = 256 << 10
+"""Minimum size of a delivery after which free memory is returned to the system."""
 
 _log = logging.getLogger(__name__)
 
@@ -176,6 +179,9 @@ class JobRunner:
             await _step(self._load(run))
             async with run.turn:
                 await _step(self._store(run))
+        if len(run.work.payload or b"") >= _LARGE_BYTES:
+            run.items = ()
+            await asyncio.to_thread(heap.trim)
         return run.report
 
     async def _load(self, run: JobAttempt) -> None:
