@@ -150,7 +150,7 @@ def _names(text: str, language: str) -> frozenset[str]:
     for found in _NAME.finditer(text):
         name = _POSSESSIVE.sub("", found[0])
         begins = not text[: found.start()].strip() or text[: found.start()].rstrip()[-1:] in ".!?:\"'(“‘"
-        plain = (name[1:].islower() and name.isalpha()) or len(name) == 1
+        plain = (name[1:].islower() and not any(map(str.isdigit, name))) or len(name) == 1
         if plain and (begins or fold(name) in STOP_WORDS.get(language, ())):
             continue
         for part in _NAME_PART.findall(name):

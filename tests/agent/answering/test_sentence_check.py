@@ -216,6 +216,7 @@ async def test_a_paraphrase_with_another_number_or_name_is_marked(sentence: str)
         ("The ship runs v2.6 of the software [1].", "The ship runs v2.6.1 of the software.", True),
         ("The ship runs v2.6 of the software [1].", "The ship runs v2.5 and v3.6 of the software.", False),
         ("The ship has Python 3.1 [1].", "The ship has Python 3.10.", False),
+        ("We've closed the port and the town [1].", "The storm has closed the port and the town.", None),  # no name
         # A sign is part of a number, the mark of a range is not.
         ("The margin was -5 percent [1].", "The margin was 5 percent.", False),
         ("The margin was 5 percent [1].", "The margin was −5 percent.", False),
