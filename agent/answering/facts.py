@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 
 import rjieba
 
@@ -29,8 +29,9 @@ _MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\[\]]*\]\()|(?<=\])\([^()\s]*\)|\]\(")
 # A letter, digit or underscore of a script that separates words by blanks.
 _L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NAME = re.compile(
-    rf"(?<!{_L})(?<!\.)(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
+    rf"(?<!{_L})(?<!\.)(?:[A-Za-z]+\d{_L}*(?:\.\d+)*|[A-Z](?:{_L}|['’])*{_L}|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
 )
+_NAME_PART = re.compile(r"[^\W_]+(?:\.\d+)*")
 _FRAME = re.compile(
     r"^\W*(?:according to|(?:as\s)?(?:stated|mentioned|described|reported) in)\s(?:the|this|these)\s"
     r"(?:\w+\s)?(?:passages?|documents?|texts?|sources?|articles?)\b,?\s?"
@@ -149,10 +150,13 @@ def _names(text: str, language: str) -> frozenset[str]:
     for found in _NAME.finditer(text):
         name = _POSSESSIVE.sub("", found[0])
         begins = not text[: found.start()].strip() or text[: found.start()].rstrip()[-1:] in ".!?:\"'(“‘"
-        plain = name[1:].islower() or len(name) == 1
+        plain = (name[1:].islower() and not any(map(str.isdigit, name))) or len(name) == 1
         if plain and (begins or fold(name) in STOP_WORDS.get(language, ())):
             continue
-        names |= {stem(fold(part), language) for part in re.findall(r"[^\W_]+", name)}
+        for part in _NAME_PART.findall(name):
+            # v2.6.1 is also a v2.6 and a v2.
+            versions = accumulate(part.split("."), "{}.{}".format)
+            names |= {stem(fold(version), language) for version in versions}
     return frozenset(names)
 
 

@@ -1,22 +1,29 @@
 """Extract the numbers and dates of a text, each with every way to write it, to compare two texts."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from agent.intent.numerals import parse_amount, parse_count
+from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_amount, parse_count, parse_english
+from retrievers.text.folding import plain_letters
 
 Ways = frozenset[str]
 """One number in every form in which a text may write it, such as {"7", "07"}."""
 
+_MINUS = r"(?:(?P<minus>(?<![\w.,)−–—-])[-−]|\b(?:minus|negative)\s|负|零下)[$€£¥]?)"
+"""A sign or a word before a number; not the mark of a range: "10-15"."""
+_SUBTRACTED = re.compile(r"\d\s?")
 _AMOUNT = re.compile(
-    r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
+    rf"(?:{_MINUS}|(?<![A-Za-z0-9_.]))"
+    r"(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
     re.IGNORECASE,
 )
-_NUMBER_WORD = re.compile(
-    r"\b(?:(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-(?:one|two|three|four|five|six|seven|eight|nine))?"
-    r"|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)\b",
-    re.IGNORECASE,
-)
+_NO_VERSION = re.compile(r"\s?(?:%|per\s?cent\b)", re.IGNORECASE)
+_NUMERAL, _GREAT = "|".join(sorted(ENGLISH_NUMERALS, key=len, reverse=True)), "|".join(GREAT)
+_PART = rf"(?:(?:{_GREAT})(?:\s+and(?=\s+(?:{_NUMERAL})\b))?|{_NUMERAL})\b"
+_NUMBER_WORDS = re.compile(rf"\b(?:an?\s+(?=(?:{_GREAT})\b))?{_PART}(?:[\s-]+{_PART})*", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z]+")
+_MOST_WORDS = 20
+"""Maximum number of words of a number."""
 _CHINESE_NUMBER = re.compile(r"[零〇一二两三四五六七八九十百千]{1,8}")
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH_NAME = rf"(?:{'|'.join(_MONTHS)})[a-z]{{0,6}}"
@@ -42,16 +49,16 @@ _ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b", re.IGNORECASE)
 
 def numbers_in(text: str) -> frozenset[Ways]:
     """Return the text's numbers in digits, months beside numbers, and dates."""
+    text = plain_letters(text)
     found: set[Ways] = set()
     years = {
         one.start("last"): one["century"] + one["last"] for one in _YEARS.finditer(text) if one["last"] > one["first"]
     }
     for amount in _AMOUNT.finditer(text):
-        digits = re.sub("[,，]", "", amount["number"])
-        ways = {digits.lstrip("0") or "0", digits}
+        digits, ways, start = _digits(amount), _ways(amount), amount.start("number")
         if amount["unit"] and (value := parse_amount(f"{digits} {amount['unit']}".lower())) is not None:
-            ways = {str(int(value)) if value == int(value) else str(value)}
-        found.add(frozenset(ways | {years[amount.start()]} if amount.start() in years else ways))
+            ways = _signed(amount, [str(int(value)) if value == int(value) else str(value)])
+        found.add(ways | {years[start]} if start in years else ways)
     for month in MONTH.finditer(text):
         found.add(frozenset({_month(month[0])}))
     for date in _DATE.finditer(text):
@@ -64,22 +71,87 @@ def numbers_in(text: str) -> frozenset[Ways]:
     return frozenset(found)
 
 
+def _digits(amount: re.Match[str]) -> str:
+    return re.sub("[,，]", "", amount["number"])
+
+
+def _ways(amount: re.Match[str]) -> Ways:
+    """Return the number with and without leading zeros, and without decimals if they are zeros.
+
+    2.50 is also 2.5 in percent and in money. Elsewhere they may be two versions.
+    """
+    digits = _digits(amount)
+    ways = [digits.lstrip("0") or "0", digits]
+    if digits.count(".") == 1:
+        whole, _, decimals = digits.partition(".")
+        is_money = amount.string[: amount.start("number")].endswith(("$", "€", "£", "¥"))
+        if not decimals.strip("0"):
+            ways.append(whole.lstrip("0") or "0")
+        elif is_money or _NO_VERSION.match(amount.string, amount.end("number")):
+            ways += [way.rstrip("0") for way in ways]
+    return _signed(amount, ways)
+
+
+def _signed(amount: re.Match[str], ways: Iterable[str]) -> Ways:
+    """Return the ways of a number with its sign; without it too if the sign may stand between two: "3 -5"."""
+    if not amount["minus"]:
+        return frozenset(ways)
+    negative = frozenset(f"-{way}" for way in ways)
+    between = _SUBTRACTED.fullmatch(amount.string, max(0, amount.start() - 2), amount.start())
+    return negative | frozenset(ways) if between else negative
+
+
 def number_words(text: str) -> Iterator[tuple[Ways, int]]:
-    """Yield (spellings, end offset) of each English number word from two on."""
-    for word in _NUMBER_WORD.finditer(text):
-        yield frozenset({str(parse_count(word[0]))}), word.end()
+    """Yield (spellings, end offset) of each English number in words from two on."""
+    for number, _, end in _worded(plain_letters(text)):
+        yield frozenset({str(number)}), end
 
 
 def without_number_words(text: str) -> str:
-    """Return the text without English number words from two on."""
-    return _NUMBER_WORD.sub(" ", text)
+    """Return the text without numbers from two on in English words."""
+    kept: list[str] = []
+    place = 0
+    for _, start, end in _worded(plain_letters(text)):
+        kept.append(text[place:start])
+        place = end
+    return " ".join([*kept, text[place:]])
+
+
+def _worded(text: str) -> Iterator[tuple[int, int, int]]:
+    """Yield each number from two on in English words, with its start and end.
+
+    Words that are no number together are several: "one hundred and two hundred" is 100 and 200.
+    """
+    for run in _NUMBER_WORDS.finditer(text):
+        places = list(_WORD.finditer(text, run.start(), run.end()))
+        words = [place[0].lower() for place in places]
+        first = 0
+        while first < len(words):
+            number, length = _longest(words[first : first + _MOST_WORDS])
+            if number is not None and number > 1:
+                yield number, places[first].start(), places[first + length - 1].end()
+            first += length
+
+
+def _longest(words: Sequence[str]) -> tuple[int | None, int]:
+    """Return the number of the most first words, and how many they are; (None, 1) if the first begins no number."""
+    ends = (n for n, word in enumerate(words) if word not in ("a", "an") and _number(words[: n + 1]) is None)
+    end = next(ends, len(words))
+    if end < len(words) and words[end] in GREAT and "and" in words[:end]:
+        # In "one hundred and two hundred" the two belongs to the second number.
+        end = max(n for n in range(end) if words[n] == "and")
+    number = _number(words[:end])
+    return (number, end) if number is not None else (None, 1)
+
+
+def _number(words: Sequence[str]) -> int | None:
+    return parse_english(" ".join(words))
 
 
 def plain_numbers(text: str) -> Iterator[tuple[Ways, int]]:
     """Yield (spellings, end offset) of each number in digits."""
     for amount in _AMOUNT.finditer(text):
-        digits = re.sub("[,，]", "", amount["number"])
-        yield frozenset({digits.lstrip("0") or "0", digits}), amount.end()
+        yield _ways(amount), amount.end()
 
 
 def spelled_numbers(text: str) -> frozenset[Ways]:
@@ -87,6 +159,7 @@ def spelled_numbers(text: str) -> frozenset[Ways]:
 
     They confirm a number but are not required, because they are too common in other uses.
     """
+    text = plain_letters(text)
     values = [parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text)]
     values += [_ORDINALS.index(found[0].lower()) + 2 for found in _ORDINAL.finditer(text)]
     return frozenset(frozenset({str(value)}) for value in values if value is not None)

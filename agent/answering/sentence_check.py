@@ -113,8 +113,9 @@ def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
             windows.append((joined, " ".join(passage.texts[first : first + _WIDTH])))
     chosen, place = around, ""
     for number in range(_PLACES * len(passages)):
-        best, text = max(windows, key=lambda one: len(said.words & (one[0].words | chosen.words)))
-        if number and not (said.words & best.words) - chosen.words:
+        left = said.words - chosen.words
+        best, text = max(windows, key=lambda one: len(left & one[0].words))
+        if number and left.isdisjoint(best.words):
             break
         chosen |= best
         place = place or text
@@ -202,7 +203,7 @@ async def check(
     Args:
         passages: the text under each number of the prompt, from 1.
         embedder: asked if wording does not decide, for languages it knows.
-        deadline: moment of `time.monotonic()`; sentences not read by then stay unjudged.
+        deadline: moment of `time.monotonic()`; sentences not compared with all their passages by then stay unjudged.
         patience_s: maximum wait for the embedder in seconds; without its answer the wording decides.
     """
     # In a thread: a sentence takes some milliseconds, which would block the event loop.
@@ -226,13 +227,32 @@ def _by_wording(
         if time.monotonic() >= deadline or len(sentence.text) > _LONGEST or not claims(sentence.text):
             judged.append((sentence, None))
             continue
-        numbers = sentence.citations or range(1, len(passages) + 1)
-        for n in numbers:
-            known[n] = known.get(n) or evidence(passages[n - 1])
-        held = {n: known[n] for n in numbers}
-        one, close = (_cited if sentence.citations else _uncited)(sentence, held)
+        try:
+            held = {n: _known(known, n, passages, deadline) for n in sentence.citations or range(1, len(passages) + 1)}
+            one, close = _cited(sentence, held) if sentence.citations else _uncited(sentence, held, deadline)
+        except TimeoutError:
+            one, close = sentence, None
         judged.append((one, close if _knows(embedder, sentence.text) else None))
     return judged
+
+
+def _known(known: dict[int, PassageFacts], number: int, passages: Sequence[str], deadline: float) -> PassageFacts:
+    """Return the facts of a passage, extracted once. Raises TimeoutError after the deadline."""
+    if number not in known:
+        _check_time(deadline)
+        known[number] = evidence(passages[number - 1])
+    return known[number]
+
+
+def _look_in_time(said: Facts, passage: PassageFacts, deadline: float) -> SentenceSupport:
+    """Compare with one passage. Raises TimeoutError after the deadline."""
+    _check_time(deadline)
+    return look(said, [passage])
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise TimeoutError
 
 
 def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
@@ -247,16 +267,18 @@ def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple
     return sentence.model_copy(update={"supported": found.is_borne_out, "score": found.score}), close
 
 
-def _uncited(sentence: AnswerSentence, passages: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
+def _uncited(
+    sentence: AnswerSentence, passages: Mapping[int, PassageFacts], deadline: float
+) -> tuple[AnswerSentence, _Close | None]:
     """Add the citation of the one passage that supports the sentence; mark it unsupported if none does.
 
-    Passages in another script are compared by numbers alone.
+    Passages in another script are compared by numbers alone. Raises TimeoutError after the deadline.
     """
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
     if passages and not comparable:
         return _by_figures(sentence, list(passages.values())), None
-    looked = [(look(said, [one]), n) for n, one in comparable.items()]
+    looked = [(_look_in_time(said, one, deadline), n) for n, one in comparable.items()]
     found, n = max(looked, key=lambda one: (not one[0].missing, one[0].covered, -one[1]), default=(None, 0))
     if found is None:
         return sentence.model_copy(update={"supported": False, "score": 0.0}), None

@@ -1,6 +1,7 @@
 """Amounts in a question: numbers in digits or words, with magnitude and unit, wherever they stand."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from functools import cache
 from agent.intent.numbers import CURRENCIES, Unit, unit_pattern, units_of
 from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_chinese, parse_english
 from agent.intent.words import table
+from retrievers.text.folding import plain_letters
 
 _DIGITS = (
     r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d{1,2})?(?!\d)|\d{1,3}(?:[ '’\u00a0]\d{3})+(?!\d)|"
@@ -28,6 +30,8 @@ _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层�
 _IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
 _CODE = 24
 """Maximum characters before a number that may belong to the same code: INC-2024-[05]."""
+_LARGEST = 1e100
+"""Larger numbers are no amounts; the limit keeps every product with magnitudes and units finite."""
 _HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
 
 
@@ -116,6 +120,7 @@ def _amount() -> re.Pattern[str]:
 
 def find_amounts(text: str) -> list[Amount]:
     """Return the amounts of a text in order; two adjacent amounts of time are one: "2 hours 30 minutes"."""
+    text = plain_letters(text)
     found: list[Amount] = []
     place = 0
     while (match := _amount().search(text, place)) is not None:
@@ -157,8 +162,11 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if said["digits"] and ":" in said["digits"]:
         units = [*units_of("seconds")]
     magnitude = _magnitude(said["magnitude"])
+    if magnitude is None:
+        return None
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
         numbers = numbers[:1]  # money has no three decimals
+    numbers = [number for number in numbers if abs(number) <= _LARGEST]
     made = [AmountReading(number, magnitude, unit) for number in numbers for unit in units or [None]]
     if said["magnitude"] in ("m", "M") and not units:
         made += [AmountReading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
@@ -181,7 +189,7 @@ def _numbers(said: dict[str, str | None]) -> Iterable[float]:
 
 
 def _of_digits(text: str, sign: float) -> Iterator[float]:
-    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5. None if they are no number."""
+    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5. None if they are no number; it may be infinite."""
     if ":" in text:  # minutes and seconds, or hours and minutes
         first, last = map(int, text.split(":"))
         yield from (60.0 * first + last, 3600.0 * first + 60 * last)
@@ -198,16 +206,16 @@ def _of_digits(text: str, sign: float) -> Iterator[float]:
             yield sign * float(text.replace(",", "."))
 
 
-def _magnitude(text: str | None) -> float:
+def _magnitude(text: str | None) -> float | None:
+    """Return the factor of "million" or 百万, 1 for no text; None for an unknown word."""
     if not text:
         return 1.0
     word = text.casefold()
     if word in GREAT or word in _LETTERS:
         return float(GREAT.get(word) or _LETTERS[word])
-    value = 1.0
-    for character in word:
-        value *= _CHINESE_MAGNITUDES[character]
-    return value
+    if not set(word) <= _CHINESE_MAGNITUDES.keys():
+        return None
+    return float(math.prod(_CHINESE_MAGNITUDES[character] for character in word))
 
 
 def _together(first: Amount, second: Amount, text: str) -> Amount | None:

@@ -1,5 +1,6 @@
 """Numbers written as words, in English and Chinese."""
 
+import math
 import re
 
 _UNITS = """
@@ -124,6 +125,8 @@ def parse_amount(text: str) -> float | int | None:
     if not found:
         return parse_chinese(text.strip())
     value = float(found[1].replace(",", "").replace("_", ""))
+    if not math.isfinite(value):
+        return None
     for magnitude in [found[2]] if (found[2] or "") in _MAGNITUDES else list(found[2] or ""):
         if magnitude not in _MAGNITUDES:
             return None

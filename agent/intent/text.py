@@ -9,7 +9,7 @@ import Stemmer
 from rapidfuzz import fuzz
 
 from agent.intent.words import ordinary
-from retrievers.text.folding import fold
+from retrievers.text.folding import fold, plain_digits
 
 _LETTER = r"[^\W\d_\u3400-\u9fff\uf900-\ufaff]"
 _TOKEN = re.compile(
@@ -52,10 +52,12 @@ class Token(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """Return the part of a turn that rules read, with single blanks; of a long turn its beginning and end."""
+    """Return the part of a turn that rules read, with single blanks and plain digits; of a long turn its beginning and
+    end.
+    """
     if len(text) > 2 * MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
-    text = " ".join(text.split())
+    text = plain_digits(" ".join(text.split()))
     if len(text) <= MOST_CHARACTERS:
         return text
     half = MOST_CHARACTERS // 2
@@ -65,7 +67,7 @@ def readable(text: str) -> str:
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of a text in order; "'s" is no token."""
     tokens = []
-    for match in _TOKEN.finditer(_without_possessives(text)):
+    for match in _TOKEN.finditer(plain_digits(_without_possessives(text))):
         kind = match.lastgroup or "mark"
         if match[0] in ("&", "＆"):
             tokens.append(Token(match[0], "and", "and", match.start(), match.end(), "word"))

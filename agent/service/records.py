@@ -8,17 +8,19 @@ from typing import Any
 from agent.chat import erasure
 from agent.chat.erasure import Erased
 from agent.chat.exchanges import Exchange, ExchangeStore
+from agent.pipeline import Pipeline
 from agent.records.trace_store import TraceStore
+from agent.retrieval.visibility import Visibility
 from agent.service.documents import DocumentService
 from agent.service.time_limit import in_time
-from retrievers.core.errors import BadRequest
-from retrievers.core.filters import parse, to_json
+from agent.types import Request
+from retrievers.core.errors import BadRequest, UnknownCollection
+from retrievers.core.filters import to_json
 from retrievers.core.types import ChunkId, Viewer, whole
 from retrievers.ingest.clean import printable
 from retrievers.ingest.record import MAX_ID_CHARACTERS
 from retrievers.postgres import feedback
 from retrievers.postgres.feedback import Opinion
-from retrievers.postgres.values import filterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class RecordService(DocumentService):
         records: None if CHAT_DAYS is 0.
     """
 
+    pipeline: Pipeline
     traces: TraceStore
     records: ExchangeStore | None = None
 
@@ -119,8 +122,10 @@ class RecordService(DocumentService):
         if not viewer.sees_all_of(trace.get("principals", ())):
             raise self.traces.unknown(trace_id)
         if opinion.filter:
-            scope = await self.catalogue.scope(viewer, trace["request"].get("collection"))
-            opinion = replace(opinion, filter=to_json(parse(opinion.filter, filterable(scope))))
+            asked = Request(collection=trace["request"].get("collection"), filter=dict(opinion.filter))
+            visibility = Visibility(self.catalogue, self.pipeline.sources)
+            _, wanted = await visibility.scope_and_filter(viewer, asked)
+            opinion = replace(opinion, filter=to_json(wanted) if wanted is not None else {})
         await feedback.record(
             self.database,
             viewer.tenant,
@@ -134,7 +139,10 @@ class RecordService(DocumentService):
 
     async def _documents_of(self, tenant: str, trace: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Return collection number and document id of the hits of an answer, best first."""
-        scope = await self.catalogue.scope(whole(tenant), None, fresh=True)
+        try:
+            scope = await self.catalogue.scope(whole(tenant), None, fresh=True)
+        except UnknownCollection:
+            return []  # the hits are of sources outside
         collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
         documents = []
         for hit in trace["hits"]:

@@ -18,7 +18,6 @@ from agent.chat.advisors.retrieval import RetrievalAdvisor
 from agent.chat.chat import Chat, result_of
 from agent.chat.memory import Memory
 from agent.errors import readable
-from agent.pipeline import Pipeline
 from agent.records.observer import Observers
 from agent.records.replay import compare
 from agent.records.trace import Trace
@@ -50,7 +49,6 @@ class Service(RecordService, JobService, SyncService):
     Arguments are as for `DocumentService`. The `observers` are notified of every question.
     """
 
-    pipeline: Pipeline
     answerer: Answerer
     keys: Keys
     chats: Chat

@@ -28,6 +28,8 @@ RESERVED: Mapping[str, ScalarType] = {"id": "string", "title": "string", "langua
 
 _LOOKS_LIKE_DATE = re.compile(r"\d{4,}-\d{1,2}-\d{1,2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.+))?", re.ASCII)
+_LONGEST_NUMBER = 400
+"""Maximum length of a number as text; the largest finite number has 309 digits."""
 _NUMBER = re.compile(r"[+-]?(?=\.?\d)\d*((?:\.\d*)?(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -271,8 +273,12 @@ def _fit(field: Field, value: Any) -> Scalar:
 
 
 def _parse_number(text: str) -> int | float | None:
-    """Parse a number in JSON or Python notation. None for underscores, digits of other scripts, or no finite number."""
-    found = _NUMBER.fullmatch(text.strip())
+    """Parse a number in JSON or Python notation. None for underscores, digits of other scripts, or no finite number.
+
+    A text of over `_LONGEST_NUMBER` characters is no number: Python refuses to read integers of thousands of digits.
+    """
+    text = text.strip()
+    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
     if not found or not math.isfinite(float(text)):
         return None
     return float(text) if found[1] else int(text)

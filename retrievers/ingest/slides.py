@@ -55,7 +55,7 @@ def _parts(slide: Any) -> Iterator[str]:
     if title is not None and (heading := " ".join(title.text_frame.text.split())):
         yield f"# {heading}"
     for shape in _shapes(slide.shapes, 0):
-        if title is not None and shape.shape_id == title.shape_id:
+        if title is not None and shape._element is title._element:  # ids of shapes may occur twice
             continue
         if text := _text(shape):
             yield text

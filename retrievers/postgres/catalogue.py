@@ -11,7 +11,7 @@ from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.filters import Filter, matches
 from retrievers.core.places import from_json
-from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
+from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres import feedback
 from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database, Row
@@ -46,7 +46,7 @@ class Catalogue:
         self._visible = VisibleCollections(database.reads)
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
-        self._called: OrderedDict[tuple[int, tuple[tuple[int, ...], ...]], str | None] = OrderedDict()
+        self._called: OrderedDict[tuple[bool, int, tuple[tuple[int, ...], ...]], str | None] = OrderedDict()
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
@@ -130,7 +130,7 @@ class Catalogue:
 
         Cached until a collection's size doubles or halves, or its parts or a document's readers change.
         """
-        key = (scope.changed, _size_of(scope))
+        key = (scope.tenant == PLATFORM, scope.changed, _size_of(scope))
         if key not in self._called:
             values = {
                 "tenants": [one.tenant for one in scope.collections],

@@ -10,11 +10,34 @@ VERSION = 1
 
 # Letters that Unicode does not decompose, and what people type in their place.
 _PLAIN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"})
+_LOOKALIKES = str.maketrans({"ı": "i", "İ": "I", "ſ": "s", "\u212a": "K"})
+# Full-width, mathematical and segmented digits: all whose NFKC form is one of 0 to 9.
+_DIGITS = {
+    code: unicodedata.normalize("NFKC", chr(code))
+    for code in (*range(0xFF10, 0xFF1A), *range(0x1D7CE, 0x1D800), *range(0x1FBF0, 0x1FBFA))
+}
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _DROPPED = re.compile(r"['’‘ʼ`´\"“”]|(?<!\d)\.|\.(?!\d)")
 # Keeps characters that distinguish names: C++, C#, R&D, a@b, 5%.
 _BETWEEN = re.compile(r"[^\w+#&@%$.]+|_+|(?<!\d)\.|\.(?!\d)")
 _BLANKS = re.compile(r" {2,}")
+
+
+def plain_letters(text: str) -> str:
+    """Replace the four letters (ı, İ, ſ and the Kelvin sign) that a pattern takes for i, s or k if it ignores case.
+
+    Apply it before such a pattern if the match is then looked up in a table, which has i, s and k alone. The length
+    stays, also in lower case: "İ".lower() has two characters.
+    """
+    return text if text.isascii() else text.translate(_LOOKALIKES)
+
+
+def plain_digits(text: str) -> str:
+    """Replace full-width and other compatibility forms of digits by 0 to 9, as NFKC does; the length stays.
+
+    Digits of other scripts, such as Arabic and Thai, stay, because full text stores and searches them as written.
+    """
+    return text if text.isascii() else text.translate(_DIGITS)
 
 
 def fold(text: str) -> str:

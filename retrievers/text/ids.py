@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from retrievers.core.types import ChunkId, Collection
 from retrievers.text.languages import STOP_WORDS
@@ -60,4 +61,4 @@ def first_passages(words: Iterable[str], collections: Iterable[Collection]) -> l
     """Return the ids of the first passages that documents with these ids have, in lower or upper case too."""
     written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
     among = tuple(collections)
-    return [ChunkId(one.tenant, one.name, way, 0) for way in written for one in among][:_MOST_NAMED]
+    return list(islice((ChunkId(one.tenant, one.name, way, 0) for way in written for one in among), _MOST_NAMED))

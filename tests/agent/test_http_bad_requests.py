@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.serve.excess import excess_of
 from agent.serve.http import limits
 from agent.serve.http.app import create_app
 from agent.serve.http.bodies import JsonBody
@@ -100,14 +101,30 @@ async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
         ("{" + "".join(f'"k{n}":1,' for n in range(200_000)) + '"k199999":1}', "k199999"),
         (json.dumps(dict.fromkeys(f"k{n}" for n in range(200_000))), "body"),
         (json.dumps({"query": "x", "sources": [1] * 200_000}), "sources"),
+        (json.dumps({"query": "x", "metadata": {f"k{n}": [] for n in range(32_000)}}), "metadata"),
+        (json.dumps({"query": "x", "advisors": [1] * 32_000}), "advisors"),
+        (json.dumps({"messages": [{"role": "user", "content": [1] * 32_000}]}), "messages.0.content"),
     ],
-    ids=["one key twice", "unknown keys", "wrong items"],
+    ids=["one key twice", "unknown keys", "wrong items", "wrong values", "wrong objects", "inner items"],
 )
 def test_a_body_of_many_faults_is_refused_for_the_first_without_looking_for_the_rest(body: str, where: str):
     """With a search of all keys for each key, or an error for each item, this takes minutes and gigabytes."""
     with pytest.raises(Problem) as caught:
         JsonBody(Request).read(body.encode())
     assert [error.where for error in caught.value.errors] == [where]
+
+
+def test_what_has_limits_of_its_own_is_not_counted():
+    condition = {"type": "in", "key": "id", "value": ["x"] * 20_000}
+    body = {"query": "x", "filter": condition, "advisors": [{"name": "guard", "words": ["x"] * 2000}]}
+    assert JsonBody(Request).read(json.dumps(body).encode()).filter == condition
+
+
+def test_counting_ends_at_a_depth_that_no_body_has():
+    nested: Any = []
+    for _ in range(50_000):
+        nested = [nested]
+    assert excess_of({"metadata": nested}) is None
 
 
 async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch):

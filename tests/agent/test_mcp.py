@@ -337,6 +337,9 @@ WRONG = {
     "no page": ({"page": 0}, "a whole number from 1 to 1000"),
     "no time": ({"timeout_s": 0}, "a number from 0.1 to 120"),
     "a condition in words": ({"ignore": ["team"]}, "conditions that must not be read"),
+    "very many sources": ({"sources": [1] * 20_000}, "sources: it has 20,000 items; at most 10,000 are possible"),
+    "very many labels": ({"metadata": {str(key): [] for key in range(2000)}}, "at most 1,000 are possible"),
+    "very many arguments": (dict.fromkeys(map(str, range(300)), 1), "arguments: it has 301 keys; at most 200"),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "advisors"'),
 }
 

@@ -26,7 +26,7 @@ from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.breakers import FAILURES
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Card
+from retrievers.core.types import Card, whole
 from retrievers.ingest.documents import Document
 
 BIOS = {
@@ -519,6 +519,20 @@ async def test_the_doctor_says_what_is_wrong_with_each_named_source(
     assert "2 documents, 2 passages" in checks["source bios"].found
     assert checks["source gone"].found.startswith("setting sources.gone.path: ")
     assert 'has no collection "founders", "staff"' in checks["source people"].found
+
+
+async def test_feedback_on_an_answer_from_folders_alone_is_stored(places: dict[str, Any], open_named: Any):
+    """The tenant has no collection; the filter is one that /v1/retrieve takes."""
+    wanted = {"type": "eq", "key": "id", "value": "hopper.md"}
+    async with open_named(places) as service:
+        found = await retrieve(service, "Who led a team?", filter=wanted)
+        trace = found["trace_id"]
+        await service.feedback(trace, 9, filter=wanted)
+        statement = "SELECT score, filter FROM signalbox.feedback f JOIN signalbox.feedback_label l ON l.id = f.trace"
+        rows = await service.database.fetch(whole("default"), statement, ())
+
+    assert [hit["document_id"] for hit in found["hits"]] == ["hopper.md"]
+    assert rows == [(9, wanted)]
 
 
 # The settings file, as a user writes it.

@@ -26,6 +26,16 @@ def normal(field: Field, value: Any) -> Any:
     return normalise(flatten({field.name: value}), {field.name: field})[field.name]
 
 
+@pytest.mark.parametrize("text", ["0" * 5000 + "1", "9" * 5000, "0" * 5000 + ".5", " " + "1" * 401])
+def test_a_text_of_very_many_digits_is_no_number(text: str):
+    with pytest.raises(BadDocument, match=r'metadata "pages" is a number in this collection; "[ 019]+…" is not one'):
+        normal(Field("pages", "number", "number"), text)
+
+
+def test_a_text_of_few_digits_is_a_number_with_zeros_and_blanks_around_it():
+    assert normal(Field("pages", "number", "number"), " 0012 ") == 12
+
+
 # Inference.
 
 

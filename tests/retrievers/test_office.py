@@ -220,6 +220,16 @@ def saved(file: Any) -> bytes:
     return data.getvalue()
 
 
+def test_a_shape_with_the_same_id_as_the_title_is_read():
+    deck = presentation()
+    shapes = deck.slides[0].shapes
+    shapes[1]._element.nvSpPr.cNvPr.set("id", str(shapes.title.shape_id))
+
+    found = only("talk.pptx", saved(deck))
+
+    assert found.text.startswith("# Refunds\n\nRefunds take five days.\n  - Cards take longer.\n")
+
+
 def test_slides_are_read_with_their_tables_notes_and_numbers():
     found = only("talk.pptx", saved(presentation()))
 

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from retrievers.core.types import ChunkId, Collection
+from retrievers.text import ids
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS, detect
 from retrievers.text.weights import hashed, lexemes
@@ -262,3 +264,19 @@ def test_a_question_is_in_a_language_of_its_collections_unless_its_script_says_o
 
 def test_one_function_word_is_no_evidence_against_english():
     assert detect("la carte") == "en"
+
+
+def test_no_more_ids_of_passages_are_made_than_are_looked_up(monkeypatch: pytest.MonkeyPatch):
+    made: list[str] = []
+
+    def making(tenant: str, collection: str, document: str, position: int) -> ChunkId:
+        made.append(document)
+        return ChunkId(tenant, collection, document, position)
+
+    monkeypatch.setattr(ids, "ChunkId", making)
+    collections = [Collection(n, "acme", f"c{n}") for n in range(1000)]
+
+    found = ids.first_passages([f"x-{n}" for n in range(1000)], collections)
+
+    assert (len(found), len(made)) == (300, 300)
+    assert found[0] == ChunkId("acme", "c0", "x-0", 0)

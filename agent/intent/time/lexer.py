@@ -9,6 +9,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from retrievers.text.folding import plain_letters
+
 LANGUAGES = ("en", "zh")
 _CJK = r"\u3400-\u9fff\uf900-\ufaff"
 _DIGITS = "零一二三四五六七八九"
@@ -130,8 +132,7 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
 def read_words(text: str) -> list[DateToken]:
     """Return the tokens of a text, each with its readings as one or more tokens starting there."""
     words = load_words()
-    folded = text.translate(words.variants)
-    folded = folded.lower() if len(folded.lower()) == len(folded) else folded
+    folded = plain_letters(text).translate(words.variants).lower()
     tokens = list(_tokens(folded, words))
     spelled = [token.text for token in tokens]
     closed = 0
@@ -208,6 +209,8 @@ class _Order:
         "DATE" is (year, month, day), "YM" (year, month), "YM1" the same as 2019-7, "MDN" (month, day), and "MD" the
         same with the month's name.
         """
+        if not all(part.isdecimal() or part in self.months for part in parts):
+            return []
         years = [part for part in parts if len(part) == 4 and part.isdigit()]
         named = [self.months[part] for part in parts if part in self.months]
         numbers = [int(part) for part in parts if part.isdigit() and part not in years]

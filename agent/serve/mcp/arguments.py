@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from agent.errors import readable
 from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.options.rank_features import FORM
+from agent.serve.excess import excess_of
 from agent.types import (
     LEAST_TIMEOUT_S,
     MAX_COMPLETE,
@@ -24,6 +25,7 @@ from agent.types import (
     UserName,
 )
 from retrievers.core.errors import BadRequest, listing
+from retrievers.core.fields import shown
 from retrievers.core.filters import OPERATORS
 
 Query = Annotated[
@@ -176,8 +178,12 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
     """Validate arguments and add the defaults. Null counts as left out: some models must send every argument.
 
     Raises:
-        BadRequest: an argument is unknown, missing or invalid; the message says what is valid.
+        BadRequest: an argument is unknown, missing, too large or invalid; the message says what is valid.
     """
+    if (excess := excess_of(given)) is not None:
+        path, detail = excess
+        where = ".".join(map(shown, path)) or "arguments"
+        raise BadRequest(f"{where}: {detail}", where=where)
     said = {name: value for name, value in given.items() if value is not None}
     unknown = sorted(set(said) - set(shape.model_fields))
     if unknown:

@@ -6,10 +6,13 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from agent.answering import sentence_check
+from agent.answering.facts import PassageFacts, evidence
 from agent.answering.sentence_check import check, claims, faithfulness, in_sentences, read, says_nothing_found
 from agent.types import AnswerSentence
 from retrievers.core.errors import Unavailable
@@ -207,6 +210,34 @@ async def test_a_paraphrase_with_another_number_or_name_is_marked(sentence: str)
         # The passage denies the race's end, the sentence speaks of the race.
         ("The race was held in the rain [1].", "The race was held in the rain. Jan did not finish the race.", True),
         ("Jan did finish the race [1].", "The race was held in the rain. Jan did not finish the race.", False),
+        # The number of a version is one name, also at the beginning, and a longer number is of the same version.
+        ("The ship runs v2.5 of the software [1].", "The ship runs v2.6 of the software.", False),
+        ("Python3.11 runs the pumps of the ship [1].", "Python3.12 runs the pumps of the ship.", False),
+        ("The ship runs v2.6 of the software [1].", "The ship runs v2.6.1 of the software.", True),
+        ("The ship runs v2.6 of the software [1].", "The ship runs v2.5 and v3.6 of the software.", False),
+        ("The ship has Python 3.1 [1].", "The ship has Python 3.10.", False),
+        ("We've closed the port and the town [1].", "The storm has closed the port and the town.", None),  # no name
+        # A sign is part of a number, the mark of a range is not.
+        ("The margin was -5 percent [1].", "The margin was 5 percent.", False),
+        ("The margin was 5 percent [1].", "The margin was −5 percent.", False),
+        ("The margin was minus 5 percent [1].", "The margin was -5 percent.", True),
+        ("The margin was -$5 million [1].", "The margin was $5 million.", False),
+        ("The margin was 10 to 15 percent [1].", "The margin was 10-15 percent.", True),
+        ("The margin was 10 to 15 percent [1].", "The margin was 10 -15 percent.", True),
+        ("利润率为零下5度[1]。", "利润率为5度。", False),
+        # Number words are read as one number.
+        ("Three hundred ships left the port [1].", "Three ships left the port.", False),
+        ("Three ships left the port [1].", "Three hundred ships left the port.", False),
+        ("Three hundred ships left the port [1].", "300 ships left the port.", True),
+        ("Twenty one ships left the port [1].", "21 ships left the port.", True),
+        ("A hundred and ten ships left the port [1].", "110 ships left the port.", True),
+        ("From one hundred and two hundred ships 100 left [1].", "From 100 and 200 ships 100 left.", True),
+        # Zeros at the end change nothing, except in a version.
+        ("The margin was 5.0 percent [1].", "The margin was 5 percent.", True),
+        ("The margin was 5 percent [1].", "The margin was 5.00 percent.", True),
+        ("The margin was 5.50 percent [1].", "The margin was 5.5 percent.", True),
+        ("The ticket costs $2.50 [1].", "The ticket costs $2.5.", True),
+        ("The 2nd hall is open [1].", "The ſecond hall is open.", True),
     ],
 )
 async def test_figures_names_and_negations_are_compared_as_they_are_meant(
@@ -367,6 +398,23 @@ async def test_what_is_longer_than_a_sentence_is_not_judged_and_the_reading_is_l
     assert await judged(f"{long} [1].") == [None]
     # A square of the length would keep this busy for minutes.
     read(long)
+
+
+async def test_the_deadline_also_holds_within_a_sentence_that_is_compared_with_every_passage(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    clock = [0]
+
+    def reading(passage: str) -> PassageFacts:
+        clock[0] += 1
+        return evidence(passage)
+
+    monkeypatch.setattr(sentence_check, "evidence", reading)
+    monkeypatch.setattr(sentence_check, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    found = await check(in_sentences("The rotor stops in the wind.", 50), [WIND] * 50, deadline=3)
+
+    assert ([one.supported for one in found], clock) == ([None], [3])
 
 
 async def test_the_embedder_is_asked_for_the_first_sentences_of_a_long_answer():

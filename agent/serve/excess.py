@@ -1,0 +1,38 @@
+"""Reject what no request needs before pydantic makes an error for each key and item, which takes seconds."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+MOST_KEYS = 200
+"""Maximum number of keys of a request."""
+_MOST_INNER_KEYS = 1_000
+"""Maximum number of keys of an object in a request. A field of a schema may have as many aliases."""
+MOST_ITEMS = 10_000
+"""Maximum number of items of a list."""
+_MOST_DEPTH = 8
+"""Maximum depth in levels that is looked at. Deeper parts are free-form: pydantic makes no errors for them."""
+_OWN_LIMITS = frozenset(["filter", "filters", "advisors"])
+"""Keys whose values have limits of their own on what is inside."""
+
+
+def excess_of(request: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
+    """Return the path of the first object or list with too many keys or items, and the reason; None if there is none.
+
+    Args:
+        request: a JSON object, of any depth.
+    """
+    if len(request) > MOST_KEYS:
+        return (), f"it has {len(request):,} keys; at most {MOST_KEYS} are possible"
+    left: deque[tuple[tuple[str, ...], Any]] = deque(((key,), part) for key, part in request.items())
+    while left:
+        path, value = left.popleft()
+        if isinstance(value, list) and len(value) > MOST_ITEMS:
+            return path, f"it has {len(value):,} items; at most {MOST_ITEMS:,} are possible"
+        if not isinstance(value, dict | list) or path[-1] in _OWN_LIMITS or len(path) > _MOST_DEPTH:
+            continue
+        if isinstance(value, dict) and len(value) > _MOST_INNER_KEYS:
+            return path, f"it has {len(value):,} keys; at most {_MOST_INNER_KEYS:,} are possible"
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        left.extend(((*path, str(key)), part) for key, part in pairs if isinstance(part, dict | list))
+    return None
