@@ -25,7 +25,7 @@ from agent.types import (
     UserName,
 )
 from retrievers.core.errors import BadRequest, listing
-from retrievers.core.fields import shown
+from retrievers.core.fields import shortened
 from retrievers.core.filters import OPERATORS
 
 Query = Annotated[
