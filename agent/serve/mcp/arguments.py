@@ -182,7 +182,7 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
     """
     if (excess := excess_of(given)) is not None:
         path, detail = excess
-        where = ".".join(map(shown, path)) or "arguments"
+        where = ".".join(map(shortened, path)) or "arguments"
         raise BadRequest(f"{where}: {detail}", where=where)
     said = {name: value for name, value in given.items() if value is not None}
     unknown = sorted(set(said) - set(shape.model_fields))
