@@ -353,8 +353,12 @@ def columns_of(vocabulary: Vocabulary) -> Columns:
 def pointed(sentence: Sentence) -> Mapping[int, Column]:
     """Map the tokens of a question that point at fields to those fields."""
     columns = columns_of(sentence.vocabulary)
-    found = ((place, columns.at(sentence, place)) for place in range(len(sentence.tokens)))
-    return {place: one for place, one in found if one is not None}
+
+    def point() -> dict[int, Column]:
+        found = ((place, columns.at(sentence, place)) for place in range(len(sentence.tokens)))
+        return {place: one for place, one in found if one is not None}
+
+    return sentence.once(("pointed", id(sentence.vocabulary)), point)
 
 
 class _Key:

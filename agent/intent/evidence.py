@@ -5,7 +5,8 @@ This module draws no conclusions: `deciding` weighs the evidence with weights le
 
 import math
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -358,21 +359,22 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     yield "dated", float(sentence.dated)
     yield "tokens", float(len(sentence.tokens))
     yield "mentions", float(len(sentence.mentions))
-    nouns = [place for place in range(len(sentence.tokens)) if sentence.is_noun(place)]
-    yield "noun before", float(any(place < mention.first for place in nouns))
-    yield "noun after", float(any(place >= mention.last for place in nouns))
+    nouns = sentence.once("places of nouns", lambda: _places(sentence, Sentence.is_noun))
+    yield "noun before", float(bool(nouns) and nouns[0] < mention.first)
+    yield "noun after", float(bool(nouns) and nouns[-1] >= mention.last)
     yield "nouns", float(len(nouns))
-    yield "own nouns", float(sum(token.folded in sentence.nouns for token in sentence.tokens))
+    own = sentence.once("own nouns", lambda: sum(token.folded in sentence.nouns for token in sentence.tokens))
+    yield "own nouns", float(own)
     head = sentence.folded(0)
     yield "asks how", float(head in asking() or any(word in text for word in table("link", "zh")["asking"].split()))
     yield "asks which", float(head in ("which", "what", "who", "whose") or "哪" in text)
     yield "asks yes", float(wording.YES_OR_NO.search(text) is not None)
     yield "says list", float(head in ("list", "show", "find", "give", "any", "all", "get"))
     yield "is question", float(text.rstrip().endswith(("?", "？")))
-    said = [place for place in range(len(sentence.tokens)) if is_content(sentence, place)]
+    said = sentence.once("places of content", lambda: _places(sentence, is_content))
     yield "other words", float(len(said))
-    yield "words before", float(sum(place < mention.first for place in said))
-    yield "words behind", float(sum(place >= mention.last for place in said))
+    yield "words before", float(bisect_left(said, mention.first))
+    yield "words behind", float(len(said) - bisect_left(said, mention.last))
     yield "topic elsewhere", float(bool(sentence.about) and not sentence.in_about(mention.start))
     yield "numbers", float(len(sentence.taken))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
@@ -381,6 +383,10 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     yield "denied", float(denied)
     yield "excluded", float(negator is not None and negator.kind == "excluding")
     yield "chinese question", float(has_chinese(text))
+
+
+def _places(sentence: Sentence, holds: Callable[[Sentence, int], bool]) -> list[int]:
+    return [place for place in range(len(sentence.tokens)) if holds(sentence, place)]
 
 
 @cache

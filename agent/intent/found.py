@@ -98,6 +98,9 @@ def find(
         more: (field, value, documents) looked up in fields with too many values, see `find_mentions`.
     """
     sentence = _sentence_of(text, vocabulary, nouns, more, counted=counted, frequencies=frequencies or {})
+    crowd: Sequence[Mention] = ()
+    if len(sentence.mentions) > _MOST_NAMES:
+        sentence, crowd = sentence.without(sentence.mentions), sentence.mentions
     sentence, dates, unread_dates = _dated(sentence, calendar)
     quantities, unclear = find_quantities(sentence)
     numbers = [*quantities, *year_ranges(sentence, dates)]
@@ -121,7 +124,7 @@ def find(
         tuple(dates),
         tuple(numbers),
         _pieces(sentence, constraints, stated, existing),
-        tuple(left),
+        (*crowd, *left),
         lengths,
         tuple(unread_dates),
         tuple(unclear),
@@ -213,6 +216,8 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
+_MOST_NAMES = 48
+"""Maximum number of named values. A text that names more asks for none of them, and judging each takes seconds."""
 _STORY = 36
 """Maximum tokens of an ordinary question. A longer one is a story, with dates and numbers of other things."""
 _TOLD = 0.8

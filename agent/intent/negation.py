@@ -150,25 +150,27 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
 
 
 def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
-    text = sentence.text[: sentence.tokens[place].end]
-    words = (
-        *words_of_kind("reaches"),
-        *acting_words()[1],
-        *lexicon.CHINESE_DOCUMENT_NOUNS,
-        *filter(has_chinese, sentence.nouns),
-    )
-    longest = max((word for word in words if has_chinese(word) and text.endswith(word)), key=len, default="")
+    end = sentence.tokens[place].end
+    words = sentence.once("words before a Chinese value", lambda: _chinese_words(sentence))
+    longest = max((word for word in words if sentence.text.endswith(word, 0, end)), key=len, default="")
     if longest:
         return place - len(longest) + 1, "over"
-    return place, "clause" if text.endswith("的") else "word"
+    return place, "clause" if sentence.text.endswith("的", 0, end) else "word"
+
+
+def _chinese_words(sentence: Sentence) -> tuple[str, ...]:
+    """Return the Chinese words that may stand between a negation and a value."""
+    words = {*words_of_kind("reaches"), *acting_words()[1], *lexicon.CHINESE_DOCUMENT_NOUNS, *sentence.nouns}
+    return tuple(filter(has_chinese, words))
 
 
 def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
     """Return whether a clause ends at a token; a comma inside a list of the field's values does not end it."""
     token = sentence.tokens[place]
     if token.kind == "cjk":
-        text = sentence.text[: token.end]
-        return any(has_chinese(word) and text.endswith(word) for word in words_of_kind("restarts"))
+        return any(
+            has_chinese(word) and sentence.text.endswith(word, 0, token.end) for word in words_of_kind("restarts")
+        )
     if token.text in ENDS:
         other = sentence.mention_at(place - 1)
         listed = other is not None and any(one.field in fields for one in other.known)

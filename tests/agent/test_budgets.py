@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from agent.intent import caller, linking, rules, vocabulary
 from agent.intent.asking import parts_perhaps
 from agent.intent.caller import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
+from agent.intent.time.periods import Calendar
 from agent.options.guard_rules import plain
 from agent.retrieval.fusion import Fused
 from agent.retrieval.highlight import MOST_TERMS, Highlighter
@@ -21,7 +23,7 @@ from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.retrieval.rerank.hybrid import Hybrid
 from agent.types import Message
 from retrievers.core.fields import Field
-from retrievers.core.types import Chunk, ChunkId, FieldValues
+from retrievers.core.types import Card, Chunk, ChunkId, FieldCatalogue, FieldValues
 from retrievers.testing import processor_s
 from retrievers.text.analysis import analyse
 from retrievers.text.folding import fold
@@ -219,3 +221,19 @@ def test_marks_without_end_on_one_letter_are_normalised_in_linear_time(normalise
 
     spent(100)
     assert spent(80_000) < 16 * (spent(10_000) + 0.01)  # quadratic, it is 3 s
+
+
+def test_a_text_of_very_many_names_asks_for_none_of_them():
+    known = FieldValues(Field("team", "string", "string"), {"Payments": 40, "Search": 60}, 2, 100)
+    catalogue = FieldCatalogue((), 100, {"team": known})
+    cards = {"fulltext": Card("fulltext", "", "documents")}
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    context = rules.Context(catalogue, frozenset(), cards, Calendar(now.date()), now)
+
+    def values(times: int) -> list[str]:
+        read = rules.read_rules("notes of the Payments team" + " or Payments" * times, (), context)
+        return [piece.filter["value"] for piece in read.pieces]
+
+    assert values(0) == ["Payments"]
+    assert set(values(3)) == {"Payments"}
+    assert values(60) == []
