@@ -17,14 +17,18 @@ def table(name: str, language: str | None = None) -> Mapping[str, Any]:
     Without a language, the tables of all languages are merged: lists are joined, texts are split into words.
     """
     if language is not None:
-        stored = (files(__name__) / f"{language}.toml").read_text(encoding="utf-8")
-        found: Mapping[str, Any] = tomllib.loads(stored).get(name, {})
+        found: Mapping[str, Any] = _tables(language).get(name, {})
         return found
     joined: dict[str, Any] = {}
     for one in LANGUAGES:
         for key, value in table(name, one).items():
             joined.setdefault(key, []).extend(value.split() if isinstance(value, str) else value)
     return joined
+
+
+@cache
+def _tables(language: str) -> Mapping[str, Any]:
+    return tomllib.loads((files(__name__) / f"{language}.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -14,11 +14,11 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from agent.intent.read_ahead import read_ahead
 from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server, unreadable
 from agent.service.service import Service
 from retrievers.core.types import EVERYTHING, Viewer
-from retrievers.text import glosses
 
 if TYPE_CHECKING:
     from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -35,7 +35,7 @@ async def serve_stdio(service: Service, viewer: Viewer) -> None:
         BadRequest: the tenant's name is invalid.
     """
     service.database.scope(viewer)
-    glosses.read_ahead()  # otherwise the first Chinese question waits for the load
+    read_ahead()  # otherwise the first questions wait for the load
     caller = Caller(viewer.tenant, None, viewer.principals, trusted=viewer.principals == EVERYTHING)
     server = build_server(service, lambda context: caller)
     try:

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agent.intent.read_ahead import read_ahead
 from agent.observe import logs
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
@@ -31,7 +32,6 @@ from agent.service.opening import open_service
 from agent.settings import load_settings, spans_are_wanted
 from retrievers.core import heap
 from retrievers.core.extras import install_command
-from retrievers.text import glosses
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
@@ -80,7 +80,7 @@ async def application(
     cores = math.ceil((os.cpu_count() or 1) / processes)
     with _tracing() as tracing:
         async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
-            glosses.read_ahead()  # otherwise the first Chinese question waits for the load
+            read_ahead()  # otherwise the first questions wait for the load
             if number == 1:
                 await stack.enter_async_context(service.worker)
             identify = await identifier(service, auth)
