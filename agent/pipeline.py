@@ -204,8 +204,10 @@ class Pipeline:
             return Choice(scope)
         try:
             return await self.chooser.choose(request, scope, deadline)
+        except (BadRequest, Unavailable, OSError):
+            raise
         except Exception as error:
-            _unless_refused(error, "the collections of a question could not be chosen")
+            _log.error("the collections of a question could not be chosen: all are asked", exc_info=error)
             return Choice(scope)
 
     async def _within(self, who: Viewer, asked: Asked, choice: Choice, times: StageTimes) -> tuple[Result, Decision]:
@@ -251,8 +253,11 @@ class Pipeline:
             # Within this task, so that an abandoned reading leaves no background work behind.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
                 return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+        except BadRequest:
+            raise
         except Exception as error:
-            _unless_refused(error, "a question could not be read")
+            if not isinstance(error, Unavailable | OSError):  # a bug in a rule must not cost the answer
+                _log.error("a question could not be read: it is searched as it is", exc_info=error)
             degraded = ("intent_unavailable", *transform.skipped(self.settings.transforms))
             return replace(await plain_reading(asked, self.sources), degraded=degraded)
 
@@ -365,14 +370,6 @@ class Pipeline:
     @property
     def _prompts(self) -> PromptStage:
         return PromptStage(self.settings, self._loader)
-
-
-def _unless_refused(error: Exception, what: str) -> None:
-    """Raise the error if the request is at fault; log it if it is a bug: no bug in a rule may cost the answer."""
-    if isinstance(error, BadRequest):
-        raise error
-    if not isinstance(error, Unavailable | OSError):
-        _log.error("%s: the question is searched as it is", what, exc_info=error)
 
 
 def _raise_fault(found: SearchResults) -> None:

@@ -19,7 +19,7 @@ MINILM = Path(__file__).parent / "minilm"
 
 # Tokens per batch, including padding: enough to fill the cores, small enough to stay in their caches.
 _BATCH_TOKENS = 4096
-_LARGE_TOKENS = 1024
+_LARGE_TOKENS = 2048
 """Minimum number of tokens after which the runtime's memory is given back; a full batch leaves 64 MB."""
 
 
