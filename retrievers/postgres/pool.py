@@ -174,15 +174,15 @@ class Connections:
         Raises:
             Unavailable: the server is lost meanwhile.
         """
-        lost = asyncio.get_running_loop().create_future()
-        self._waiting.add(lost)
-        try:
-            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._waiting.discard(lost)
-        if not task.done():
-            self._refuse_when_lost()
-            return await asyncio.shield(task)  # the server has recovered already
+        while not task.done():
+            lost = asyncio.get_running_loop().create_future()
+            self._waiting.add(lost)
+            try:
+                await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._waiting.discard(lost)
+            if not task.done():
+                self._refuse_when_lost()  # otherwise the server has recovered already
         return task.result()
 
     async def _give_back(self, pool: _Pool, connection: AsyncConnection[Row]) -> None:
