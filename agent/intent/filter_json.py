@@ -60,9 +60,10 @@ def _with_documents(period: Period, values: FieldValues) -> Period:
     """
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     ahead = period.coming
-    if ahead is None or not first or period.end.isoformat() > first:
+    if ahead is None or not first or period.high is None or period.high.isoformat() > first:
         return period
-    return ahead if ahead.begin.isoformat() <= last and ahead.end.isoformat() > first else period
+    begin = ahead.low.isoformat() if ahead.low is not None else ""
+    return ahead if begin <= last and ahead.end.isoformat() > first else period
 
 
 def of_number(one: NumberRange) -> Json:

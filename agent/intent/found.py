@@ -9,6 +9,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
+from agent.intent.date_fields import is_main_unclear, main_date, occurrence, rank_of_date
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import Existence, read_existence, read_flags
@@ -24,7 +25,7 @@ from agent.intent.text import CUT, Token, chinese_words, closeness, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
-from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import table
 from retrievers.text.glosses import senses_of
 
@@ -213,14 +214,13 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     return frozenset(words | {f"{word}s" for word in words})
 
 
-# Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
-# dates when something takes effect or ends, which do not say when the document was made.
-_DATES = ("published", "created", "updated", "", "effective", "expires")
 _MOST_NAMES = 48
 """Maximum number of named values. A text that names more asks for none of them, and judging each takes seconds."""
 _STORY = 36
 """Maximum tokens of an ordinary question. A longer one is a story, with dates and numbers of other things."""
 _TOLD = 0.8
+_GUESSED = 0.55
+"""Probability of the date field if several may be meant; too low for a calculation."""
 _SAID = 0.9
 _NEAR = 40
 """Maximum characters between a date and the word for its field."""
@@ -304,7 +304,9 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
         if len(denied) > 1 or None in denied:
             continue  # the meaning is unclear
-        made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
+        values = sentence.vocabulary.catalogue.fields[name]
+        meant = [occurrence(one, values, now.date()) for one in ranges]
+        made = [of_date(one, values, zone) for one, _ in meant]
         if denied == {True}:
             made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
@@ -319,7 +321,11 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         fields = sentence.vocabulary.of_role("date")
         other = [one for one in ranges if _is_of_another_date(sentence, one)]
         named = [_named_date(sentence, one, fields, by_noun=False) for one in other]
-        confidence = 1.0 if all(named) else _TOLD
+        is_guess = is_main_unclear(sentence.vocabulary) and not any(
+            _named_date(sentence, one, fields) for one in ranges
+        )
+        is_sure = all(named) and all(sure for _, sure in meant)
+        confidence = _GUESSED if is_guess else 1.0 if is_sure else _TOLD
         pieces.append(Piece(name, both(made) if meet else either(made), start, end, confidence))
     return pieces
 
@@ -358,15 +364,8 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
             break
         if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
             named = [name for name in sentence.cue_fields(index) if name in fields]
-            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token, fields)]
+            near += [(gap, rank_of_date(name), name) for name in named or _shortened(token, fields)]
     return min(near)[2] if near else None
-
-
-def _rank_of_date(field: str) -> int:
-    concepts = concepts_of(field)
-    if "expires" in concepts:
-        return _DATES.index("expires")  # "end_date" means the end of something, not an ordinary date
-    return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
@@ -390,8 +389,3 @@ def _is_past_verb(word: str) -> bool:
 def _said(kind: str) -> frozenset[str]:
     """Return the words of a kind, for all languages."""
     return frozenset(table("dated").get(kind, ()))
-
-
-def main_date(vocabulary: Vocabulary) -> str | None:
-    """Return the date field that says when documents were made, or None."""
-    return min(vocabulary.of_role("date"), key=_rank_of_date, default=None)

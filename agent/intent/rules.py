@@ -197,7 +197,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
-        reason = "no metadata field matches it, so nothing was calculated"
+        reason = "it could not be matched to one metadata field, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:

@@ -474,3 +474,36 @@ def test_a_period_without_a_word_for_its_field_is_of_when_documents_came_to_be(q
 def test_a_period_beside_a_verb_of_none_of_the_fields_is_not_sure(question: str):
     assert not read_date_piece(question, "ordered_at", "paid_at")[1]
     assert read_date_piece(question, "ordered_at")[1]
+
+
+def dated(fields: dict[str, tuple[str, str, int]], question: str) -> list[tuple[dict[str, object], bool]]:
+    """What is read of a question over date fields (first value, last value, documents), and whether it filters."""
+    known = {
+        name: FieldValues(Field(name, "date", "date"), {}, documents, documents, low, high)
+        for name, (low, high, documents) in fields.items()
+    }
+    context = Context(
+        FieldCatalogue((), 100, known), frozenset(), {}, TODAY, datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
+    )
+    return [(one.filter, one.confidence >= FILTERS_FROM) for one in read_rules(question, (), context).pieces]
+
+
+def test_a_date_without_a_year_is_the_coming_one_in_a_field_of_ends():
+    due = {"next_due": ("2025-02-01", "2027-05-01", 100)}
+    assert dated(due, "which buoys are due before Christmas?") == [
+        ({"type": "lt", "key": "next_due", "value": "2026-12-25"}, True)
+    ]
+    ((read, is_sure),) = dated({"visit": ("2025-02-01", "2027-05-01", 100)}, "which visits are in December?")
+    assert (read["filters"][0]["value"], is_sure) == ("2025-12-01", False)  # there are visits ahead, too
+    ((read, is_sure),) = dated({"visit": ("2025-02-01", "2026-11-01", 100)}, "which visits were before Christmas?")
+    assert (read["value"], is_sure) == ("2025-12-25", True)
+
+
+def test_of_dates_whose_names_say_equally_much_none_filters():
+    loans = {"back": ("2024-03-01", "2026-10-01", 100), "out": ("2024-01-01", "2026-09-01", 100)}
+    ((read, is_sure),) = dated(loans, "loans to Bremen in 2025")
+    assert (read["filters"][0]["key"], is_sure) == ("out", False)
+    ((read, is_sure),) = dated(loans | {"created": ("2024-01-01", "2026-09-01", 100)}, "loans to Bremen in 2025")
+    assert (read["filters"][0]["key"], is_sure) == ("created", True)
+    ((read, is_sure),) = dated(loans, "loans that came back in 2025")
+    assert (read["filters"][0]["key"], is_sure) == ("back", True)

@@ -6,6 +6,7 @@ from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
+from agent.intent.date_fields import is_main_unclear
 from agent.intent.filter_json import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
@@ -196,8 +197,9 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     people = question.columns.people()
     if question.has("who") and people and not set(shown) & set(people):
         shown.append(people[0])
-    if question.has("when") and not set(shown) & set(question.columns.dates()):
-        shown.append(question.date() or "")
+    dates = question.columns.dates()
+    if question.has("when") and not set(shown) & set(dates):
+        shown += dates if is_main_unclear(question.columns.vocabulary) else [question.date() or ""]
     return [name for name in dict.fromkeys(shown) if name and name != of]
 
 

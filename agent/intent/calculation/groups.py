@@ -114,7 +114,7 @@ def _periodical(question: Question) -> Group | None:
         Unclear: "average monthly pay" may mean pay for a month, or the average by month.
     """
     for place in question.of_kind(*_PERIODS):
-        part, date = question.parts[place], question.date()
+        part = question.parts[place]
         word = question.found.sentence.text[part.start : part.end].casefold()
         if word.endswith("ly") or word.startswith("annual"):
             behind = question.parts[place + 1] if place + 1 < len(question.parts) else part
@@ -126,7 +126,7 @@ def _periodical(question: Question) -> Group | None:
                 return None
         else:
             continue
-        if date:
+        if date := question.date():
             return Group(f"{_each(question, part.kind)}({date})", place)
     return None
 
@@ -254,9 +254,12 @@ def _is_span(text: str, start: int, end: int) -> bool:
 
 def _several_periods(question: Question) -> Several | None:
     """Return two or more periods by the unit in which they differ: years; halves, quarters or months of one year."""
-    found, name = question.found, question.date()
+    found = question.found
     bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
-    if name is None or len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:
+    if len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:
+        return None
+    name = question.date()
+    if name is None:
         return None
     months_of = {
         low: (high.year - low.year) * 12 + high.month - low.month

@@ -7,8 +7,9 @@ from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UN
 from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
+from agent.intent.date_fields import is_main_unclear, main_date
 from agent.intent.filter_json import Json
-from agent.intent.found import Found, Piece, date_field, main_date
+from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of
 
@@ -183,11 +184,17 @@ class Question:
         return any(one.field == bare for one in self.found.numbers)
 
     def date(self) -> str | None:
-        """Return the date field to order or group by: the one named in the question, else the main date, or None."""
+        """Return the date field to order or group by: the one named in the question, else the main date, or None.
+
+        Raises:
+            Unclear: none is named, and several may be meant.
+        """
         if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
             return of_range
         dates = self.columns.dates()
         named = [name for _, part in self.fields() for name in part.fields if name in dates]
+        if not named and is_main_unclear(self.columns.vocabulary):
+            raise Unclear("several date fields")
         return named[0] if named else main_date(self.columns.vocabulary)
 
 

@@ -204,9 +204,11 @@ def to_now(calendar: Calendar, first: Period) -> Period | None:
 
 def since(calendar: Calendar, one: Period, edge: str) -> Period:
     """Return the period from the beginning ("low") or the end ("high") of another on."""
-    return Period(getattr(one, edge), None)
+    coming = since(calendar, one.coming, edge) if one.coming is not None else None
+    return Period(getattr(one, edge), None, coming=coming)
 
 
 def before(calendar: Calendar, one: Period, edge: str) -> Period:
     """Return the period up to the beginning ("low") or the end ("high") of another."""
-    return Period(None, getattr(one, edge))
+    coming = before(calendar, one.coming, edge) if one.coming is not None else None
+    return Period(None, getattr(one, edge), coming=coming)

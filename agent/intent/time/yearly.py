@@ -197,7 +197,7 @@ def run_of_years(calendar: Calendar, first: int, last: int) -> Period | None:
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
-    """Return a value as a period; of a part of every year its latest occurrence."""
+    """Return a value as a period; of a part of every year its latest occurrence, with the coming one."""
     if isinstance(value, Yearly):
-        return periods.latest(value, calendar)
+        return periods.latest_or_coming(value, calendar)
     return periods.year(value) if isinstance(value, int) else value

@@ -26,7 +26,7 @@ export const REASONS = {
   "SQL written by the model, if the guard accepts it": "模型编写的 SQL，须经检查放行",
   "nothing was found with it, though the question states it": "加上它就没有结果，尽管问题中明确提出",
   "a source outside cannot apply it": "外部来源无法判断",
-  "no metadata field matches it, so nothing was calculated": "元数据中没有相关内容，因此未作计算",
+  "it could not be matched to one metadata field, so nothing was calculated": "无法对应到唯一的元数据字段，因此未作计算",
   "it was not read as a filter, so it is only searched for as words": "没有据此筛选，只作为词语检索",
   "it was not read as a filter, so it excludes nothing": "没有识别为条件，因此没有排除任何内容",
   "it may not be a condition, so nothing was calculated": "不能确定这是一个条件，因此未作计算",

@@ -1,0 +1,53 @@
+"""Choose the date field that a date in a question is about, and the year of a date without a year."""
+
+from dataclasses import replace
+from datetime import date
+
+from agent.intent.time.dates import DateRange
+from agent.intent.vocabulary import Vocabulary, concepts_of
+from retrievers.core.types import FieldValues
+
+# Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
+# dates when something takes effect or ends, which do not say when the document was made.
+_DATES = ("published", "created", "updated", "", "effective", "expires")
+
+
+def rank_of_date(field: str) -> int:
+    """Return how little a field's name says that its dates are those of the documents, from 0."""
+    concepts = concepts_of(field)
+    if "expires" in concepts:
+        return _DATES.index("expires")  # "end_date" means the end of something, not an ordinary date
+    return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
+
+
+def main_date(vocabulary: Vocabulary) -> str | None:
+    """Return the date field that says when documents were made, or None.
+
+    Of fields whose names say equally much, it is the one that most documents have, and then the one whose dates begin
+    first: loans are dated by when they begin.
+    """
+    values = vocabulary.catalogue.fields
+
+    def order(name: str) -> tuple[int, int, str]:
+        return rank_of_date(name), -values[name].documents, str(values[name].low)
+
+    return min(vocabulary.of_role("date"), key=order, default=None)
+
+
+def is_main_unclear(vocabulary: Vocabulary) -> bool:
+    """Return whether the names of several date fields say equally much about when documents were made."""
+    ranks = sorted(map(rank_of_date, vocabulary.of_role("date")))
+    return ranks[:1] == ranks[1:2]
+
+
+def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRange, bool]:
+    """Return which occurrence of a part of the year is meant, "before Christmas", and whether that is sure.
+
+    In a field of ends, such as `next_due`, the coming one is meant if dates lie ahead. In another field with dates
+    ahead it may be either.
+    """
+    ahead = one.period.coming
+    if ahead is None or str(values.high or "")[:10] <= today.isoformat():
+        return one, True
+    is_end = "expires" in concepts_of(values.field.name)
+    return (replace(one, period=ahead) if is_end else one), is_end
