@@ -8,10 +8,7 @@ from typing import Any
 
 from agent.answering.figures import amounts_in
 from agent.answering.sentences import cited, spans, without_citations
-from agent.types import Answer, Result
-
-NAMES = ("answer_match", "citation_precision", "citation_recall", "supported", "judged")
-"""Measures of answers, each in [0, 1]; see `scores` and `evals.grading`."""
+from agent.types import Answer, Citation, Result
 
 _NOTHING_FOUND = frozenset({"weak", "nothing_found", "refused"})
 _THOUSANDS = re.compile(r"(?<=\d)[,'’\u00a0\u2009\u202f](?=\d{3}(?!\d))")
@@ -28,7 +25,7 @@ _LEAST_DECIMALS = 2
 
 
 def scores(answer: Answer, *, gold: Any, relevant: Collection[str]) -> dict[str, float | None]:
-    """Return the measures of `NAMES` that need no model, each in [0, 1]; None if a measure does not apply.
+    """Return the measures of an answer, each in [0, 1] or None; a measure that does not apply may be left out.
 
     `answer_match` is that of the text as the caller got it, which without a model is the passages. The other measures
     apply only to the text of a model. `supported` is the share of its sentences with a claim that the passages support,
@@ -57,26 +54,33 @@ def missed(*, gold: Any) -> dict[str, float | None]:
     return {"answer_match": None if answer_match(gold, "") is None else 0.0}
 
 
-def refused_right(result: Result, answerable: bool) -> float | None:
+def refused_right(result: Result | None, answerable: bool) -> float | None:
     """Return 1 if a question without an answer in the documents is not answered, 0 if it is; None for other questions.
 
     It is not answered if the status is `weak`, `nothing_found` or `refused`, or if a model's answer says that nothing
-    was found.
+    was found. A question that failed (None) counts as answered.
     """
     if answerable:
         return None
+    if result is None:
+        return 0.0
     is_declined = isinstance(result, Answer) and result.model is not None and not result.answered
     return float(result.status in _NOTHING_FOUND or is_declined)
 
 
 def cited_documents(answer: Answer) -> list[str]:
-    """Return the ids of the documents that the text of a model cites, in order, each once.
+    """Return the ids of the documents that the text of a model cites, in order, each once."""
+    return list(dict.fromkeys(one.document_id for one in cited_passages(answer)))
+
+
+def cited_passages(answer: Answer) -> list[Citation]:
+    """Return the passages that the text of a model cites, in order, each once.
 
     Citations that only the check of sentences added are not part of the text.
     """
-    by_number = {one.n: one.document_id for one in answer.citations}
-    numbers = (n for sentence in answer.sentences for n in cited(sentence.text))
-    return list(dict.fromkeys(by_number[n] for n in numbers if by_number.get(n)))
+    by_number = {one.n: one for one in answer.citations}
+    numbers = dict.fromkeys(n for sentence in answer.sentences for n in cited(sentence.text))
+    return [by_number[n] for n in numbers if n in by_number]
 
 
 def answer_match(gold: Any, text: str) -> float | None:

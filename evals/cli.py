@@ -57,21 +57,41 @@ def run(
     collection: Annotated[
         str | None, typer.Option(help="ask this stored collection of TENANT and ingest nothing")
     ] = None,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="ask for answers instead of hits and judge their text and citations")
+    ] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="with --answers: the model of LLM grades each answer: 1, 0.5 or 0")
+    ] = False,
+    at_once: Annotated[
+        int, typer.Option(min=1, max=64, help="number of questions under way at a time; latency is then under load")
+    ] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="with --out: ask only what a stopped run has not asked, see RUN.json.partial"),
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Ask every question of a dataset and judge the answers.
+    """Ask every question of a dataset and judge the hits or the answers.
 
     The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
-    file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
-    class, lang, now and id; its questions are sent to a stored collection.
+    file has the columns question and document (ids, separated by ";") or answer, or answerable, and optionally filter
+    or filters, history, collection, class, lang, now and id; its questions are sent to a stored collection.
     """
     from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
+    from evals.asking import AskingOptions
+    from evals.partial import partial_path
     from evals.questions import load_questions
     from evals.replies import write_recording
     from evals.run import run as evaluate
 
     _check_writable(out)
+    if resume and out is None:
+        raise BadRequest("--resume needs --out RUN.json of the run that was stopped", where="--resume")
+    if judge and not answers:
+        raise BadRequest("--judge judges answers: give --answers, too", where="--judge")
+    options = AskingOptions(filters.value, answers=answers, judge=judge, at_once=at_once)
     loaded = load_questions(dataset, split, collection, note)
     with tempfile.TemporaryDirectory() as folder:
         own = {}
@@ -80,9 +100,13 @@ def run(
             write_recording(loaded, replies, recording)
             own = {"llm": f"replay:{recording}"}
         given = load_settings({**settings_of(changes), **own})
-        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
+        asked = evaluate(
+            loaded, given, note, options=options, limit=limit, collection=collection, out=out, resume=resume
+        )
+        found = asyncio.run(asked)
     if out is not None:
         _write(out, found)
+        partial_path(out).unlink(missing_ok=True)
         note(f"written to {out}")
     write_json(found) if as_json else show_run(found)
     return 0
@@ -358,6 +382,8 @@ def _check_writable(path: Path | None) -> None:
 
 def _write(path: Path, found: Mapping[str, Any]) -> None:
     try:
-        path.write_text(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+        # A model may write half of a surrogate pair, which UTF-8 cannot encode.
+        text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadRequest(f"--out {path}: the file cannot be written: {error.strerror}", where="--out") from error

@@ -20,7 +20,10 @@ RANKING: Mapping[str, str] = {
     "hit@1": "Success@1",
 }
 """Ranking metrics and their names in ir_measures."""
-NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits")
+NAMES = (
+    *RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits", "answer_match",
+    "judged", "supported", "citation_precision", "citation_recall", "refused_right",
+)  # fmt: skip
 
 _ALONE = frozenset({"sql", "web", "none"})
 """Sources that must be chosen exactly when they are needed."""

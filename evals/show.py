@@ -1,6 +1,6 @@
 """Print the figures of `eval run` and `eval tune` on the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evals.tables import show_table
@@ -21,13 +21,32 @@ def show_run(found: Mapping[str, Any]) -> None:
     latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
     title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
     show_table(title, ("questions", "count", *names), rows)
-    print(f"latency: {latency} ms")
+    load = f", {found['at_once']} questions at a time" if found["at_once"] > 1 else ""
+    print(f"latency: {latency} ms{load}")
+    for line in _costs(found):
+        print(line)
     asked = sum(row["intent_by"] == "llm" for row in found["questions"])
     if asked:
         print(f"the model read {asked} of {len(found['questions'])} questions; the rules read the others")
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
         print(f"{failed} questions failed and count as missed")
+
+
+def _costs(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines on tokens, degraded answers and answers that the judge could not grade."""
+    for who, prefix in (("answers", ""), ("judge", "judge_")):
+        prompt, completion, cost = (
+            found["usage"][f"{prefix}{one}"] for one in ("prompt_tokens", "completion_tokens", "cost")
+        )
+        if prompt is not None:
+            price = f", {cost:.4f} USD" if cost is not None else ""
+            yield f"tokens of the {who}: {prompt:,} in prompts, {completion:,} in replies{price}"
+    for name, count in found["degraded"].items():
+        yield f"degraded: {name} in {count} of {len(found['questions'])}"
+    failed = sum(row["grade"] is not None and row["grade"]["score"] is None for row in found["questions"])
+    if failed:
+        yield f"{failed} answers are not judged, because the judge gave no usable reply"
 
 
 def show_tuned(found: Mapping[str, Any]) -> None:
