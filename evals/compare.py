@@ -31,7 +31,8 @@ def compare(before: RunFile, after: RunFile) -> Json:
         JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
             `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
             `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
-            corpus; the `tokens` of answers in total; and `moved`, the questions whose headline measures differ, the largest change first.
+            corpus; `tokens` of all answers; and `moved`, the questions whose headline measures differ, the largest
+            change first.
     Raises:
         BadRequest: the runs are of different datasets or have no common question.
     """

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evals.metrics import ANSWERS
 from evals.tables import show_table
 
 
@@ -13,14 +14,20 @@ def show_run(found: Mapping[str, Any]) -> None:
     for row in found["questions"]:
         for group in (row["class"], row["language"]):
             counts[group] = counts.get(group, 0) + 1
-    names = [name for name, value in found["metrics"].items() if value is not None]
-    rows = [
-        (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
-        for group, scores in groups.items()
-    ]
+    measured = [name for name, value in found["metrics"].items() if value is not None]
     latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
     title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
-    show_table(title, ("questions", "count", *names), rows)
+    for names in (
+        [name for name in measured if name not in ANSWERS],
+        [name for name in measured if name in ANSWERS],
+    ):
+        rows = [
+            (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
+            for group, scores in groups.items()
+        ]
+        if names:
+            show_table(title, ("questions", "count", *names), rows)
+        title = "answers"
     load = f", {found['at_once']} questions at a time" if found["at_once"] > 1 else ""
     print(f"latency: {latency} ms{load}")
     for line in _costs(found):
