@@ -1,11 +1,16 @@
-"""The measures of answers that need no model, on hand-made answers."""
+"""The measures of answers, on hand-made answers, and the grades of a scripted model over real HTTP."""
 
 from typing import Any
 
 import pytest
 
-from agent.types import Answer, AnswerSentence, Citation, Intent, Result
+from agent.llm.opening import open_model
+from agent.testing import ScriptedServer
+from agent.types import Answer, AnswerSentence, Citation, Intent, RankedHit, Result
 from evals.answers import answer_match, cited_documents, missed, refused_right, scores
+from evals.datasets import LabelledQuestion
+from evals.grading import grade
+from prompts import packaged
 
 
 @pytest.mark.parametrize(
@@ -116,3 +121,55 @@ def test_an_answer_that_cites_nothing_has_no_right_citation_and_one_that_no_mode
 def test_a_question_without_an_answer_must_not_be_answered(result: Result, wanted: float):
     assert refused_right(result, answerable=False) == wanted
     assert refused_right(result, answerable=True) is None
+
+
+# Grading
+
+
+def answered(text: str, **given: Any) -> Answer:
+    """An answer of one sentence over one passage."""
+    hit = RankedHit(
+        rank=1, id="c/a#0", document_id="a", title="Oven", text="It is repaired.", start=0, end=15, url=None,
+        metadata={}, score=1.0, scores={}, sources=("vector",), ranks={"vector": 1}, highlights=(),
+    )  # fmt: skip
+    return answer(text, documents="a", hits=(hit,), **given)
+
+
+@pytest.mark.parametrize(
+    ("reply", "score", "why"),
+    [
+        ('{"grade": "right", "why": "It says so."}', 1.0, "It says so."),
+        ('```json\n{"grade": "partly"}\n```', 0.5, ""),
+        ('{"grade": "wrong", "why": "No."}', 0.0, "No."),
+    ],
+)
+async def test_a_model_s_grade_is_a_score_and_the_model_sees_what_is_compared(reply: str, score: float, why: str):
+    with ScriptedServer([reply]) as server:
+        model = open_model("openai/scripted", base_url=server.base_url, api_key="any")
+        assert model is not None
+        question = LabelledQuestion("q", "Is the oven whole?", "en", relevant={"a": 1}, answer=["yes", 2])
+        graded = await grade(model, question, answered("It is whole [1]."), templates=packaged())
+        (asked,) = server.requests
+
+    assert graded is not None
+    assert (graded.score, graded.why, graded.usage.completion_tokens) == (score, why, len(reply.split()))
+    shown = asked.body["messages"][-1]["content"]
+    compared = ("Is the oven whole?", '["yes", 2]', "Oven\nIt is repaired.", "It is whole [1].")
+    assert [one for one in compared if one not in shown] == []
+
+
+async def test_what_no_model_wrote_is_wrong_without_a_call_and_what_cannot_be_compared_gets_no_grade():
+    open_question = LabelledQuestion("q", "Hello?", "en")
+    known = LabelledQuestion("q", "Is the oven whole?", "en", answer="yes")
+    with ScriptedServer() as server:
+        model = open_model("openai/scripted", base_url=server.base_url, api_key="any")
+        assert model is not None
+        nobody = await grade(model, known, answered("Passage.", model=None), templates=packaged())
+        greeting = await grade(model, open_question, answered("Hello!"), templates=packaged())
+        assert server.requests == []
+        failed = await grade(model, known, answered("Yes [1]."), templates=packaged())
+
+    assert (nobody and nobody.score, greeting) == (0.0, None)
+    assert failed is not None
+    assert (failed.score, failed.usage.completion_tokens) == (None, 0)
+    assert failed.why

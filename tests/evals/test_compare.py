@@ -46,6 +46,23 @@ def test_a_run_with_itself_differs_in_nothing(run_file: Write):
     assert (found["moved"], found["regressions"], found["relabelled"]) == ([], [], [])
 
 
+def test_worse_answers_are_a_regression_and_their_tokens_are_compared(run_file: Write):
+    def row(n: int, match: float, **given: Any) -> dict[str, Any]:
+        return {"id": f"q{n}", "measures": {"answer_match": match, "citation_recall": match}, **given}
+
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    before = run_file("a.json", *(row(n, 1.0, **usage) for n in range(12)), answers=True)
+    after = run_file("b.json", *(row(n, 0.0, prompt_tokens=50) for n in range(12)), answers=True, at_once=4)
+
+    done = invoke(before, after, "--fail-on-regression")
+
+    assert done.return_value == 1
+    assert "regression: answer_match 1.000 to 0.000" in done.stderr
+    assert "citation_recall" not in done.stderr
+    for line in ("prompt tokens: 1,200 in A, 600 in B", "completion tokens: 84 in A, 0 in B", "run: at_once 1 in A, 4"):
+        assert line in done.stdout
+
+
 def test_a_reranker_that_turns_rankings_over_is_a_regression(run_file: Write):
     rows = [ranked(f"q{n}", 1 + n % 2, **{"class": "prose"}) for n in range(20)]
     before, after = run_file("a.json", *rows), run_file("b.json", *map(reversed_row, rows))
