@@ -8,9 +8,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedWriter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from evals.datasets import Dataset
 from evals.runs import changed
@@ -50,7 +49,7 @@ class PartialRun:
 
     path: Path
     rows: dict[str, Json]
-    _file: BufferedWriter
+    _file: BinaryIO
 
     def add(self, row: Json) -> None:
         """Append the row of a question that was answered.
@@ -64,7 +63,7 @@ class PartialRun:
 
 @contextmanager
 def open_partial(out: Path, head: Mapping[str, Any], *, resume: bool) -> Iterator[PartialRun]:
-    """Open the file for an `with` block; it stays afterwards, until the run is written.
+    """Open the file for a `with` block; it stays afterwards, until the run is written.
 
     Args:
         head: JSON values that must be equal to those of the stopped run.
@@ -93,7 +92,7 @@ def open_partial(out: Path, head: Mapping[str, Any], *, resume: bool) -> Iterato
         yield PartialRun(path, rows, file)
 
 
-def _append(path: Path, file: BufferedWriter, line: Mapping[str, Any]) -> None:
+def _append(path: Path, file: BinaryIO, line: Mapping[str, Any]) -> None:
     try:
         # In ASCII: a model may write half of a surrogate pair, which UTF-8 cannot encode.
         file.write(json.dumps(line, allow_nan=False).encode("ascii") + b"\n")
