@@ -274,4 +274,5 @@ def _side(row: QuestionRow) -> Json:
         "documents": list(row.documents[:_SHOWN_DOCUMENTS]),
         "first_relevant": ranks[0] if ranks else None,
         "table": [list(line) for line in row.table] if row.table is not None else None,
+        "text_answer": row.text_answer,
     }

@@ -178,6 +178,8 @@ def _show_moved(found: Json, questions: int) -> None:
         print(plain(f"\n{one['id']}{klass}: {_short(one['text'], _LONGEST_TEXT)}\n   {moves}"))
         for name, run in (("A", "before"), ("B", "after")):
             print(plain(f"   {name}: {_side(one[run])}"))
+            if one[run]["text_answer"] is not None:
+                print(plain(f"      {_short(one[run]['text_answer'], _LONGEST_TEXT)}"))
     left = len(found["moved"]) - questions
     if left > 0:
         print(f"\n{left} more questions differ (--questions, or --json for all)")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from evals.cli import app
 from evals.compare import compare
 from evals.metrics import ranking_scores
+from evals.report import page
 from evals.runs import load_run
 from retrievers.core.errors import BadRequest
 
@@ -48,7 +49,8 @@ def test_a_run_with_itself_differs_in_nothing(run_file: Write):
 
 def test_worse_answers_are_a_regression_and_their_tokens_are_compared(run_file: Write):
     def row(n: int, match: float, **given: Any) -> dict[str, Any]:
-        return {"id": f"q{n}", "measures": {"answer_match": match, "citation_recall": match}, **given}
+        measures = {"answer_match": match, "citation_recall": match}
+        return {"id": f"q{n}", "measures": measures, "text_answer": f"It is {match:g}.", **given}
 
     usage = {"prompt_tokens": 100, "completion_tokens": 7}
     before = run_file("a.json", *(row(n, 1.0, **usage) for n in range(12)), answers=True)
@@ -59,8 +61,12 @@ def test_worse_answers_are_a_regression_and_their_tokens_are_compared(run_file: 
     assert done.return_value == 1
     assert "regression: answer_match 1.000 to 0.000" in done.stderr
     assert "citation_recall" not in done.stderr
-    for line in ("prompt tokens: 1,200 in A, 600 in B", "completion tokens: 84 in A, 0 in B", "run: at_once 1 in A, 4"):
+    for line in (
+        "prompt tokens: 1,200 in A, 600 in B", "completion tokens: 84 in A, 0 in B", "run: at_once 1 in A, 4",
+        "trace trace-q0\n      It is 1.\n   B: ", "trace trace-q0\n      It is 0.\n",
+    ):  # fmt: skip
         assert line in done.stdout
+    assert "<p>It is 1.</p>" in page(load_run(after), compare(load_run(before), load_run(after)))
 
 
 def test_a_reranker_that_turns_rankings_over_is_a_regression(run_file: Write):
