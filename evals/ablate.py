@@ -17,11 +17,12 @@ from agent.service.opening import database_addresses, open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from evals import metrics, provenance
+from evals.asking import QuestionTarget, ask
 from evals.corpus import Note
 from evals.datasets import Dataset
 from evals.judge import FilterJudge
 from evals.paired import difference, holm
-from evals.run import QuestionTarget, addressed, ask, filter_judge, ingested, warm_up
+from evals.run import addressed, filter_judge, ingested, warm_up
 from evals.timing import summary
 from retrievers.core.errors import BadRequest, RetrievalError, listing
 from retrievers.core.fields import Field

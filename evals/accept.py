@@ -101,7 +101,7 @@ def _collection(candidates: Sequence[CandidateQuestion]) -> str:
 
 def _check_labels(questions: Sequence[LabelledQuestion]) -> None:
     for one in questions:
-        if not one.relevant and one.answer is None and not one.judges_filter:
+        if not one.relevant and one.answer is None and not one.judges_filter and one.answerable:
             raise BadRequest(
                 f"{one.where}: nothing can be judged: give `relevant`, `answer` or `filter`", where="review"
             )
@@ -117,7 +117,7 @@ def _merged(questions: Sequence[LabelledQuestion]) -> list[LabelledQuestion]:
     for one in questions:
         key = folded(one.text), json.dumps([dict(turn) for turn in one.history])
         same = found.setdefault(key, one)
-        if (same.filter, same.answer) != (one.filter, one.answer):
+        if (same.filter, same.answer, same.answerable) != (one.filter, one.answer, one.answerable):
             raise BadRequest(f"{one.where}: the same question as {same.where} with another filter or answer: "
                              "accept only one of them", where="review")  # fmt: skip
         found[key] = replace(same, relevant={**one.relevant, **same.relevant})

@@ -1,20 +1,15 @@
 """The commands `signalbox eval ...`; each command imports its heavy modules itself."""
 
 import asyncio
-import json
-import os
-import tempfile
-from collections.abc import Mapping
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from evals import candidates, results
-from evals.options import Changes, settings_of
-from evals.show import show_run, show_tuned
+from evals import candidates, results, run_command
+from evals.options import AsJson, Changes, Split, check_writable, settings_of, write_figures
+from evals.show import show_tuned
 from evals.tables import show_table
 from retrievers.core.errors import BadRequest
 
@@ -27,67 +22,10 @@ app = typer.Typer(
 )
 
 
-class Filters(StrEnum):
-    none = "none"
-    gold = "gold"
-
-
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR or routed form")]
-Split = Annotated[str, typer.Option(help="split of the questions to use; in routed form also `all`")]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout and nothing else")]
 
 
-@app.command()
-def run(
-    dataset: Annotated[
-        Path,
-        typer.Argument(metavar="DATASET", help="folder in BEIR or routed form, or a CSV or JSONL file of questions"),
-    ],
-    changes: Changes = None,
-    out: Annotated[Path | None, typer.Option(metavar="RUN.json", help="write the run to this file")] = None,
-    split: Split = "test",
-    filters: Annotated[
-        Filters, typer.Option(help="gold: send the gold filter of each question as the filter of the request")
-    ] = Filters.none,
-    limit: Annotated[int | None, typer.Option(min=1, help="use only the first N questions")] = None,
-    replies: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="JSONL file of recorded model replies by question id; replaces LLM"),
-    ] = None,
-    collection: Annotated[
-        str | None, typer.Option(help="ask this stored collection of TENANT and ingest nothing")
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Ask every question of a dataset and judge the answers.
-
-    The corpus of a folder goes into a collection of its name under the tenant "eval"; the next run finds it there. A
-    file has the columns question and document (ids, separated by ";") or answer, and optionally filter, collection,
-    class, lang, now and id; its questions are sent to a stored collection.
-    """
-    from agent.serve.cli.output import note, write_json
-    from agent.settings import load_settings
-    from evals.questions import load_questions
-    from evals.replies import write_recording
-    from evals.run import run as evaluate
-
-    _check_writable(out)
-    loaded = load_questions(dataset, split, collection, note)
-    with tempfile.TemporaryDirectory() as folder:
-        own = {}
-        if replies is not None:
-            recording = Path(folder) / "recording.jsonl"
-            write_recording(loaded, replies, recording)
-            own = {"llm": f"replay:{recording}"}
-        given = load_settings({**settings_of(changes), **own})
-        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit, collection=collection))
-    if out is not None:
-        _write(out, found)
-        note(f"written to {out}")
-    write_json(found) if as_json else show_run(found)
-    return 0
-
-
+app.command()(run_command.run)
 app.command()(results.compare)
 app.command()(results.report)
 app.command()(candidates.collect)
@@ -127,7 +65,7 @@ def bench(
     if out is not None and not peers:
         raise BadRequest("--out writes the comparison with peers: give --peers PYTHON, too", where="--out")
     if out is not None:
-        _check_writable(out / "bench.json" if out.is_dir() else out)
+        check_writable(out / "bench.json" if out.is_dir() else out)
     given = load_settings(settings_of(changes))
     options = PeerOptions(peers, depth=depth, changes=settings_of(changes)) if peers else None
     found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions, peers=options))
@@ -159,11 +97,11 @@ def scope(
     from agent.settings import load_settings
     from evals import scope
 
-    _check_writable(out)
+    check_writable(out)
     given = load_settings(settings_of(changes))
     found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note))
     if out is not None:
-        _write(out, found)
+        write_figures(out, found)
     if as_json:
         write_json(found)
         return 0
@@ -196,11 +134,11 @@ def access(
     from agent.settings import load_settings
     from evals import access
 
-    _check_writable(out)
+    check_writable(out)
     given = load_settings(settings_of(changes))
     found = asyncio.run(access.measure(requests, seed or [1], given, note, documents=documents))
     if out is not None:
-        _write(out, found)
+        write_figures(out, found)
     for line in found["told"]:
         note(line)
     if as_json:
@@ -226,12 +164,12 @@ def reading(
     from agent.settings import load_settings
     from evals import reading
 
-    _check_writable(out)
+    check_writable(out)
     before = reading.load(against) if against is not None else None
     given = load_settings({**settings_of(changes), "intent": "rules", "reranker": "none"})
     found = asyncio.run(reading.measure(folders, given, note))
     if out is not None:
-        _write(out, found)
+        write_figures(out, found)
     if as_json:
         write_json(found)
         return 0
@@ -264,9 +202,9 @@ def ablate(
     from agent.settings import load_settings
     from evals import ablate, datasets
 
-    _check_writable(out)
+    check_writable(out)
     given, loaded = load_settings(settings_of(changes)), [datasets.load(folder, split) for folder in folders]
-    keep = partial(_write, out) if out is not None else None
+    keep = partial(write_figures, out) if out is not None else None
     found = asyncio.run(ablate.ablate(loaded, given, note, limit=limit, only=only or (), keep=keep))
     if as_json:
         write_json(found)
@@ -303,7 +241,7 @@ def tune(
 
     given = load_settings(settings_of(changes))
     path = (out or given.home.expanduser() / FILE).absolute()
-    _check_writable(out)
+    check_writable(out)
     check_settings_path(settings)
     found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
     if settings is not None:
@@ -345,19 +283,3 @@ def load(
         found = asyncio.run(open_loop(target, questions, rate=rate, seconds=seconds))
     write_json(found) if as_json else show_table(url, ("what", "figure"), described(found))
     return 1 if found["errors"] else 0
-
-
-def _check_writable(path: Path | None) -> None:
-    """Raise before the run if its result cannot be written."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise BadRequest(f"--out {path}: the file cannot be written", where="--out")
-
-
-def _write(path: Path, found: Mapping[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadRequest(f"--out {path}: the file cannot be written: {error.strerror}", where="--out") from error

@@ -31,7 +31,8 @@ def compare(before: RunFile, after: RunFile) -> Json:
         JSON values: `questions` in both, `only_before` and `only_after` (ids), `relabelled` (ids with other labels);
             `measures`, and the same by `class` and `language` in `groups`; `regressions`; `verdicts` on filters and
             `verdict_moves`; `degraded` answers by what failed; `latency_ms`; `changed` settings, prompts, versions and
-            corpus; and `moved`, the questions whose headline measures differ, the largest change first.
+            corpus; `tokens` of all answers; and `moved`, the questions whose headline measures differ, the largest
+            change first.
     Raises:
         BadRequest: the runs are of different datasets or have no common question.
     """
@@ -55,6 +56,7 @@ def compare(before: RunFile, after: RunFile) -> Json:
         "verdict_moves": _verdict_moves(pairs),
         "degraded": _degraded(pairs),
         "latency_ms": _latency(pairs),
+        "tokens": _tokens(pairs),
         "changed": _changed(before, after),
         "moved": _moved(pairs),
     }
@@ -218,8 +220,18 @@ def _latency(pairs: Sequence[Pair]) -> Json:
     return {"before": summary(old), "after": summary(new), "difference": difference(old, new)}
 
 
+def _tokens(pairs: Sequence[Pair]) -> Json:
+    """Return the tokens of all answers, before and after, by kind; {} if neither run asked for answers."""
+    found = {}
+    for name in ("prompt_tokens", "completion_tokens"):
+        counts = [[getattr(row, name) for row in rows] for rows in zip(*pairs, strict=True)]
+        if any(count is not None for some in counts for count in some):
+            found[name] = [sum(count or 0 for count in some) for some in counts]
+    return found
+
+
 def _changed(before: RunFile, after: RunFile) -> Json:
-    held = ("split", "filters", "tenant", "collections", "documents", "chunks")
+    held = ("split", "filters", "answers", "at_once", "tenant", "collections", "documents", "chunks")
     return {
         "settings": changed(before.settings, after.settings),
         "prompts": changed(before.prompts, after.prompts),
@@ -262,4 +274,5 @@ def _side(row: QuestionRow) -> Json:
         "documents": list(row.documents[:_SHOWN_DOCUMENTS]),
         "first_relevant": ranks[0] if ranks else None,
         "table": [list(line) for line in row.table] if row.table is not None else None,
+        "text_answer": row.text_answer,
     }

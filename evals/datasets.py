@@ -24,9 +24,11 @@ class LabelledQuestion:
         language: ISO 639-1 code.
         history: earlier turns, oldest first, each {"role", "content"}.
         filter: the gold filter expression; None for no constraint (and in BEIR form, where filters are not judged).
+        other_filters: further right filters; the one that was read is right if it equals `filter` or any of these.
         sources: the sources a good router would use; empty if not judged.
         relevant: document id to grade, > 0; missing documents are not relevant.
         answer: the gold value; None if there is no single value.
+        answerable: False if the documents do not hold the answer, so that the service must say so.
         klass: kind of question; None if the dataset does not say.
         now: ISO date or time at which the question is asked.
         judges_filter: whether `filter` is a label; False for BEIR.
@@ -39,9 +41,11 @@ class LabelledQuestion:
     language: str
     history: tuple[Mapping[str, str], ...] = ()
     filter: Mapping[str, Any] | None = None
+    other_filters: tuple[Mapping[str, Any] | None, ...] = ()
     sources: tuple[str, ...] = ()
     relevant: Mapping[str, int] = field(default_factory=dict)
     answer: Any = None
+    answerable: bool = True
     klass: str | None = None
     split: str = "test"
     now: str | None = None
@@ -73,7 +77,8 @@ def load(folder: Path, split: str = "test") -> Dataset:
 
     BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; questions without a judgement are
     skipped. Routed form: no `qrels`; the labels are in `queries.jsonl`, and `split` selects the lines ("all" for every
-    line). `"filter_judged": false` in a line says that its filter is no label.
+    line). `"filter_judged": false` in a line says that its filter is no label, `"answerable": false` that the documents
+    do not hold the answer.
 
     Raises:
         BadRequest: the folder, a file or a line is missing or malformed; the message names the line.
@@ -182,19 +187,23 @@ def routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
     Raises:
         BadRequest: a key is missing or has another type; the message begins with `where`.
     """
-    if "relevant" not in line:
+    answerable = _flag(where, line, "answerable")
+    if "relevant" not in line and answerable:
         hint = f"; in a BEIR dataset the judgements are in {QRELS}/test.tsv" if "_id" in line else ""
         raise BadRequest(f'{where}: "relevant" is missing{hint}', where="dataset")
     text = _text(where, line, "text")
+    relevant, answer = _relevant(where, line), line.get("answer")
+    check_unanswerable(where, answerable, relevant, answer)
     return LabelledQuestion(
         id=_text(where, line, "id"),
         text=text,
         language=_optional(where, line, "lang") or detect(text),
-        history=_history(where, line),
+        history=history_of(where, line),
         filter=_filter(where, line),
         sources=_sources(where, line),
-        relevant=_relevant(where, line),
-        answer=line.get("answer"),
+        relevant=relevant,
+        answer=answer,
+        answerable=answerable,
         klass=_optional(where, line, "class"),
         split=_optional(where, line, "split") or "test",
         now=_optional(where, line, "now"),
@@ -202,7 +211,18 @@ def routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
     )
 
 
-def _history(where: str, line: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+def check_unanswerable(where: str, answerable: bool, relevant: Iterable[str], answer: Any) -> None:
+    """Raise BadRequest if a question without an answer in the documents has a right document or answer."""
+    if not answerable and (list(relevant) or answer not in (None, "")):
+        raise BadRequest(f'{where}: "answerable" is false, but there is a right document or answer', where="dataset")
+
+
+def history_of(where: str, line: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """Return the earlier turns of a line.
+
+    Raises:
+        BadRequest: they are malformed; the message begins with `where`.
+    """
     turns = line.get("history") or []
     good = isinstance(turns, list) and all(
         isinstance(turn, dict) and turn.get("role") in _ROLES and isinstance(turn.get("content"), str) for turn in turns
@@ -227,7 +247,7 @@ def _sources(where: str, line: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _relevant(where: str, line: Mapping[str, Any]) -> Mapping[str, int]:
-    relevant = line["relevant"]
+    relevant = line.get("relevant", {})
     if not isinstance(relevant, dict) or not all(type(grade) is int for grade in relevant.values()):
         raise BadRequest(f'{where}: "relevant" must be an object of document id to a whole grade', where="dataset")
     return {id: grade for id, grade in relevant.items() if grade > 0}

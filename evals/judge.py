@@ -76,23 +76,27 @@ class FilterJudge:
     def __init__(
         self, corpora: Mapping[str, FilterCorpus], questions: Mapping[str, Sequence[LabelledQuestion]]
     ) -> None:
-        self._gold: dict[str, tuple[FilterCorpus, Filter | None]] = {}
+        self._gold: dict[str, tuple[FilterCorpus, list[Filter | None]]] = {}
         for name, some in questions.items():
             for question in some:
+                right = (question.filter, *question.other_filters)
                 try:
-                    self._gold[question.id] = (corpora[name], corpora[name].read(question.filter))
+                    self._gold[question.id] = (corpora[name], [corpora[name].read(one) for one in right])
                 except BadRequest as error:
                     raise BadRequest(
                         f"{place_of(question)}: the gold filter does not fit the corpus: {error}"
                     ) from error
 
     def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:
-        """Return `filter_exact` and `filter_f1`; {} if the filter is not judged."""
+        """Return `filter_exact` and `filter_f1`, each of the best right filter; {} if the filter is not judged."""
         if id not in self._gold:
             return {}
-        corpus, gold = self._gold[id]
+        corpus, golds = self._gold[id]
         read = corpus.read(found)
-        return {"filter_exact": corpus.exact(gold, read), "filter_f1": corpus.f1(gold, read)}
+        return {
+            "filter_exact": max(corpus.exact(gold, read) for gold in golds),
+            "filter_f1": max(corpus.f1(gold, read) for gold in golds),
+        }
 
     def missed(self, id: str) -> dict[str, float]:
         """Return the scores of a question that was not answered: zeros; {} if its filter is not judged."""
@@ -102,15 +106,16 @@ class FilterJudge:
         """Return the verdict of `judged_filter`; None if the filter is not judged."""
         if id not in self._gold:
             return None
-        corpus, gold = self._gold[id]
-        return judged_filter([gold], corpus.read(found), corpus)
+        corpus, golds = self._gold[id]
+        return judged_filter(golds, corpus.read(found), corpus)
 
     def is_asked_for(self, id: str, condition: Mapping[str, Any]) -> bool | None:
-        """Return whether the gold filter equals or contains this condition; None if the filter is not judged."""
+        """Return whether a gold filter equals or contains this condition; None if the filter is not judged."""
         if id not in self._gold:
             return None
-        corpus, gold = self._gold[id]
+        corpus, golds = self._gold[id]
         read = corpus.read(condition)
-        known = corpus.parts(gold)
+        parts = [set(corpus.parts(gold)) for gold in golds]
         # The two bounds of a period are one condition of a question but two of a filter.
-        return corpus.normal(read) in known or (isinstance(read, And) and set(corpus.parts(read)[1:]) <= set(known))
+        bounds = set(corpus.parts(read)[1:]) if isinstance(read, And) else None
+        return any(corpus.normal(read) in known or (bounds is not None and bounds <= known) for known in parts)

@@ -20,7 +20,9 @@ RANKING: Mapping[str, str] = {
     "hit@1": "Success@1",
 }
 """Ranking metrics and their names in ir_measures."""
-NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits")
+ANSWERS = ("answer_match", "judged", "supported", "citation_precision", "citation_recall", "refused_right")
+"""Measures of answers, see `evals.answers` and `evals.grading`; `refused_right` also applies to hits."""
+NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits", *ANSWERS)
 
 _ALONE = frozenset({"sql", "web", "none"})
 """Sources that must be chosen exactly when they are needed."""

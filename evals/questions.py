@@ -10,11 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evals.datasets import EVERY_SPLIT, Dataset, LabelledQuestion, lines, load, read_text
+from evals.datasets import (
+    EVERY_SPLIT,
+    Dataset,
+    LabelledQuestion,
+    check_unanswerable,
+    history_of,
+    lines,
+    load,
+    read_text,
+)
 from retrievers.core.errors import BadRequest, listing
 from retrievers.text.languages import detect
 
-COLUMNS = ("question", "document", "answer", "filter", "collection", "class", "lang", "now", "id")
+COLUMNS = (
+    "question", "document", "answer", "answerable", "filter", "filters", "history", "collection", "class", "lang",
+    "now", "id",
+)  # fmt: skip
+_JSON_COLUMNS = ("filter", "filters", "history")
 _DELIMITERS = (",", ";", "\t")
 _JSON_LINES = frozenset({".jsonl", ".ndjson"})
 _FILES = _JSON_LINES | {".csv", ".tsv"}
@@ -52,9 +65,10 @@ def load_questions(path: Path, split: str, collection: str | None, note: Callabl
 def load_file(path: Path, collection: str | None = None) -> QuestionFile:
     """Read questions from a CSV file with a header (commas, semicolons or tabs), or from `.jsonl` with the same keys.
 
-    A line has `question`, and `document` (ids, separated by `;` or as a JSON list) or `answer` or both. Optional are
-    `filter` (the gold filter as JSON; `null` for no constraint, empty if it is not judged), `collection`, `class`,
-    `lang`, `now` and `id`.
+    A line has `question`, and `document` (ids, separated by `;` or as a JSON list) or `answer` or both; or `answerable`
+    is false. Optional are `filter` (the gold filter as JSON; `null` for no constraint, empty if it is not judged) or
+    `filters` (a JSON list of filters of which each is right), `history` (a JSON list of {"role", "content"}),
+    `collection`, `class`, `lang`, `now` and `id`.
 
     Args:
         collection: the collection of questions that name none.
@@ -111,11 +125,14 @@ def _names(cells: list[str]) -> list[str]:
 def _cells(where: str, cells: Mapping[str, str]) -> dict[str, Any]:
     """Parse the cells of a line into texts, lists and JSON values; empty cells are left out."""
     values: dict[str, Any] = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
-    if "filter" in values:
-        try:
-            values["filter"] = json.loads(values["filter"])
-        except (ValueError, RecursionError):
-            _fail(where, f'"filter" is not JSON: {values["filter"][:60]}')
+    for name in _JSON_COLUMNS:
+        if name in values:
+            try:
+                values[name] = json.loads(values[name])
+            except (ValueError, RecursionError):
+                _fail(where, f'"{name}" is not JSON: {values[name][:60]}')
+    if values.get("answerable", "").casefold() in ("true", "false"):
+        values["answerable"] = values["answerable"].casefold() == "true"
     documents = values.get("document", "")
     if documents.startswith("["):
         try:
@@ -139,33 +156,51 @@ def _question(where: str, line: Mapping[str, Any], collection: str | None) -> La
     text = _text(where, line, "question")
     if text is None:
         _fail(where, '"question" is missing')
-    documents = _documents(where, line)
-    answer = line.get("answer")
-    if not documents and answer in (None, ""):
-        _fail(where, 'give "document" or "answer", so that the result can be judged')
-    wanted = line.get("filter")
-    if wanted is not None and (not isinstance(wanted, dict) or not wanted):
-        _fail(
-            where, '"filter" must be a filter expression such as {"type": "eq", "key": "team", "value": "x"}, or null'
-        )
+    documents, answer, answerable = _documents(where, line), line.get("answer"), line.get("answerable", True)
+    if not isinstance(answerable, bool):
+        _fail(where, '"answerable" must be true or false')
+    check_unanswerable(where, answerable, documents, answer)
+    if answerable and not documents and answer in (None, ""):
+        _fail(where, 'give "document" or "answer", so that the result can be judged; or "answerable" false')
+    filters = _filters(where, line)
+    history = history_of(where, line)
     named = _text(where, line, "collection") or collection
     if named is None:
         _fail(where, "the collection is missing: give --collection NAME or a column `collection`")
-    digest = hashlib.sha256(f"{named}\n{text}".encode()).hexdigest()
+    said = f"{named}\n{text}" + "".join(f"\n{turn['role']}\n{turn['content']}" for turn in history)
+    digest = hashlib.sha256(said.encode(errors="replace")).hexdigest()
     return LabelledQuestion(
         id=_text(where, line, "id") or f"q-{digest[:_ID_CHARACTERS]}",
         text=text,
         language=_text(where, line, "lang") or detect(text),
-        filter=wanted,
-        judges_filter="filter" in line,
+        history=history,
+        filter=filters[0] if filters else None,
+        other_filters=tuple(filters[1:]),
+        judges_filter=bool(filters),
         relevant=dict.fromkeys(documents, 1),
         answer=None if answer == "" else answer,
+        answerable=answerable,
         klass=_text(where, line, "class"),
         split=EVERY_SPLIT,
         now=_text(where, line, "now"),
         collection=named,
         where=where,
     )
+
+
+def _filters(where: str, line: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
+    """Return the right filters of a line; None stands for no constraint, [] if the filter is not judged."""
+    if "filter" in line and "filters" in line:
+        _fail(where, 'give "filter" or "filters", not both')
+    given = line.get("filters", [line["filter"]] if "filter" in line else [])
+    if not isinstance(given, list) or ("filters" in line and not given):
+        _fail(where, '"filters" must be a list of filter expressions')
+    name = "filters" if "filters" in line else "filter"
+    for wanted in given:
+        if wanted is not None and (not isinstance(wanted, dict) or not wanted):
+            what = 'a filter expression such as {"type": "eq", "key": "team", "value": "x"}, or null'
+            _fail(where, f'"{name}" must be {what}' if name == "filter" else f'each of "filters" must be {what}')
+    return given
 
 
 def _documents(where: str, line: Mapping[str, Any]) -> list[str]:

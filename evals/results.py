@@ -30,9 +30,9 @@ def compare(
     """Compare two runs over the same questions: differences, intervals and significance.
 
     Intervals are 95 %, by bootstrap over questions; p comes from a paired randomisation test. The headline measures are
-    nDCG@10, R@100, filter_exact, route_accuracy, answer_accuracy and answer_in_hits; they are tested over all questions
-    and by class and language; a loss in fewer than 8 questions never reaches p < 0.01. Runs over different questions
-    are compared where they overlap.
+    nDCG@10, R@100, filter_exact, route_accuracy, answer_accuracy, answer_in_hits, answer_match, judged, supported and
+    refused_right; they are tested over all questions and by class and language; a loss in fewer than 8 questions never
+    reaches p < 0.01. Runs over different questions are compared where they overlap.
     """
     from agent.serve.cli.output import note, write_json
     from evals.compare import compare as compared
@@ -120,6 +120,8 @@ def _show(found: Json, questions: int) -> None:
             print(f"{move['questions']} filters: {move['before']} in A, {move['after']} in B")
     for name, (old, new) in found["degraded"].items():
         print(f"answers with {name}: {old} in A, {new} in B")
+    for name, (old, new) in found["tokens"].items():
+        print(f"{name.replace('_', ' ')}: {old:,} in A, {new:,} in B")
     time = found["latency_ms"]
     print(f"latency: p50 {time['before']['p50']:.1f} to {time['after']['p50']:.1f} ms,", end=" ")
     print(f"p95 {time['before']['p95']:.1f} to {time['after']['p95']:.1f} ms")
@@ -176,6 +178,8 @@ def _show_moved(found: Json, questions: int) -> None:
         print(plain(f"\n{one['id']}{klass}: {_short(one['text'], _LONGEST_TEXT)}\n   {moves}"))
         for name, run in (("A", "before"), ("B", "after")):
             print(plain(f"   {name}: {_side(one[run])}"))
+            if one[run]["text_answer"] is not None:
+                print(plain(f"      {_short(one[run]['text_answer'], _LONGEST_TEXT)}"))
     left = len(found["moved"]) - questions
     if left > 0:
         print(f"\n{left} more questions differ (--questions, or --json for all)")

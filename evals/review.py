@@ -60,7 +60,8 @@ def question_line(question: LabelledQuestion) -> Json:
         "relevant": dict(question.relevant),
         "answer": question.answer,
     }
-    return line if question.judges_filter else line | {"filter_judged": False}
+    line |= {} if question.judges_filter else {"filter_judged": False}
+    return line if question.answerable else line | {"answerable": False}
 
 
 def write_review(path: Path, candidates: Iterable[CandidateQuestion]) -> None:

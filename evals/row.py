@@ -1,10 +1,11 @@
 """The row of one question in a run: the labels of the dataset and the answer of the service."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from agent.types import RankedHit, Result
+from agent.types import Answer, RankedHit, Result
 from evals import metrics
+from evals.answers import cited_documents
 from evals.datasets import LabelledQuestion
 
 Json = dict[str, Any]
@@ -26,15 +27,18 @@ def label_columns(question: LabelledQuestion, filters: Filters) -> Json:
         "now": question.now,
         "filter": question.filter if filters == "gold" else None,
         "gold_filter": question.filter,
+        "other_filters": list(question.other_filters),
         "gold_sources": list(question.sources),
         "relevant": dict(question.relevant),
         "answer": question.answer,
+        "answerable": question.answerable,
     }
 
 
 def answer_columns(result: Result) -> Json:
     """Return the service's answer to a question."""
-    return {
+    text = text_columns(result) if isinstance(result, Answer) else {}
+    return text | {
         "intent_by": result.intent.by,
         "intent_filter": result.intent.filter,
         "soft_filter": result.intent.soft_filter,
@@ -53,6 +57,17 @@ def answer_columns(result: Result) -> Json:
     }
 
 
+def text_columns(answer: Answer) -> Json:
+    """Return the text of an answer, what it cites, and the tokens of all model calls of its request."""
+    return {
+        "text_answer": answer.answer,
+        "model": answer.model,
+        "cited": cited_documents(answer),
+        "unsupported": [one.text for one in answer.sentences if one.supported is False],
+        **answer.usage.model_dump(),
+    }
+
+
 def error_columns(error: Exception, latency_ms: float) -> Json:
     """Return the columns of an answer for a question that failed."""
     nothing: Json = {name: [] for name in ("rejected", "relaxed", "sources", "documents", "hits", "degraded", "stated")}
@@ -64,7 +79,6 @@ def error_columns(error: Exception, latency_ms: float) -> Json:
         "latency_ms": round(latency_ms, 3),
         "stages": {},
         "elapsed_ms": {},
-        "texts": [],
     }
 
 
@@ -81,9 +95,24 @@ def _shown(hits: Sequence[RankedHit]) -> list[Json]:
     ]
 
 
-def passage_texts(question: LabelledQuestion, result: Result) -> list[str]:
-    """Return the passages that may contain the expected answer; [] if no answer is expected."""
-    return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if question.answer is not None else []
+def passage_texts(result: Result | None) -> list[str]:
+    """Return the passages that may contain the expected answer; [] for a question that failed."""
+    return [hit.text for hit in result.hits[:_PASSAGES_WITH_ANSWER]] if result is not None else []
+
+
+def usage_of(rows: Iterable[Json]) -> Json:
+    """Return the tokens and the cost in US dollars of all answers, and those of their grading; None if unknown."""
+    rows = list(rows)
+    grades = [row["grade"] for row in rows if row["grade"] is not None]
+    figures = ("prompt_tokens", "completion_tokens", "cost")
+    return {name: _sum(row.get(name) for row in rows) for name in figures} | {
+        f"judge_{name}": _sum(one[name] for one in grades) for name in figures
+    }
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _chosen(result: Result) -> list[str]:

@@ -1,49 +1,32 @@
 """Run one evaluation: ask the service every question of a split and judge each answer."""
 
-import math
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from agent.types import MAX_TOP_K, Result
-from evals import metrics, provenance, stages
+from evals import metrics, provenance
+from evals.asking import HITS, AskingOptions, QuestionTarget, ask
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import Dataset, LabelledQuestion
 from evals.judge import FilterJudge, check_documents, stored_corpus
-from evals.row import Filters, answer_columns, error_columns, label_columns, passage_texts
+from evals.partial import PartialRun, check_partial, comparable_settings, dataset_digest, open_partial
+from evals.row import usage_of
+from evals.runs import FORMAT
 from evals.timing import summary
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest
 from retrievers.core.types import Scope
 
 Json = dict[str, Any]
 
-FORMAT = 2
-"""Version of the run file; raise it if a reader of an earlier version would misread the file."""
 WARM_UP = 5
-_LINE_EVERY_S = 5.0
-_SHOWN_ROWS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionTarget:
-    """The collections of one tenant that questions are put to, by name."""
-
-    tenant: str
-    scopes: Mapping[str, Scope]
-
-    @property
-    def documents(self) -> int:
-        return sum(one.documents for scope in self.scopes.values() for one in scope.collections)
-
-    @property
-    def chunks(self) -> int:
-        return sum(one.chunks for scope in self.scopes.values() for one in scope.collections)
 
 
 async def run(
@@ -51,39 +34,59 @@ async def run(
     settings: Settings,
     note: Note,
     *,
-    filters: Filters = "none",
+    options: AskingOptions = HITS,
     limit: int | None = None,
     collection: str | None = None,
+    out: Path | None = None,
+    resume: bool = False,
 ) -> Json:
-    """Ingest the corpus, ask every question in turn, and judge the answers.
+    """Ingest the corpus, ask the questions, and judge the answers.
 
     The questions of a file, and those of a folder if `collection` is given, are put to the stored collection under the
     tenant of the settings; nothing is ingested then.
 
     Args:
         note: receives progress messages.
-        filters: "gold" sends each question's gold filter with the request. This measures retrieval as if the question
-            had been understood; the filter metrics are None then.
+        options: how to ask. With gold filters the run measures retrieval as if the question had been understood; the
+            filter metrics are None then.
         limit: maximum number of questions, from the split's start.
         collection: a stored collection of the tenant, in place of the dataset's corpus.
+        out: the run's file, which the caller writes; its rows are kept beside it while the run is under way.
+        resume: ask only the questions that a stopped run with this `out` has not answered.
     Returns:
         The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1] or
             None, `latency_ms`, one row per question in the dataset's order, and its settings, prompts and versions.
     Raises:
-        BadRequest: the dataset cannot be used with these settings.
+        BadRequest: the dataset cannot be used with these settings, or the rows are of another run.
         Unavailable: a dependency is down, or no question could be answered.
     """
     metrics.require_ir_measures()
+    if options.judge and not settings.llm:
+        raise BadRequest("--judge needs a model: set LLM", where="--judge")
+    if out is not None:
+        check_partial(out, resume=resume)
     questions = addressed(dataset.questions[:limit], collection or dataset.name)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         is_stored = dataset.form == "file" or collection is not None
         target = await (_stored(service, questions, note) if is_stored else ingested(service, dataset, note))
-        judge = await filter_judge(service, target, questions if filters == "none" else ())
-        await warm_up(service, dataset, questions, tenant=target.tenant)
-        rows = await ask(service, target, dataset, questions, judge, note, filters=filters)
-        versions = await provenance.versions(service.database)
-        templates = service.pipeline.templates
+        judge = await filter_judge(service, target, questions if options.filters == "none" else ())
+        head = {**_head(dataset, target, options), **await _origin(service, settings)}
+        with _kept(out, dataset, head, resume=resume) as kept:
+            if kept is not None and kept.rows:
+                note(f"{len(kept.rows):,} questions of the stopped run are not asked again")
+            await warm_up(service, dataset, questions, tenant=target.tenant)
+            try:
+                rows = await ask(service, target, dataset, questions, judge, note, options=options, kept=kept)
+            except asyncio.CancelledError:
+                if kept is not None:
+                    note(f"{len(kept.rows):,} of {len(questions):,} answers are in {kept.path}: go on with --resume")
+                raise
+    return {**head, **_figures(rows), "started_at": started_at}
+
+
+def _head(dataset: Dataset, target: QuestionTarget, options: AskingOptions) -> Json:
+    """Return what was asked and how."""
     return {
         "format": FORMAT,
         "dataset": dataset.name,
@@ -91,15 +94,30 @@ async def run(
         "split": dataset.split,
         "tenant": target.tenant,
         "collections": sorted(target.scopes),
-        "filters": filters,
-        **_figures(rows),
+        **asdict(options),
         "documents": target.documents,
         "chunks": target.chunks,
-        "settings": provenance.public_settings(settings),
-        "prompts": provenance.prompt_digests(templates),
-        "versions": versions,
-        "started_at": started_at,
     }
+
+
+async def _origin(service: Service, settings: Settings) -> Json:
+    """Return what answered."""
+    return {
+        "settings": provenance.public_settings(settings),
+        "prompts": provenance.prompt_digests(service.pipeline.templates),
+        "versions": await provenance.versions(service.database),
+    }
+
+
+@contextmanager
+def _kept(out: Path | None, dataset: Dataset, head: Json, *, resume: bool) -> Iterator[PartialRun | None]:
+    """Open the file that keeps the rows of a run; None if the run is not written."""
+    if out is None:
+        yield None
+        return
+    equal = {**head, "settings": comparable_settings(head["settings"]), "digest": dataset_digest(dataset)}
+    with open_partial(out, equal, resume=resume) as kept:
+        yield kept
 
 
 def addressed(questions: Iterable[LabelledQuestion], collection: str) -> list[LabelledQuestion]:
@@ -108,12 +126,14 @@ def addressed(questions: Iterable[LabelledQuestion], collection: str) -> list[La
 
 
 def _figures(rows: Sequence[Json]) -> Json:
-    """Return the rows with their averages."""
+    """Return the rows with their averages and totals."""
     return {
         "metrics": metrics.averages(row["metrics"] for row in rows),
         "by_class": metrics.averages_by((row["class"], row["metrics"]) for row in rows),
         "by_language": metrics.averages_by((row["language"], row["metrics"]) for row in rows),
         "latency_ms": summary([row["latency_ms"] for row in rows]),
+        "usage": usage_of(rows),
+        "degraded": dict(sorted(Counter(one for row in rows for one in row["degraded"]).items())),
         "questions": rows,
     }
 
@@ -169,143 +189,3 @@ async def warm_up(
 def variant(text: str, number: int) -> str:
     """Return the question with other spelling and the same meaning, which caches by text do not know."""
     return f"{text} {'?' * number}"
-
-
-async def ask(
-    service: Service,
-    target: QuestionTarget,
-    dataset: Dataset,
-    questions: Sequence[LabelledQuestion],
-    judge: FilterJudge,
-    note: Note,
-    *,
-    filters: Filters = "none",
-) -> list[Json]:
-    """Put the questions to the stored collections and judge the answers.
-
-    Returns:
-        One row per question, in their order, with its `metrics`, each in [0, 1] or None.
-    Raises:
-        BadRequest, Unavailable: no question could be answered; the first error.
-    """
-    rows = await _Asking(service, target, judge, filters, note).ask_all(questions)
-    _score(dataset, questions, rows, judge)
-    return rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """Asks the service questions and records the answers."""
-
-    service: Service
-    target: QuestionTarget
-    judge: FilterJudge
-    filters: Filters
-    note: Note
-
-    async def ask_all(self, questions: Sequence[LabelledQuestion]) -> list[Json]:
-        """Return a row per question.
-
-        Raises:
-            BadRequest, Unavailable: no question was answered; the first error.
-        """
-        rows: list[Json] = []
-        errors: list[RetrievalError] = []
-        started = last = time.monotonic()
-        for question in questions:
-            try:
-                answer = await self._ask(question)
-            except _NotAnswered as failed:
-                # A refused or abandoned question counts as missed; the others are still asked.
-                answer = failed.row
-                errors.append(failed.error)
-                self.note(f"question {question.id}: {failed.error}")
-            rows.append(label_columns(question, self.filters) | answer)
-            now = time.monotonic()
-            if now - last >= _LINE_EVERY_S:
-                last, left_s = now, (now - started) / len(rows) * (len(questions) - len(rows))
-                self.note(f"{len(rows):,} of {len(questions):,} questions asked, about {left_s:.0f} s left")
-        if len(errors) == len(rows):
-            raise errors[0]
-        return rows
-
-    async def _ask(self, question: LabelledQuestion) -> Json:
-        wanted = question.filter if self.filters == "gold" else None
-        request = request_for(question, question.collection or "", wanted)
-        started = time.perf_counter()
-        try:
-            result = await self.service.retrieve(tenant=self.target.tenant, **request)
-        except (BadRequest, Unavailable) as error:
-            raise _NotAnswered(error, error_columns(error, (time.perf_counter() - started) * 1000)) from error
-        latency_ms = round((time.perf_counter() - started) * 1000, 3)
-        answer = answer_columns(result) | {"latency_ms": latency_ms, "texts": passage_texts(question, result)}
-        return answer | await self._decided(question, result)
-
-    async def _decided(self, question: LabelledQuestion, result: Result) -> Json:
-        """Return the parts of the row that come from the decision record; {} if no record is kept."""
-        if not self.service.traces.days or not result.trace_id:
-            return {}
-        try:
-            record = await self.service.explain(result.trace_id, tenant=self.target.tenant)
-        except (BadRequest, Unavailable):
-            return {}
-        made = stages.rankings(record)
-        made[stages.FINAL] = metrics.documents_of(hit.document_id for hit in result.hits)
-        stated = [
-            {
-                "filter": one["filter"],
-                "probability": one["confidence"],
-                "right": self.judge.is_asked_for(question.id, one["filter"]),
-            }
-            for one in record["stated"]
-        ]
-        return {"stages": stages.judge(made, question.relevant), "elapsed_ms": record["elapsed_ms"], "stated": stated}
-
-
-class _NotAnswered(Exception):
-    """The service refused or gave up a question; holds its row."""
-
-    def __init__(self, error: BadRequest | Unavailable, row: Json) -> None:
-        super().__init__(str(error))
-        self.error, self.row = error, row
-
-
-def request_for(question: LabelledQuestion, collection: str, wanted: Mapping[str, Any] | None = None) -> Json:
-    """Return the request for a question; the keys are those of `agent.types.Request`."""
-    request: Json = {"collection": question.collection or collection, "top_k": MAX_TOP_K, "filter": wanted}
-    if question.history:
-        request["messages"] = [*question.history, {"role": "user", "content": question.text}]
-    else:
-        request["query"] = question.text
-    # A date without a time begins in the time zone of the setting TIME_ZONE.
-    request["now"] = question.now
-    return request
-
-
-def _score(dataset: Dataset, questions: Sequence[LabelledQuestion], rows: Sequence[Json], judge: FilterJudge) -> None:
-    """Add the scores and the verdict on the filter to every row."""
-    ranking = metrics.ranking_scores(
-        {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
-    )
-    for question, row in zip(questions, rows, strict=True):
-        table, texts = row.pop("table"), row.pop("texts")
-        is_missed = row["status"] == "error"
-        scores: dict[str, float | None] = dict.fromkeys(metrics.NAMES)
-        scores |= ranking.get(question.id, {})
-        scores |= judge.missed(question.id) if is_missed else judge.scores(question.id, row["intent_filter"])
-        scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
-        # A file does not say how an answer is found: a text is searched in the hits, any other value must be
-        # calculated.
-        if dataset.form == "file" and isinstance(question.answer, str):
-            scores["answer_in_hits"] = metrics.answer_in_hits(question.answer, texts, table)
-        else:
-            scores["answer_accuracy"] = metrics.answer_accuracy(question.answer, table)
-        row["metrics"] = scores
-        row["filter_verdict"] = None if is_missed else judge.verdict(question.id, row["intent_filter"])
-        row["table"] = [[_json(cell) for cell in line] for line in table[:_SHOWN_ROWS]] if table is not None else None
-
-
-def _json(cell: Any) -> Any:
-    """Return a cell of a table as a JSON value."""
-    is_plain = isinstance(cell, str | int | bool | None) or (isinstance(cell, float) and math.isfinite(cell))
-    return cell if is_plain else str(cell)

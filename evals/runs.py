@@ -9,12 +9,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.metrics import NAMES
-from evals.run import FORMAT
 from retrievers.core import filters
 from retrievers.core.errors import BadRequest
 
-HEADLINE = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
-"""One or two measures for each kind of failure: ranking, filter, source, answer."""
+FORMAT = 2
+"""Version of the run file; raise it if a reader of an earlier version would misread the file."""
+HEADLINE = (
+    "nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits", "answer_match", "judged",
+    "supported", "refused_right",
+)  # fmt: skip
+"""The measures for each kind of failure: ranking, filter, source, value, text of the answer."""
 VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
 """Verdicts on filters, from good to bad, see `evals.reading.judged_filter`."""
 
@@ -49,6 +53,13 @@ class StatedRow(_Stored):
     right: bool | None = None
 
 
+class GradeRow(_Stored):
+    """A model's grade of an answer, see `evals.grading.GradedAnswer`."""
+
+    score: float | None = None
+    why: str = ""
+
+
 class QuestionRow(_Stored):
     """One question of a run, as `evals.run` writes it."""
 
@@ -60,9 +71,19 @@ class QuestionRow(_Stored):
     history: tuple[Json, ...] = ()
     now: str | None = None
     gold_filter: Json | None = None
+    other_filters: tuple[Json | None, ...] = ()
     gold_sources: tuple[str, ...] = ()
     relevant: dict[str, int] = {}
     answer: Any = None
+    answerable: bool = True
+    text_answer: str | None = None
+    model: str | None = None
+    cited: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    grade: GradeRow | None = None
     intent_by: str | None = None
     intent_filter: Json | None = None
     soft_filter: Json | None = None
@@ -85,8 +106,9 @@ class QuestionRow(_Stored):
 
     def labels(self) -> tuple[Any, ...]:
         """Return the dataset's labels of the question, comparable with `==`."""
-        wanted = json.dumps(self.gold_filter, sort_keys=True)
-        return (self.relevant, wanted, sorted(self.gold_sources), json.dumps(self.answer, sort_keys=True))
+        wanted = sorted(json.dumps(one, sort_keys=True) for one in (self.gold_filter, *self.other_filters))
+        answer = json.dumps(self.answer, sort_keys=True)
+        return (self.relevant, wanted, sorted(self.gold_sources), answer, self.answerable)
 
 
 class RunFile(_Stored):
@@ -98,6 +120,11 @@ class RunFile(_Stored):
     tenant: str
     collections: tuple[str, ...]
     filters: str
+    answers: bool = False
+    judge: bool = False
+    at_once: int = 1
+    usage: dict[str, float | None] = {}
+    degraded: dict[str, int] = {}
     metrics: dict[str, float | None]
     latency_ms: dict[str, float]
     questions: tuple[QuestionRow, ...] = Field(min_length=1)

@@ -1,8 +1,9 @@
 """Print the figures of `eval run` and `eval tune` on the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evals.metrics import ANSWERS
 from evals.tables import show_table
 
 
@@ -13,21 +14,46 @@ def show_run(found: Mapping[str, Any]) -> None:
     for row in found["questions"]:
         for group in (row["class"], row["language"]):
             counts[group] = counts.get(group, 0) + 1
-    names = [name for name, value in found["metrics"].items() if value is not None]
-    rows = [
-        (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
-        for group, scores in groups.items()
-    ]
+    measured = [name for name, value in found["metrics"].items() if value is not None]
     latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
     title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
-    show_table(title, ("questions", "count", *names), rows)
-    print(f"latency: {latency} ms")
+    for names in (
+        [name for name in measured if name not in ANSWERS],
+        [name for name in measured if name in ANSWERS],
+    ):
+        rows = [
+            (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
+            for group, scores in groups.items()
+        ]
+        if names:
+            show_table(title, ("questions", "count", *names), rows)
+        title = "answers"
+    load = f", {found['at_once']} questions at a time" if found["at_once"] > 1 else ""
+    print(f"latency: {latency} ms{load}")
+    for line in _costs(found):
+        print(line)
     asked = sum(row["intent_by"] == "llm" for row in found["questions"])
     if asked:
         print(f"the model read {asked} of {len(found['questions'])} questions; the rules read the others")
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
         print(f"{failed} questions failed and count as missed")
+
+
+def _costs(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines on tokens, degraded answers and answers that the judge could not grade."""
+    for who, prefix in (("answers", ""), ("judge", "judge_")):
+        prompt, completion, cost = (
+            found["usage"][f"{prefix}{one}"] for one in ("prompt_tokens", "completion_tokens", "cost")
+        )
+        if prompt is not None:
+            price = f", {cost:.4f} USD" if cost is not None else ""
+            yield f"tokens of the {who}: {prompt:,} in prompts, {completion:,} in replies{price}"
+    for name, count in found["degraded"].items():
+        yield f"degraded: {name} in {count} of {len(found['questions'])}"
+    failed = sum(row["grade"] is not None and row["grade"]["score"] is None for row in found["questions"])
+    if failed:
+        yield f"{failed} answers are not judged, because the judge gave no usable reply"
 
 
 def show_tuned(found: Mapping[str, Any]) -> None:

@@ -23,11 +23,11 @@ from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
 from evals import learn, metrics
+from evals.asking import request_for
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import Dataset, LabelledQuestion, load, splits
 from evals.learn import METRIC, RankingExample
 from evals.paired import Difference, difference
-from evals.run import request_for
 from evals.threshold import JudgedHits, tune_threshold
 from retrievers.core.errors import BadRequest, RetrievalError
 

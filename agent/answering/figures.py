@@ -55,9 +55,7 @@ def numbers_in(text: str) -> frozenset[Ways]:
         one.start("last"): one["century"] + one["last"] for one in _YEARS.finditer(text) if one["last"] > one["first"]
     }
     for amount in _AMOUNT.finditer(text):
-        digits, ways, start = _digits(amount), _ways(amount), amount.start("number")
-        if amount["unit"] and (value := parse_amount(f"{digits} {amount['unit']}".lower())) is not None:
-            ways = _signed(amount, [str(int(value)) if value == int(value) else str(value)])
+        ways, start = _with_unit(amount), amount.start("number")
         found.add(ways | {years[start]} if start in years else ways)
     for month in MONTH.finditer(text):
         found.add(frozenset({_month(month[0])}))
@@ -69,6 +67,23 @@ def numbers_in(text: str) -> frozenset[Ways]:
         if "day" in part:  # a text that states the day also states the month, but not vice versa
             found.add(frozenset({f"{month_of}-{int(part['day'])}"}))
     return frozenset(found)
+
+
+def amounts_in(text: str) -> Iterator[Ways]:
+    """Yield the text's numbers in digits, and in English words from two on; only the year of a date is one."""
+    text = plain_letters(text)
+    text = _DATE.sub(lambda date: f" {date['year'] or date['year_en'] or date['year_eu']} ", text)
+    for amount in _AMOUNT.finditer(text):
+        yield _with_unit(amount)
+    for ways, _ in number_words(text):
+        yield ways
+
+
+def _with_unit(amount: re.Match[str]) -> Ways:
+    """Return the number with its unit applied: "3 million" is 3000000."""
+    if amount["unit"] and (value := parse_amount(f"{_digits(amount)} {amount['unit']}".lower())) is not None:
+        return _signed(amount, [str(int(value)) if value == int(value) else str(value)])
+    return _ways(amount)
 
 
 def _digits(amount: re.Match[str]) -> str:

@@ -69,6 +69,11 @@ def _about(run: RunFile) -> str:
     degraded = sum(bool(row.degraded) for row in run.questions)
     if degraded:
         text += f" Degraded answers: {degraded}."
+    if run.at_once > 1:
+        text += f" {run.at_once} questions were asked at a time."
+    prompt, completion = (run.usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    if prompt is not None:
+        text += f" Tokens: {prompt:,.0f} in prompts, {completion or 0:,.0f} in replies."
     return text
 
 

@@ -11,6 +11,7 @@ from evals.runs import HEADLINE, in_words
 
 Json = Mapping[str, Any]
 MOST_MOVED = 20
+_LONGEST_ANSWER = 1000
 _LONGEST_VALUE = 120
 
 
@@ -150,6 +151,7 @@ def _side(side: Json) -> Markup:
         f"{side['status']}, {found}; filter: {in_words(side['filter'])}{verdict}; ",
         f"sources: {', '.join(side['sources']) or 'none'}; trace ",
         element("code", side["trace_id"] or "none"),
+        element("p", side["text_answer"][:_LONGEST_ANSWER]) if side["text_answer"] is not None else None,
     )
 
 

@@ -11,6 +11,7 @@ MOST_SHOWN = 25
 _OPEN = 3
 _LOW = 0.999
 _LONGEST_CELL = 200
+_LONGEST_ANSWER = 2000
 _SHOWN_GOLD = 5
 
 
@@ -53,6 +54,19 @@ KINDS = (
         "Values not found",
         "The right value was not calculated, or none of the first 10 passages contains the expected words.",
         lambda row: _misses("answer_accuracy")(row) or _misses("answer_in_hits")(row),
+    ),
+    FailureKind(
+        "Wrong answers",
+        "The text lacks the expected words or numbers, or the judge found it wrong.",
+        lambda row: _misses("judged")(row) or (row.metrics.get("judged") is None and _misses("answer_match")(row)),
+    ),
+    FailureKind(
+        "Answered without documents",
+        "The documents do not hold the answer, but the question was answered.",
+        _misses("refused_right"),
+    ),
+    FailureKind(
+        "Unsupported sentences", "Sentences of the answer that the passages do not support.", _misses("supported")
     ),
     FailureKind(
         "Missing and partial filters",
@@ -123,7 +137,8 @@ def card(row: QuestionRow, *, is_open: bool = False) -> Markup:
     ]
     turns = [element("p", _turn(turn)) for turn in row.history]
     facts: list[tuple[str, object]] = [("Earlier turns", turns)] if turns else []
-    facts += [*_filters(row), *_values(row), *_sources(row), ("Expected", _expected(row)), ("Top hits", _hits(row))]
+    facts += [*_filters(row), *_values(row), *_text(row), *_sources(row), ("Expected", _expected(row))]
+    facts.append(("Top hits", _hits(row)))
     facts += [*_notes(row), ("Trace", _trace(row))]
     rows = (joined(element("dt", name), element("dd", content)) for name, content in facts if content)
     summary = element("summary", element("span", row.text, class_="question"), element("span", badges, class_="badges"))
@@ -140,6 +155,7 @@ def _filters(row: QuestionRow) -> list[tuple[str, object]]:
     read, gold = _conditions(row.intent_filter), _conditions(row.gold_filter)
     found = [("Filter read", joined(_compared(read, gold, "extra"), " ", element("em", _VERDICTS[row.filter_verdict])))]
     found.append(("Gold filter", _compared(gold, read, "lacking")))
+    found += [("Or", _compared(_conditions(one), read, "lacking")) for one in row.other_filters]
     if row.soft_filter:
         found.append(("Likely meant", _chips(row.soft_filter)))
     return [*found]
@@ -181,6 +197,18 @@ def _values(row: QuestionRow) -> list[tuple[str, object]]:
     if row.table is not None:
         lines = "; ".join(", ".join(_cell(cell) for cell in line) for line in row.table)
         found.append(("Calculated", lines or "no rows"))
+    return found
+
+
+def _text(row: QuestionRow) -> list[tuple[str, object]]:
+    """Return the text of an answer, what it cites, its unsupported sentences and its grade."""
+    if row.text_answer is None:
+        return []
+    found: list[tuple[str, object]] = [("Answer", row.text_answer[:_LONGEST_ANSWER]), ("Cites", ", ".join(row.cited))]
+    found.append(("Not supported", [element("p", one) for one in row.unsupported]))
+    if row.grade is not None:
+        score = "not judged" if row.grade.score is None else f"{row.grade.score:g}"
+        found.append(("Judge", f"{score}: {row.grade.why}"))
     return found
 
 

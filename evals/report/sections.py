@@ -27,9 +27,17 @@ NAMES = {
     "route_accuracy": ("Right sources", "documents, metadata, web or nothing"),
     "answer_accuracy": ("Right values", "calculated values that are right"),
     "answer_in_hits": ("Answer found", "the first 10 passages contain the expected words"),
+    "answer_match": ("Answers right", "the text of the answer has the expected words and numbers"),
+    "judged": ("Judged right", "a model's grade of the answers: 1, 0.5 or 0"),
+    "supported": ("Supported", "share of the answer's sentences that the passages support"),
+    "citation_precision": ("Citations right", "share of the cited documents that are right ones"),
+    "citation_recall": ("Citations complete", "share of the right documents that are cited"),
+    "refused_right": ("Rightly not answered", "questions that the documents do not answer"),
 }
-_CARDS = ("nDCG@10", "hit@1", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
-_COLUMNS = ("nDCG@10", "hit@1", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits")
+_COLUMNS = (
+    "nDCG@10", "hit@1", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits", "answer_match",
+    "judged", "supported", "citation_precision", "citation_recall", "refused_right",
+)  # fmt: skip
 _DEPTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _TONES = {
     "right": "good", "none": "good2", "partial": "soft", "missing": "warn", "wrong": "bad", "invented": "bad2",
@@ -45,7 +53,7 @@ _GOOD, _FAIR = 0.9, 0.7
 def cards(run: RunFile, found: Json | None) -> Markup:
     """Return the headline measures and the latency as cards, with differences if two runs are compared."""
     parts = []
-    for name in _CARDS:
+    for name in _COLUMNS:
         if name not in run.measures:
             continue
         value = run.metrics[name] or 0.0

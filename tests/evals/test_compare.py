@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from evals.cli import app
 from evals.compare import compare
 from evals.metrics import ranking_scores
+from evals.report import page
 from evals.runs import load_run
 from retrievers.core.errors import BadRequest
 
@@ -44,6 +45,28 @@ def test_a_run_with_itself_differs_in_nothing(run_file: Write):
     found = compare(load_run(path), load_run(path))
     assert {one["difference"] for one in found["measures"].values()} == {0.0}
     assert (found["moved"], found["regressions"], found["relabelled"]) == ([], [], [])
+
+
+def test_worse_answers_are_a_regression_and_their_tokens_are_compared(run_file: Write):
+    def row(n: int, match: float, **given: Any) -> dict[str, Any]:
+        measures = {"answer_match": match, "citation_recall": match}
+        return {"id": f"q{n}", "measures": measures, "text_answer": f"It is {match:g}.", **given}
+
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    before = run_file("a.json", *(row(n, 1.0, **usage) for n in range(12)), answers=True)
+    after = run_file("b.json", *(row(n, 0.0, prompt_tokens=50) for n in range(12)), answers=True, at_once=4)
+
+    done = invoke(before, after, "--fail-on-regression")
+
+    assert done.return_value == 1
+    assert "regression: answer_match 1.000 to 0.000" in done.stderr
+    assert "citation_recall" not in done.stderr
+    for line in (
+        "prompt tokens: 1,200 in A, 600 in B", "completion tokens: 84 in A, 0 in B", "run: at_once 1 in A, 4",
+        "trace trace-q0\n      It is 1.\n   B: ", "trace trace-q0\n      It is 0.\n",
+    ):  # fmt: skip
+        assert line in done.stdout
+    assert "<p>It is 1.</p>" in page(load_run(after), compare(load_run(before), load_run(after)))
 
 
 def test_a_reranker_that_turns_rankings_over_is_a_regression(run_file: Write):

@@ -49,6 +49,17 @@ def test_routed_form_reads_every_label(routed: Write):
     assert (question.language, question.klass, question.split, question.now) == ("en", "follow-up", "dev", "2026-11-20")
 
 
+def test_a_question_without_an_answer_in_the_documents_needs_no_right_documents(routed: Write):
+    line = {"id": "q", "text": "What does a zebra cost?", "answerable": False}
+
+    (question,) = load(routed(line)).questions
+
+    assert (question.answerable, question.relevant, question.judges_filter) == (False, {}, True)
+    for labels in ({"relevant": {"a": 1}}, {"answer": 5}):
+        with pytest.raises(BadRequest, match=r'queries.jsonl:1: "answerable" is false, but there is a right document'):
+            load(routed({**line, **labels}))
+
+
 def test_routed_form_chooses_a_split_or_all_and_guesses_what_is_not_said(routed: Write):
     folder = routed(
         {"id": "q1", "text": "Where is the reef?", "relevant": {}, "split": "dev"},

@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
+from evals.datasets import LabelledQuestion
 from evals.filters import FilterCorpus, corpus_of
+from evals.judge import FilterJudge
 from retrievers.core.errors import BadFilter
 from retrievers.ingest.documents import Document
 
@@ -109,3 +111,22 @@ def test_an_unknown_key_is_refused(corpus: FilterCorpus):
     with pytest.raises(BadFilter, match="valid keys"):
         corpus.read(eq("colour", "red"))
     assert corpus.read(eq("language", "en")) is not None
+
+
+def test_any_of_several_right_filters_is_right(corpus: FilterCorpus):
+    infra, day, both = eq("team", "infra"), eq("day", "2024-12-31"), {"type": "in", "key": "team", "value": ["infra"]}
+    question = LabelledQuestion("q", "?", "en", filter=infra, other_filters=(group("and", infra, day),))
+    may_be_none = LabelledQuestion("n", "?", "en", filter=infra, other_filters=(None,))
+    judge = FilterJudge({"c": corpus}, {"c": [question, may_be_none]})
+
+    assert judge.scores("q", both) == {"filter_exact": 1.0, "filter_f1": 1.0}
+    assert judge.verdict("q", group("and", day, infra)) == "right"
+    # Document a: that of the second right filter.
+    assert judge.scores("q", day) == {"filter_exact": 0.0, "filter_f1": 1.0}
+    assert judge.verdict("q", None) == "missing"
+    assert (judge.is_asked_for("q", day), judge.is_asked_for("q", eq("team", "data"))) == (True, False)
+    assert (judge.verdict("n", None), judge.verdict("n", infra), judge.verdict("n", day)) == (
+        "none",
+        "right",
+        "invented",
+    )

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,30 @@ def test_a_csv_line_is_a_question_with_its_labels(write: Write):
     assert (second.answer, second.filter, second.judges_filter, second.language) == (42, None, True, "en")
     assert (third.relevant, third.answer, third.judges_filter) == ({"c;d.md": 1}, "3 days", False)
     assert [one.where for one in read.dataset.questions] == ["questions.csv:2", "questions.csv:5", "questions.csv:6"]
+
+
+def test_a_line_may_have_several_right_filters_earlier_turns_or_no_answer_at_all(write: Write):
+    red, turns = {"type": "eq", "key": "team", "value": "red"}, [{"role": "user", "content": "The oven?"}]
+    cells = (json.dumps(one).replace('"', '""') for one in ([red, None], turns))
+    path = write(
+        'question,document,answerable,filters,history\nWho?,a,,"{}","{}"\n'.format(*cells)
+        + "Who?,b,TRUE,,\nWhat does a zebra cost?,,false,,\n"
+    )
+    lines = [
+        {"question": "Who?", "document": "a", "filters": [red, None], "history": turns},
+        {"question": "Who?", "document": "b", "answerable": True},
+        {"question": "What does a zebra cost?", "answerable": False},
+    ]
+    same = write("".join(json.dumps(one) + "\n" for one in lines), "questions.jsonl")
+
+    first, second, third = load_file(path, "handbook").dataset.questions
+
+    assert (first.filter, first.other_filters, first.judges_filter) == (red, (None,), True)
+    assert (first.history, second.history, first.id != second.id) == (tuple(turns), (), True)
+    assert (second.answerable, second.judges_filter, second.other_filters) == (True, False, ())
+    assert (third.answerable, third.relevant, third.answer) == (False, {}, None)
+    for one, two in zip(load_file(same, "handbook").dataset.questions, (first, second, third), strict=True):
+        assert replace(one, where=None) == replace(two, where=None)
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", ","])
@@ -107,6 +132,13 @@ def test_a_bad_line_is_named_by_file_and_number(write: Write, text: str, message
         ({"question": 7, "document": "a"}, 'questions.jsonl:1: "question" must be text'),
         ({"question": "Who?", "document": [7]}, 'questions.jsonl:1: "document" must be an id or a list of ids'),
         ({"question": "Who?", "document": "a", "filter": "red"}, '"filter" must be a filter expression'),
+        ({"question": "Who?", "document": "a", "filters": {}}, '"filters" must be a list of filter expressions'),
+        ({"question": "Who?", "document": "a", "filters": []}, '"filters" must be a list of filter expressions'),
+        ({"question": "Who?", "document": "a", "filters": ["x"]}, 'each of "filters" must be a filter expression'),
+        ({"question": "Who?", "document": "a", "filter": None, "filters": [None]}, '"filter" or "filters", not both'),
+        ({"question": "Who?", "document": "a", "history": "Hi"}, '"history" must be a list of'),
+        ({"question": "Who?", "document": "a", "answerable": "no"}, '"answerable" must be true or false'),
+        ({"question": "Who?", "document": "a", "answerable": False}, '"answerable" is false, but there is a right'),
     ],
 )
 def test_a_bad_json_line_is_named_by_file_and_number(write: Write, line: dict[str, Any], message: str):
@@ -167,6 +199,7 @@ def test_a_file_becomes_a_report_in_three_commands(handbook: Settings, write: Wr
     compared = invoke(handbook, "compare", out, out, "--fail-on-regression")
 
     assert done.exception is None
+    assert [one.name for one in tmp_path.glob("run.json*")] == ["run.json"]
     assert "collection handbook: 3 documents" in done.stderr
     assert "questions.csv: unused columns: " in done.stderr
     run = json.loads(out.read_text())

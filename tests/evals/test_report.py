@@ -79,7 +79,9 @@ def test_nothing_of_a_run_becomes_an_element_or_is_loaded(run_file: Write):
         sources=[HOSTILE], rejected=[HOSTILE], relevant={HOSTILE: 1}, intent_filter={"type": HOSTILE, "key": HOSTILE},
         hits=[{"document": HOSTILE, "title": HOSTILE}], history=[{"role": HOSTILE, "content": HOSTILE}],
         stages={HOSTILE: {"ranks": [1], "nDCG@10": 0.5}, "fused": {"ranks": [1], "nDCG@10": 0.5}},
-        elapsed_ms={HOSTILE: 1.0}, degraded=[HOSTILE], relaxed=[{"filters": HOSTILE}], intent_by=HOSTILE,
+        text_answer=HOSTILE, cited=[HOSTILE], unsupported=[HOSTILE], grade={"score": 0.5, "why": HOSTILE},
+        other_filters=[{"type": HOSTILE}], elapsed_ms={HOSTILE: 1.0}, degraded=[HOSTILE],
+        relaxed=[{"filters": HOSTILE}], intent_by=HOSTILE,
         **{"class": HOSTILE, "language": HOSTILE},
     )  # fmt: skip
     given = {"settings": {HOSTILE: HOSTILE}, "prompts": {HOSTILE: HOSTILE}, "versions": {"python": HOSTILE},
@@ -104,6 +106,34 @@ def test_nothing_of_a_run_becomes_an_element_or_is_loaded(run_file: Write):
     assert "\u202e" not in text
     policy = next(one for tag, one in found.elements if one.get("http-equiv") == "Content-Security-Policy")
     assert policy["content"].startswith("default-src 'none'")
+
+
+def test_a_page_shows_answers_with_what_is_wrong_with_them(run_file: Write):
+    judged = {"answer_match": 0.0, "judged": 0.5, "supported": 0.5, "citation_precision": 1.0, "citation_recall": 0.25}
+    half = {"text_answer": "It is lit. It has 31 lamps.", "cited": ["d1"], "unsupported": ["It has 31 lamps."],
+            "grade": {"score": 0.5, "why": "The number is missing."}}  # fmt: skip
+    path = run_file(
+        "a.json",
+        {"id": "q1", "measures": judged, **half},
+        {"id": "q2", "measures": {"answer_match": 1.0, "supported": 0.5}, "text_answer": "Yes.", "unsupported": ["Y."]},
+        {"id": "q3", "measures": {"refused_right": 0.0}, "answerable": False, "text_answer": "Zebras are free."},
+        {"id": "q4", "measures": {"judged": 1.0, "answer_match": 0.0, "refused_right": 1.0}},
+        at_once=4,
+        usage={"prompt_tokens": 1234, "completion_tokens": 56, "cost": None},
+    )
+    run = load_run(path)
+
+    text = Elements(page(run, compare(run, run))).text
+
+    assert [(kind.title, [row.id for row in some]) for kind, some in sorted_out(run.questions)] == [
+        ("Wrong answers", ["q1"]), ("Answered without documents", ["q3"]), ("Unsupported sentences", ["q2"])
+    ]  # fmt: skip
+    for shown in (
+        "4 questions were asked at a time. Tokens: 1,234 in prompts, 56 in replies.", "Rightly not answered",
+        "AnswerIt is lit. It has 31 lamps.", "Citesd1", "Not supportedIt has 31 lamps.", "Judge0.5: The number is miss",
+        "Citations complete",
+    ):  # fmt: skip
+        assert shown in text, shown
 
 
 def test_a_page_shows_what_a_run_holds(run_file: Write, tmp_path: Path):
