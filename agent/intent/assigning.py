@@ -12,7 +12,7 @@ from functools import cache
 from agent.intent import lexicon
 from agent.intent.bounds import Comparison, comparing_words
 from agent.intent.columns import Columns
-from agent.intent.numbered import holds_years, is_key
+from agent.intent.numbered import holds_years, is_had, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.vocabulary import concepts_of
@@ -193,6 +193,8 @@ def _fit(
     is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
     if is_key(sentence.vocabulary, name) and not is_named:
         return None
+    if one.is_bare and is_had(sentence, columns, one, name):
+        return _Fit(_UNIT + _INSIDE, place, name, None) if is_inside(columns, name, numbers) else None
     if one.is_bare:
         return _of_level(sentence, columns, one, place, name, best[1])
     of_unit = 0.0

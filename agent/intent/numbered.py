@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent.intent import lexicon
 from agent.intent.amounts import Amount, AmountReading
 from agent.intent.bounds import Comparison, compared_alone, turned
-from agent.intent.columns import columns_of
+from agent.intent.columns import Columns, columns_of
 from agent.intent.numerals import parse_amount
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.time.dates import DateRange
@@ -200,3 +200,17 @@ def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRa
     if not values or _RELATION.search(around):
         return []
     return [NumberRange(key, start, end, values=tuple(dict.fromkeys(values)))]
+
+
+def is_had(sentence: Sentence, columns: Columns, one: Comparison, name: str) -> bool:
+    """Return whether an amount in a field's unit is said of the documents or the field.
+
+    Examples: "loans of 45 days", "crates of 75 kg", 240页的档案.
+    """
+    if not one.kinds & {unit.kind for unit in columns.measures[name].units}:
+        return False
+    before, behind = sentence.index_from(one.start) - 1, sentence.index_from(one.end)
+    if sentence.folded(before) == "of":
+        column = columns.at(sentence, before - 1)
+        return sentence.is_noun(before - 1) or (column is not None and name in column.fields)
+    return sentence.folded(behind) == "的" and sentence.is_noun(behind + 1)

@@ -58,6 +58,10 @@ def shown(filter: Mapping[str, Any] | None) -> str:
         # words of comparison, before and behind, and their denials
         ("boats for more than 90,000 euros", "price_eur gt 90000"),
         ("no more than 90 thousand euros", "price_eur lte 90000"),
+        # an amount in the only field's unit, said of the documents or of the field
+        ("boats of 12 m", "length_m eq 12"),
+        ("boats of 90,000 euros in Kiel", "price_eur eq 90000, harbour eq Kiel"),
+        ("boats with a length of 12 m", "length_m eq 12"),
         ("nothing over €90k", "price_eur lte 90000"),
         ("I don't want to pay more than 90,000 euros", "price_eur lte 90000"),
         ("skip anything above 90,000 euros", "price_eur lte 90000"),
@@ -124,6 +128,8 @@ def test_a_comparison_is_read_whole_and_of_the_field_that_is_meant(question: str
         ("三百多欧元", ""),
         ("paint at 20 degrees", "20"),
         ("what weighs more than 300 kg", "more than 300 kg"),
+        ("what was said about a fine of 9,000 euros", "9,000 euros"),
+        ("boats of 20 h", "20 h"),  # two fields hold hours
     ],
 )
 def test_what_is_not_clear_of_a_number_filters_nothing_and_is_told(question: str, said: str):
