@@ -28,6 +28,9 @@ _SCANS = """
 """
 
 
+_PUBLISHED_S = 12.0
+
+
 async def measure(service: Service, documents: int, seed: int, note: Note) -> Json:
     """Ask the same questions about the same documents without readers, with readers who see all, and who see some.
 
@@ -81,20 +84,27 @@ async def _compared(service: Service, ways: dict[str, Viewer], choose: random.Ra
             await service.retrieve(question, tenant=ways[name])
             if turn >= 0:
                 times[name].append(1000 * (time.perf_counter() - started))
-    after = _scans(service)
+    after = _scans(service, since=before)
     ms = {name: summary(held) for name, held in times.items()}
     ratio = {name: round(ms[name]["p50"] / ms[names[0]]["p50"], 3) for name in names}
     index_scans, whole_scans = (after[place] - before[place] for place in (0, 1))
     return {"ms": ms, "ratio": ratio, "index_scans": index_scans, "whole_scans": whole_scans}
 
 
-def _scans(service: Service) -> tuple[int, int]:
+def _scans(service: Service, since: tuple[int, int] = (-1, -1)) -> tuple[int, int]:
     """Return how often the passages were read through an index, and how often the whole table was read.
 
-    A server process publishes its counts within a second.
+    A server process publishes its counts within a second while it works, else when it has been idle for ten.
+
+    Args:
+        since: earlier counts; the function waits until the counts differ, at most `_PUBLISHED_S` seconds.
     """
+    until = time.monotonic() + _PUBLISHED_S
     time.sleep(1.5)
-    with psycopg.connect(service.database.owner) as connection:
-        row = connection.execute(_SCANS.encode()).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    while True:
+        with psycopg.connect(service.database.owner) as connection:
+            row = connection.execute(_SCANS.encode()).fetchone()
+        assert row is not None
+        if (row[0], row[1]) != since or time.monotonic() >= until:
+            return row[0], row[1]
+        time.sleep(0.5)
