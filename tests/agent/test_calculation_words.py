@@ -61,6 +61,10 @@ def test_a_value_that_describes_the_records_counts_whatever_word_it_is(question:
         ("how many tickets are open?", "open", TICKETS),
         ("how many open tickets since July?", "open", TICKETS),
         ("how many tickets are not new?", "not new", TICKETS),
+        ("how many tickets remain open?", "open", TICKETS),
+        ("how many tickets are on hold?", "hold", TICKETS),
+        ("how many tickets are new or assigned?", "new", TICKETS),
+        ("how many tickets are neither new nor solved?", "new", TICKETS),
         ("how many tickets are out?", "out", TICKETS),
         ("how many documents are out now?", "out", LOANS),
         ("how many documents are back?", "back", LOANS),
@@ -99,11 +103,17 @@ TRIP = ("trip", "trips")
         "who has not made a trip in 2026?",
         "who made no trip in 2026?",
         "who didn't go to China?",
+        "how many couriers have no trip to China?",
     ],
 )
 def test_who_has_not_is_no_number_and_no_filter_that_excludes(question: str):
     reading = read(question, TRIPS, TRIP)
     assert (reading.aggregate, reading.filter) == (None, None)
+
+
+def test_who_has_only_done_one_thing_is_no_number():
+    reading = read("how many couriers only went to Spain?", TRIPS, TRIP)
+    assert (reading.aggregate, reading.rejected[0].what) == (None, "only")
 
 
 def test_records_that_do_not_meet_a_condition_are_counted():

@@ -79,6 +79,8 @@ def read_calculation(found: Found) -> Read:
         unread = (*unread, *(token.text for token in found.sentence.tokens if token.folded in amounts))
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
+    if made.aggregate["op"] == "count" and made.aggregate.get("of") and made.pieces and question.has("exactly"):
+        return Read(unread=words_of_kind(question, "exactly"))  # "only went to Spain" is more than "went to Spain"
     doubtful = _part_of_others(made, question) or _other_things(made, question)
     if doubtful:
         return Read(unread=(doubtful,))

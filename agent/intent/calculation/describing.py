@@ -7,8 +7,15 @@ from agent.intent.sentence import ENDS, Sentence
 from agent.intent.vocabulary import concepts_of
 from retrievers.text.languages import STOP_WORDS
 
-_BEING = frozenset("is are was were be been being isn aren wasn weren s re".split())
-_ADVERBS = frozenset("still now currently already yet all also only just not never both again t ' ’".split())
+_BEING = frozenset(
+    """
+    is are was were be been being isn aren wasn weren s re remain remains remained stay stays stayed become becomes
+    became seem seems seemed look looks looked
+    """.split()
+)
+_ADVERBS = frozenset(
+    "neither either nor or and still now currently already yet all also only just not never both again t ' ’".split()
+)
 """Words between a form of "to be" and what it says."""
 _PARTICLES = frozenset("in on out off up down over under through away back around along behind ahead".split())
 """Words that name a state after "to be" and a direction elsewhere."""
@@ -64,12 +71,17 @@ def is_predicate(sentence: Sentence, first: int, last: int) -> bool:
     return dated or behind.folded in STOP_WORDS["en"] or behind.folded in _ADVERBS
 
 
-def is_state_particle(sentence: Sentence, index: int) -> bool:
-    """Return whether a word of direction says what state the records are in: "how many pumps are [down]"."""
-    is_said = sentence.folded(index) in _PARTICLES and is_predicate(sentence, index, index + 1)
+def is_state(sentence: Sentence, index: int) -> bool:
+    """Return whether a common word ends what is said of the records: "how many pumps are [down]", "are on [hold]"."""
     behind = sentence.token(index + 1)
-    ends = behind is None or behind.kind == "mark" or behind.folded in _ADVERBS
-    return is_said and ends
+    goes_on = behind is not None and behind.kind != "mark" and behind.folded not in _ADVERBS
+    if goes_on or sentence.tokens[index].kind != "word":
+        return False
+    word = sentence.folded(index)
+    if word in _PARTICLES:
+        return is_predicate(sentence, index, index + 1)
+    led = sentence.folded(index - 1) in _PARTICLES - {"in"} and word not in STOP_WORDS["en"]
+    return led and is_predicate(sentence, index - 1, index + 1)
 
 
 def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
@@ -81,7 +93,7 @@ def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
         stated: True if the question has a condition on one of the fields: "due in March".
     """
     word = part_text(sentence, part).casefold()
-    is_own = any(word in lexicon.name_words(name) for name in part.fields)
+    is_own = any(set(word.split()) <= {*lexicon.name_words(name)} for name in part.fields)
     happened = word.endswith(("ed", "ing")) or word in _IRREGULAR or not word.isascii()
     placed = is_predicate(sentence, part.first, part.last) or _is_counted(sentence, part.last)
     if stated:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from agent.intent.calculation.describing import described_value, is_state_particle
+from agent.intent.calculation.describing import described_value, is_state
 from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, VALUE, Part
 from agent.intent.calculation.records import with_records
 from agent.intent.columns import Column, Columns
@@ -105,7 +105,7 @@ def _choices(
         yield _COST[VALUE], _part(sentence, VALUE, index, described.last)
         return
     column = columns.at(sentence, index)
-    if column is None and is_state_particle(sentence, index):
+    if column is None and is_state(sentence, index):
         yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
         return
     yield from _words(sentence, index, column)

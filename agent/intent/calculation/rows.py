@@ -100,6 +100,8 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
         fields = [name for name in fields if name in cued]
     if len(fields) != 1:
         return None
+    if any(one.field == fields[0] for one in found.pieces):
+        return None  # no record has two values: "new or assigned" is a choice, which only the question's own can state
     values = sorted({value for field, value, _ in run.named if field == fields[0]})
     tokens = found.sentence.tokens
     whole = any(one[2] for one in run.named)
