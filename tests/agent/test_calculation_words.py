@@ -197,3 +197,16 @@ def test_words_inside_a_longer_name_make_no_second_condition():
     both = read("how many solar visits with a solar panel?", (parts, solar), VISIT).filter
     assert both is not None
     assert {one["key"] for one in both["filters"]} == {"parts", "solar"}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "how many documents in the North or that cost more than 1000 euros?",
+        "how many visits by June Park or in the South?",
+    ],
+)
+def test_a_choice_between_conditions_on_two_fields_is_not_counted_as_both(question: str):
+    reading = read(question, LIGHTS, VISIT)
+    assert reading.aggregate is None
+    assert "or" in reading.rejected[0].what

@@ -60,7 +60,7 @@ def _is_counted(sentence: Sentence, index: int) -> bool:
 def is_predicate(sentence: Sentence, first: int, last: int) -> bool:
     """Return whether the tokens [first, last) end a clause after a form of "to be": "are still [open] in May"."""
     place = first - 1
-    while sentence.folded(place) in _ADVERBS:
+    while sentence.folded(place) in _ADVERBS or sentence.folded(place) in ("in", "on", "at"):
         place -= 1
     if sentence.folded(place) not in _BEING:
         return False

@@ -213,10 +213,11 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Return whether an "or" of the question became alternatives, or its constraints are on one field at most."""
-    fields = {one.field for one in found.constraints}
-    several = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
-    return several or len(fields) < 2
+    """Return whether an "or" of the question became alternatives, or its conditions are on one field at most."""
+    fields = {piece.field for piece in found.pieces}
+    dated = fields & set(found.sentence.vocabulary.of_role("date"))
+    several = any(len(one.values) > 1 or one.also for one in found.constraints)
+    return several or (len(found.dates) > 1 and len(dated) < 2) or len(fields) < 2
 
 
 @dataclass(frozen=True, slots=True)
