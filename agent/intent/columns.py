@@ -3,18 +3,17 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
 from agent.intent.beside import is_preposition
 from agent.intent.catalogue import truth_of
-from agent.intent.measures import measure_of
+from agent.intent.measures import are_others, kinds_implied, measure_of
 from agent.intent.numbers import CURRENCIES, Measure
 from agent.intent.sentence import Sentence
 from agent.intent.text import chinese_words, has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
-from agent.intent.words import table
 from retrievers.text.glosses import pinyin_of, senses_of
 
 _LONGEST = 5
@@ -88,6 +87,7 @@ class Columns:
         no_part = {name for name in of_name if not self._may_be(name, stems, texts)}
         cued = () if no_part else cued  # a word of one field's name is no cue for other fields
         cued = () if is_preposition(sentence, index, behind) else cued
+        cued = tuple(name for name in cued if name not in self.measures or not are_others(self.words[name], texts))
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
         if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
@@ -101,13 +101,14 @@ class Columns:
         Args:
             sorts: "ends" for words of an order, "nouns" for words of a quantity.
         """
-        listed = _kinds_implied(sorts)
+        listed = kinds_implied(sorts)
         kinds = set[str]().union(*(listed[word] for word in words if word in listed))
         if not kinds:
             return ()
         kinds |= CURRENCIES if "money" in kinds else set()
         of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
-        return of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
+        of_unit = of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
+        return of_unit or tuple(name for name in self.measures if not kinds.isdisjoint(self.words[name]))
 
     def _of_quantity(self, sentence: Sentence, index: int) -> Column | None:
         if not self.measures:
@@ -278,15 +279,6 @@ class Columns:
         """Return whether every document has the field."""
         catalogue = self.vocabulary.catalogue
         return catalogue.fields[name].documents >= catalogue.documents
-
-
-@cache
-def _kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
-    """Return the kinds of quantities by the words that imply them."""
-    kinds: dict[str, frozenset[str]] = {}
-    for one in (one for sort in sorts for one in table("implied")[sort]):
-        kinds |= {word: kinds.get(word, frozenset()) | frozenset(one["kinds"]) for word in one["words"]}
-    return kinds
 
 
 def _holds(words: Sequence[str], run: Sequence[str]) -> bool:

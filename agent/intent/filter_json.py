@@ -107,6 +107,16 @@ def excludes(filter: Json) -> bool:
     return filter["type"] in ("ne", "nin", "not")
 
 
+def is_outside(filter: Json) -> bool:
+    """Return whether a filter is the outside of a range: "not in 2025"."""
+    return filter["type"] == "or" and [one["type"] for one in filter["filters"]] == ["lt", "gte"]
+
+
+def takes_away(filter: Json) -> bool:
+    """Return whether a filter only says which documents are left out."""
+    return excludes(filter) or is_outside(filter)
+
+
 def keys_named(filter: Json) -> set[str]:
     """Return the fields that a filter names."""
     inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])

@@ -1,13 +1,15 @@
 """Find which numbers a field holds and in what unit, including numbers written as text: "EUR 1,200.00", "1:02:30"."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
 from agent.intent.amounts import AmountReading, find_amounts
-from agent.intent.numbers import Measure, Unit, named_units, unit_of, unit_pattern, units_of
+from agent.intent.numbers import CURRENCIES, Measure, Unit, named_units, unit_of, unit_pattern, units_of
 from agent.intent.text import stem
+from agent.intent.words import table
 from retrievers.core.types import FieldValues
 
 _EMPTY = frozenset(["", "-", "–", "—", "n/a", "na", "none", "?", "null", "unknown", "无", "未知"])
@@ -18,6 +20,10 @@ _YEARS = range(1800, 2101)
 _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
 _HOURS = 24
 _LONGEST = 15
+_SPENT = frozenset("cost costs price prices".split())
+"""Words for amounts of money that are the same: what a thing costs is its price."""
+_AMOUNTS = _SPENT.union(lexicon.CONCEPTS["money"][0]) - {"amount", "value"} - CURRENCIES
+"""Words for amounts of money in names of fields; any other two of them are different amounts."""
 
 
 def measure_of(values: FieldValues) -> Measure | None:
@@ -127,3 +133,22 @@ def _of_description(text: str) -> Unit | None:
     found = re.findall(rf"(?<![^\W_])(?:{unit_pattern()})", text.casefold())
     named = {unit for word in found if len(word) > 1 or not word.isalpha() for unit in units_of(word)[:1]}
     return next(iter(named)) if len(named) == 1 else None
+
+
+def are_others(own: Collection[str], said: Collection[str]) -> bool:
+    """Return whether the words of a field's name and those of a question are different amounts: a budget is no cost."""
+    named, meant = _AMOUNTS.intersection(own), _AMOUNTS.intersection(said)
+    return bool(named and meant) and named.isdisjoint(meant) and not (named | meant) <= _SPENT
+
+
+@cache
+def kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """Return the kinds of quantities by the words that imply them.
+
+    Args:
+        sorts: see `Columns.implied`.
+    """
+    kinds: dict[str, frozenset[str]] = {}
+    for one in (one for sort in sorts for one in table("implied")[sort]):
+        kinds |= {word: kinds.get(word, frozenset()) | frozenset(one["kinds"]) for word in one["words"]}
+    return kinds

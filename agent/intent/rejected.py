@@ -7,7 +7,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording, words
 from agent.intent.bounds import find_comparisons
-from agent.intent.filter_json import Json
+from agent.intent.filter_json import is_outside
 from agent.intent.found import Found, Piece
 from agent.intent.model.ground import candidates
 from agent.intent.sentence import Sentence
@@ -195,7 +195,7 @@ def _denies(piece: Piece) -> bool:
         one["type"] in ("ne", "nin", "not", "lt", "lte")
         or (one["type"] in ("exists", "eq") and one.get("value") is False)
         or (one["type"] == "and" and any(inner["type"] in ("ne", "nin", "not") for inner in one["filters"]))
-        or _is_outside(one)
+        or is_outside(one)
     )
 
 
@@ -208,11 +208,6 @@ def leaves_out(found: Found) -> bool:
     fields = {one.field for one in found.constraints}
     chooses = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
     return len(fields) > 1 and not chooses and wording.CHOOSING.search(sentence.text) is not None
-
-
-def _is_outside(filter: Json) -> bool:
-    """Return whether a filter is the outside of a range: "not in 2025"."""
-    return filter["type"] == "or" and [one["type"] for one in filter["filters"]] == ["lt", "gte"]
 
 
 def unknown_values(found: Found) -> tuple[RejectedValue, ...]:

@@ -10,7 +10,8 @@ from agent.intent import asking, followup, pointing, smalltalk, vocabulary, word
 from agent.intent import calculation as calculations
 from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
-from agent.intent.filter_json import Json, both, either, excludes
+from agent.intent.covered import without_covered
+from agent.intent.filter_json import Json, both, either, takes_away
 from agent.intent.found import Found, Piece, find
 from agent.intent.identifiers import beside_identifiers, is_identifier
 from agent.intent.mentioned import Mentioned, mentioned
@@ -116,9 +117,11 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     known = vocabulary.build(context.catalogue)
 
     def finder(text: str, *, counted: bool = False) -> Found:
-        return find(
-            text, known, context.nouns, context.calendar, context.now, context.more,
-            counted=counted, frequencies=context.frequencies,
+        return without_covered(
+            find(
+                text, known, context.nouns, context.calendar, context.now, context.more,
+                counted=counted, frequencies=context.frequencies,
+            )
         )  # fmt: skip
 
     found = finder(question)
@@ -133,7 +136,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         if len(asking) > 1:
             return _several(question, separate, found, context)
     found, calculation = _counted(found, finder)
-    if calculation is None and calculations.asks_who_has_not(found):
+    if calculations.asks_who_has_not(found):
         return _of_what_is_not(question, found, context)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
@@ -143,7 +146,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
 
 def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
     """Drop excluding filters: "who has not ..." is not answered by documents with other values; search all of them."""
-    kept = tuple(piece for piece in found.pieces if not excludes(piece.filter))
+    kept = tuple(piece for piece in found.pieces if not takes_away(piece.filter))
     return _single(question, replace(found, pieces=kept), None, context)
 
 

@@ -8,7 +8,7 @@ from agent.intent.calculation.ends import read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.part import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
-from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
+from agent.intent.calculation.slots import check_unit, read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filter_json import Json
 from agent.intent.found import Piece
@@ -232,6 +232,7 @@ def _counted_number(question: Question) -> str | None:
             continue
         name = question.number_of(question.parts[target])
         if name is not None and not question.is_condition(name):
+            check_unit(question, name)
             question.used.update((place, target))
             question.take("sum")
             return name
@@ -240,7 +241,7 @@ def _counted_number(question: Question) -> str | None:
 
 def _summed(question: Question, group: Group | None) -> Calculation | None:
     """Read the sum of a numeric field."""
-    if not question.has("sum", "how_much"):
+    if not question.has("sum", "how_much") or (not question.has("sum") and _is_of_a_single(question)):
         return None
     operand = read_operand(question)
     if operand is None or question.is_condition(operand):
@@ -248,6 +249,14 @@ def _summed(question: Question, group: Group | None) -> Calculation | None:
     question.take("sum", "how_much", "breakdown")
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     return Calculation({"op": "sum", "of": operand, **by, **_direction(question)}, pieces_of(question))
+
+
+_SINGLE = re.compile(r"\bhow much (?:do|does|did|is|was|will|would) an? ", re.IGNORECASE)
+
+
+def _is_of_a_single(question: Question) -> bool:
+    """Return whether the amount of a single thing is asked for, which is no sum: "how much does a lantern cost"."""
+    return _SINGLE.search(question.found.sentence.text) is not None
 
 
 _NAMED = {"tot": "sum", "total": "sum", "sum": "sum", "avg": "avg", "average": "avg", "mean": "avg"}

@@ -79,7 +79,9 @@ def read_calculation(found: Found) -> Read:
         unread = (*unread, *(token.text for token in found.sentence.tokens if token.folded in amounts))
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
-    doubtful = _part_of_others(made, question)
+    if made.aggregate["op"] == "count" and made.aggregate.get("of") and made.pieces and question.has("exactly"):
+        return Read(unread=words_of_kind(question, "exactly"))  # "only went to Spain" is more than "went to Spain"
+    doubtful = _part_of_others(made, question) or _other_things(made, question)
     if doubtful:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
@@ -93,6 +95,15 @@ def _assumed(question: Question) -> tuple[str, ...]:
     text = question.found.sentence.text
     said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
     return tuple(word for word in said if word.isascii() and word.endswith("s") and word != "times")
+
+
+def _other_things(made: Calculation, question: Question) -> str:
+    """Return a noun taken for the documents by its position alone, although a schema declares words for them; or ""."""
+    if made.aggregate["op"] == "list" or not question.columns.vocabulary.catalogue.records:
+        return ""
+    text = question.found.sentence.text
+    said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
+    return next((word for word in said if word.casefold() not in ("time", "times")), "")
 
 
 def _part_of_others(made: Calculation, question: Question) -> str:

@@ -187,7 +187,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     for place, part in question.fields():
         if place in question.used or part.kind not in (FIELD, "year", "month", "name_of", "people", "filler", "value"):
             continue
-        if part.kind == "filler" and part.strength < 5:
+        if (part.kind == "filler" and part.strength < 5) or (question.is_state(place) and not question.has("when")):
             continue
         names = [name for name in part.fields if name in question.columns.vocabulary.roles]
         if not names or (len(names) > 1 and part.strength > 2):

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
-from agent.intent.calculation.part import RECORD
+from agent.intent.calculation.groups import people_meant
+from agent.intent.calculation.part import PIECE, RECORD, Part
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
-from agent.intent.filter_json import Json, both, excludes
+from agent.intent.filter_json import Json, both, takes_away
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
 from agent.intent.vocabulary import concepts_of
@@ -83,17 +84,51 @@ _HAS_NOT = re.compile(
     r"哪(?:些|个|位|几).{1,8}?(?:从未|从没|没有|没被|未曾|没)",
     re.IGNORECASE,
 )
+_DEEDS = frozenset("has have had hasn haven hadn did do does didn don doesn made make makes took take takes".split())
+_BESIDE_DEED = _DEEDS | frozenset("ever yet still also so far t that which".split())
 
 
 def asks_who_has_not(found: Found) -> bool:
     """Return whether a question asks which values have no matching document: "which bridges has Ann never inspected?".
 
-    Documents that miss the condition are no answer: other documents of the same bridge may meet it.
+    Documents that miss the condition are no answer: other documents of the same bridge may meet it. So "how many
+    couriers have never been to Rome" is no number of documents either.
     """
+    question = question_of(found)
     said = _HAS_NOT.search(found.sentence.text)
-    if said is None or not read_shown(question_of(found)):
-        return False
-    return any(piece.start >= said.start() and excludes(piece.filter) for piece in found.pieces)
+    several = said is not None and any(map(question.columns.is_repeated, read_shown(question)))
+    start = said.start() if said is not None and several else _start_of_denied_deed(question)
+    return start is not None and any(piece.start >= start and takes_away(piece.filter) for piece in found.pieces)
+
+
+def _start_of_denied_deed(question: Question) -> int | None:
+    """Return where those are named of whom a deed is denied: "who has not", "how many pilots never flew"; or None."""
+    sentence = question.found.sentence
+    for negator in sentence.negators.values():
+        if negator.kind not in ("not", "lacking"):
+            continue
+        words = [sentence.folded(place) for place in range(negator.first, negator.last)]
+        place, has_deed = negator.first - 1, "never" in words
+        while place >= 0 and (sentence.folded(place) in _BESIDE_DEED or sentence.tokens[place].kind == "mark"):
+            has_deed |= sentence.folded(place) in _DEEDS
+            place -= 1
+        if negator.kind == "lacking":
+            # "who made no trip": a word between is the verb.
+            has_deed |= sentence.is_noun(negator.last) and place < negator.first - 1
+        asked = next((one for one in question.parts if one.first <= place < one.last), None)
+        if asked is not None and has_deed and _is_group_asked(question, asked):
+            return asked.start
+    return None
+
+
+def _is_group_asked(question: Question, asked: Part) -> bool:
+    """Return whether a part names what is asked for, and several records may belong to each of it."""
+    before = [one for one in question.parts[: question.parts.index(asked)] if one.kind in (RECORD, PIECE)]
+    if asked.kind in ("who", "people"):
+        names = [people] if (people := people_meant(question)) is not None else list(question.columns.people())
+    else:
+        names = [name for name in asked.fields if question.columns.is_group(name)]
+    return not before and any(map(question.columns.is_repeated, names))
 
 
 def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from agent.intent.calculation.describing import described_value, is_state
 from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, VALUE, Part
 from agent.intent.calculation.records import with_records
 from agent.intent.columns import Column, Columns
@@ -99,7 +100,14 @@ def _choices(
         if last == index + 1 or token.kind == "cjk":
             yield from _words(sentence, index, None, least=last)
         return
+    described = described_value(sentence, index)
+    if described is not None:
+        yield _COST[VALUE], _part(sentence, VALUE, index, described.last)
+        return
     column = columns.at(sentence, index)
+    if column is None and is_state(sentence, index):
+        yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+        return
     yield from _words(sentence, index, column)
     if column is not None:
         yield (

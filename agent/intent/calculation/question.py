@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agent.intent.calculation.describing import names_state
 from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part
 from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
@@ -112,6 +113,8 @@ class Question:
     def _is_said_by_piece(self, place: int) -> bool:
         """Return whether a word for a field only introduces its value, or repeats what every record has."""
         part = self.parts[place]
+        if self.is_state(place):
+            return False
         if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
             return True  # 产品类别
         before = self.beside(place, -1)
@@ -122,6 +125,14 @@ class Question:
             return True
         dates = set(self.columns.dates())
         return set(part.fields) <= dates and any(self.columns.is_everywhere(name) for name in part.fields)
+
+    def is_state(self, place: int) -> bool:
+        """Return whether a word for date fields says which records are meant: "how many loans are [out]"."""
+        part = self.parts[place]
+        if part.kind != FIELD or not set(part.fields) <= set(self.columns.dates()):
+            return False
+        stated = not self.constrained().isdisjoint(part.fields)
+        return names_state(self.found.sentence, part, stated=stated)
 
     def fields(self, *, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Part]]:
         """Yield the index and part of each part that points at fields, from `start` to before `end`."""
@@ -209,10 +220,11 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Return whether an "or" of the question became alternatives, or its constraints are on one field at most."""
-    fields = {one.field for one in found.constraints}
-    several = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
-    return several or len(fields) < 2
+    """Return whether an "or" of the question became alternatives, or its conditions are on one field at most."""
+    fields = {piece.field for piece in found.pieces}
+    dated = fields & set(found.sentence.vocabulary.of_role("date"))
+    several = any(len(one.values) > 1 or one.also for one in found.constraints)
+    return several or (len(found.dates) > 1 and len(dated) < 2) or len(fields) < 2
 
 
 @dataclass(frozen=True, slots=True)

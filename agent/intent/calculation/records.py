@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part, part_text
 from agent.intent.columns import Columns
-from agent.intent.lexicon import CONCEPTS, STOP_WORDS
+from agent.intent.lexicon import AUXILIARIES, CONCEPTS, STOP_WORDS
 from agent.intent.numbers import unit_of
 from agent.intent.sentence import Sentence
 from agent.intent.words import table
@@ -139,10 +139,13 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
         counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
         led = last.kind == PIECE or article == "的"
         return led and counts and behind != UNKNOWN
-    if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
-        return True
+    if last.kind == PIECE and (before := sentence.folded(last.first - 1)) in ("a", "an", "the", "any", "each"):
+        # "was the North" and "did the North" are followed by what it was or did, but "had a storm" by no verb.
+        verb = sentence.folded(last.first - 2)
+        asks = verb in AUXILIARIES and (before == "the" or not verb.startswith("ha"))
+        return not asks or _is_plural(sentence, part)
     if last.kind == FILLER and article in ("a", "an"):
-        return True
+        return place + 1 == len(parts) or parts[place + 1].kind != UNKNOWN  # the head of "a new lantern" is "lantern"
     if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
         return True
     return ((last.kind == PIECE or article in _DETERMINERS) and _is_plural(sentence, part)) or article == "all"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from agent.intent.calculation.describing import described_value
 from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.columns import Columns
 from agent.intent.filter_json import Json
@@ -100,6 +101,8 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
         fields = [name for name in fields if name in cued]
     if len(fields) != 1:
         return None
+    if described_value(found.sentence, run.first) and any(one.field == fields[0] for one in found.pieces):
+        return None  # no record has both states of "new or assigned"
     values = sorted({value for field, value, _ in run.named if field == fields[0]})
     tokens = found.sentence.tokens
     whole = any(one[2] for one in run.named)

@@ -250,12 +250,26 @@ _APART = (0.03, 0.6)
 """A word with a share of the documents in this range may distinguish some of them."""
 
 
+_CLAUSE = 6
+"""Maximum tokens between "does" and its verb."""
+_DOING = frozenset("do does did".split())
+
+
+def _ends(question: Question, place: int) -> bool:
+    """Return whether no other word that may be a verb follows a part."""
+    return all(part.kind not in (FIELD, UNKNOWN, RECORD) for part in question.parts[place + 1 :])
+
+
 def _take_compound(question: Question, name: str, place: int) -> None:
     """Mark the words of a compound noun around a numeric field's name as used: "[asking] price", "prep [time]".
 
     The full name of a numeric field restricts nothing, unless one of its words distinguishes documents by their texts.
     """
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
+    first = question.parts[place].first
+    asked = (token.folded for token in tokens[max(first - _CLAUSE, 0) : first])
+    if not _DOING.isdisjoint(asked) and _ends(question, place):
+        return  # in "does a new lantern cost" the number's name is the verb, and the word before is the subject
     if question.found.sentence.text[question.parts[place].start] > "\u3400":
         # 停[多少分钟], 停了[多久]: the verb is part of the number's name.
         place = min(question.beside(place, -1, over=("count", "filler")) or place, place - 1) + 1
@@ -291,16 +305,25 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
         raise Unclear("the best value")  # the best time is the shortest
-    units = question.columns.measures[bare].units
-    for part in question.parts:
-        text = question.found.sentence.text[part.start : part.end]
-        if part.piece is None and len(text.encode()) > 1 and units and (said := unit_of(text)) and said not in units:
-            raise Unclear(text)
+    check_unit(question, name)
     for place in places:
         behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
         of_other = behind is not None and behind.kind == FIELD and bare not in behind.fields
         if behind is not None and of_other and place + 1 not in places and not question.number_of(behind):
             raise Unclear(question.found.sentence.text[question.parts[place].start : behind.end])
+
+
+def check_unit(question: Question, name: str) -> None:
+    """Check that the question names no unit that a numeric field does not have: a sum of hours is no number of minutes.
+
+    Raises:
+        Unclear: it names one.
+    """
+    units = question.columns.measures[name.removeprefix("number(").rstrip(")")].units
+    for part in question.parts:
+        text = question.found.sentence.text[part.start : part.end]
+        if part.piece is None and len(text.encode()) > 1 and units and (said := unit_of(text)) and said not in units:
+            raise Unclear(text)
 
 
 def read_length(question: Question) -> str | None:

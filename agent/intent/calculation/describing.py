@@ -1,0 +1,107 @@
+"""Find the words that say which records are meant by where they stand: "[new] tickets", "tickets that are [open]"."""
+
+from agent.intent import lexicon
+from agent.intent.calculation.part import Part, part_text
+from agent.intent.linking import Mention
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.vocabulary import concepts_of
+from retrievers.text.languages import STOP_WORDS
+
+_BEING = frozenset(
+    """
+    is are was were be been being isn aren wasn weren s re remain remains remained stay stays stayed become becomes
+    became seem seems seemed look looks looked
+    """.split()
+)
+_ADVERBS = frozenset(
+    "neither either nor or and still now currently already yet all also only just not never both again t ' ’".split()
+)
+"""Words between a form of "to be" and what it says."""
+_PARTICLES = frozenset("in on out off up down over under through away back around along behind ahead".split())
+"""Words that name a state after "to be" and a direction elsewhere."""
+_IRREGULAR = frozenset(
+    """
+    written sent made held built sold paid born given taken shown drawn begun won lost met read cut put set bought
+    brought caught taught told said found kept left led run done gone seen come sung spoken chosen broken hidden
+    """.split()
+)
+"""Past participles without -ed."""
+_LATER = frozenset(["expires", "effective"])
+"""Concepts of dates that a record has long before the day comes."""
+_OUTCOMES = "decided"
+"""The concept of dates whose general words say how a decision ended: "rejected" for a date of approval."""
+_EVENTLESS = 2.0
+"""Maximum strength (see `Column`) of a word that is not the field's own name."""
+
+
+def described_value(sentence: Sentence, index: int) -> Mention | None:
+    """Return the value that begins at a token and describes the records by its position, or None.
+
+    Such a word is content even if it is in a list of words without any: "how many [new] tickets" for a state "new".
+    """
+    mention = sentence.mention_at(index)
+    if mention is None or mention.first != index or not sentence.calculates or sentence.is_noun(index):
+        return None
+    if not any(one.how in ("exact", "alias") for one in mention.known):
+        return None
+    if is_predicate(sentence, mention.first, mention.last):
+        return mention
+    plain = all(sentence.folded(place) in STOP_WORDS["en"] for place in range(mention.first, mention.last))
+    return mention if not plain and _is_counted(sentence, mention.last) else None
+
+
+def _is_counted(sentence: Sentence, index: int) -> bool:
+    """Return whether a word for the records, or another plural, stands here."""
+    word = sentence.folded(index)
+    plural = word.isascii() and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    return sentence.is_noun(index) or (plural and word not in STOP_WORDS["en"] and sentence.mention_at(index) is None)
+
+
+def is_predicate(sentence: Sentence, first: int, last: int) -> bool:
+    """Return whether the tokens [first, last) end a clause after a form of "to be": "are still [open] in May"."""
+    place = first - 1
+    while sentence.folded(place) in _ADVERBS or sentence.folded(place) in ("in", "on", "at"):
+        place -= 1
+    if sentence.folded(place) not in _BEING:
+        return False
+    behind = sentence.token(last)
+    if behind is None or behind.text in ENDS or behind.kind == "mark":
+        return True
+    dated = any(start <= behind.start < end for start, end in sentence.taken)
+    return dated or behind.folded in STOP_WORDS["en"] or behind.folded in _ADVERBS
+
+
+def is_state(sentence: Sentence, index: int) -> bool:
+    """Return whether a common word ends what is said of the records: "how many pumps are [down]", "are on [hold]"."""
+    behind = sentence.token(index + 1)
+    goes_on = behind is not None and behind.kind != "mark" and behind.folded not in _ADVERBS
+    if goes_on or sentence.tokens[index].kind != "word":
+        return False
+    word = sentence.folded(index)
+    if word in _PARTICLES:
+        return is_predicate(sentence, index, index + 1)
+    led = sentence.folded(index - 1) in _PARTICLES - {"in"} and word not in STOP_WORDS["en"]
+    return led and is_predicate(sentence, index - 1, index + 1)
+
+
+def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
+    """Return whether a word for date fields says which records are meant, not that each record has such a date.
+
+    "filed" and "were opened" repeat what every record has; "are open", "due", "is back" and "expired" do not.
+
+    Args:
+        stated: True if the question has a condition on one of the fields: "due in March".
+    """
+    word = part_text(sentence, part).casefold()
+    is_own = any(set(word.split()) <= {*lexicon.name_words(name)} for name in part.fields)
+    happened = word.endswith(("ed", "ing")) or word in _IRREGULAR or not word.isascii()
+    placed = is_predicate(sentence, part.first, part.last) or _is_counted(sentence, part.last)
+    if stated:
+        # "open tickets since July" is more than a date of opening.
+        return placed and not happened and not is_own and part.strength > _EVENTLESS
+    concepts = frozenset[str]().union(*map(concepts_of, part.fields))
+    if concepts & _LATER or word in _PARTICLES:
+        return True
+    if part.strength <= _EVENTLESS and _OUTCOMES in concepts:
+        return True
+    return placed and not happened
