@@ -1,7 +1,9 @@
 """Lookalikes: names in a question that are spelt like a value and are none."""
 
 from agent.intent import lexicon
-from agent.intent.linking import Mention
+from agent.intent.beside import acting
+from agent.intent.evidence import is_content
+from agent.intent.linking import Mention, fields_named_before, start_of_list
 from agent.intent.sentence import Sentence
 from agent.intent.text import stem
 
@@ -25,6 +27,8 @@ def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> 
         return True  # "concerts" means the documents, not part of the title of a symphony concert
     if how == "translated" and _dates_documents(sentence, mention):
         return True  # 团队发布的文档 are documents that the team published, not documents tagged "release"
+    if _is_number_of_another(sentence, mention, field):
+        return True  # "shelf 011" is no case CS-011
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
 
 
@@ -33,6 +37,19 @@ def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
     dates = set(sentence.vocabulary.of_role("date"))
     is_verb = not dates.isdisjoint(sentence.cue_fields(mention.first)) and sentence.folded(mention.last) == "的"
     return is_verb and sentence.is_noun(mention.last + 1)
+
+
+def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> bool:
+    """Return whether a bare number is of another field, or of a thing that is no document: "shelf [011]"."""
+    tokens = sentence.tokens[mention.first : mention.last]
+    if any(token.kind != "number" for token in tokens):
+        return False
+    named = fields_named_before(sentence.tokens, mention.first, sentence.vocabulary)
+    place = start_of_list(sentence.tokens, mention.first) - 1
+    before = sentence.token(place)
+    if named or before is None or before.kind != "word":
+        return bool(named) and field not in named
+    return is_content(sentence, place) and before.stem not in acting()
 
 
 def _goes_on(sentence: Sentence, mention: Mention) -> bool:

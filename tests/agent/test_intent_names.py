@@ -55,10 +55,10 @@ def read(text: str, known: FieldCatalogue = CAMPS, history: Sequence[Message] = 
     return read_rules(text, history, context)
 
 
-def stated(text: str) -> dict[str, Any]:
+def stated(text: str, known: FieldCatalogue = CAMPS) -> dict[str, Any]:
     """Values by field of what a question surely or likely states; a denied value as ("not", value)."""
     found: dict[str, Any] = {}
-    for piece in read(text).pieces:
+    for piece in read(text, known).pieces:
         value, operator = piece.filter.get("value"), piece.filter["type"]
         found[piece.field] = ("not", value) if operator in ("ne", "nin") else value
     return found
@@ -207,3 +207,38 @@ def test_the_version_beside_that_of_the_turn_before_takes_its_place(text: str, w
     filters = [one.filter for one in read(text, known, history).pieces if one.field == "version"]
 
     assert ([one["value"] for one in filters if one["type"] == "eq"] or [None])[-1] == wanted
+
+
+SHELVES = catalogue(
+    {
+        "case_no": {f"CS-{number:03d}": 10 for number in range(1, 31)},
+        "shelf": {"003": 100, "011": 100, "027": 100},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("camps on shelf 011", {"shelf": "011"}),
+        ("camps on shelf 11", {"shelf": "011"}),
+        ("shelf 003, 011 and 027", {"shelf": ["003", "011", "027"]}),
+        ("camps not on shelf 003", {"shelf": ("not", "003")}),
+        ("case 011 on shelf 003", {"case_no": "CS-011", "shelf": "003"}),
+        ("camps with case no. 011", {"case_no": "CS-011"}),
+        ("case_no 011", {"case_no": "CS-011"}),
+        ("camps on shelf 012", {}),
+        ("shelves 003 and 012", {}),
+        ("camps in room 011", {}),
+        ("shelf 003 to 027", {}),
+        ("011 camps", {"case_no": "CS-011"}),
+    ],
+)
+def test_a_number_is_a_value_of_the_field_named_before_it_and_of_no_other(text: str, wanted: dict[str, Any]):
+    assert stated(text, SHELVES) == wanted
+
+
+def test_a_number_with_zeros_left_out_that_two_codes_have_is_neither():
+    berths = catalogue({"berth": {"0042": 100, "042": 100, "0007": 100}})
+
+    assert (stated("camps at berth 42", berths), stated("camps at berth 7", berths)) == ({}, {"berth": "0007"})
