@@ -11,6 +11,7 @@ from itertools import dropwhile
 from typing import Literal
 
 from agent.intent import lexicon
+from agent.intent.code_numbers import names_of_numbers
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -143,8 +144,8 @@ def add_own_names(
     Args:
         fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".
     """
-    for words, known in _numbers(name, values):
-        names.add(words, known)
+    for said, value, documents in names_of_numbers(values.values):
+        names.add((said,), Known(name, value, "exact" if said == value else "form", documents))
     for value, documents in values.values.items():
         if not _is_nameable(value, role):
             continue
@@ -241,21 +242,6 @@ def _is_nameable(value: str, role: str) -> bool:
     """Return whether a value can be named: it has letters or is a version, or a label such as "10%"; no bare number."""
     is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
     return bool(is_name) and len(value) <= _LONGEST_VALUE and "://" not in value
-
-
-def _numbers(name: str, values: FieldValues) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, value) for numbers that are codes, because some begin with 0: "0042", also as 42 if it is unique.
-
-    A question means them only if it names the field, see `linking`.
-    """
-    codes = {value: documents for value, documents in values.values.items() if value.isdecimal() and value.isascii()}
-    if not any(len(code) > 1 and code.startswith("0") for code in codes):
-        return
-    counts = Counter(map(int, codes))
-    for code, documents in codes.items():
-        yield (code,), Known(name, code, "exact", documents)
-        if counts[int(code)] == 1:
-            yield (str(int(code)),), Known(name, code, "form", documents)
 
 
 def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.catalogue import MARKS, Known
+from agent.intent.characters import without_parts_of_words
+from agent.intent.code_numbers import fields_named_before, is_of_range
 from agent.intent.foreign import translated_values
 from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
@@ -23,11 +25,6 @@ _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『�
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
 _ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
-_FILLERS = frozenset('no nr number # . : = is 号 是 为 第 " “'.split())
-"""Words that may stand between a field's name and a number."""
-_LISTING = frozenset("and or nor , / & 、 ， 和 或 与 及".split())
-_TO = frozenset("to through until - – — ~ 到 至".split())
-_MOST_FILLERS, _LONGEST_CUE = 3, 4
 _IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
 # First names and surnames that are also everyday words: they count only after "by" or beside another part of the name.
@@ -81,6 +78,7 @@ def find_mentions(
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
     for first, last, meant in translated_values(tokens, vocabulary, _covered(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
+    found = without_parts_of_words(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _misspelt(tokens, vocabulary, _covered(found))
     found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
@@ -207,7 +205,7 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
         return False
     if known.value.isdecimal():
-        return known.field in fields_named_before(tokens, first, vocabulary) and not _is_of_range(tokens, first)
+        return known.field in fields_named_before(tokens, first, vocabulary) and not is_of_range(tokens, first)
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
@@ -231,39 +229,6 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
         return True
     # "Guido Smith" is another person.
     return following.start != word.end + 1
-
-
-def start_of_list(tokens: Sequence[Token], place: int) -> int:
-    """Return the first token of the list or range of numbers that a number ends: "[0007], 0012 and 0042"."""
-    while place > 1 and tokens[place - 1].folded in _LISTING | _TO and tokens[place - 2].kind == "number":
-        place -= 2
-    return place
-
-
-def _is_of_range(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a number is a bound of a range: "0007 to 0042"."""
-    return any(
-        0 <= other < len(tokens) and tokens[other].kind == "number" and tokens[between].folded in _TO
-        for between, other in ((place - 1, place - 2), (place + 1, place + 2))
-    )
-
-
-def fields_named_before(tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> set[str]:
-    """Return the fields named directly before a number or a list of numbers: "berths 0007 and [0042]", 架位[027]."""
-    end = place = start_of_list(tokens, place)
-    while end and place - end < _MOST_FILLERS and tokens[end - 1].folded in _FILLERS:
-        end -= 1
-    for first in range(max(end - _LONGEST_CUE, 0), end):
-        run = tokens[first:end]
-        if any(token.kind == "mark" and token.text != "-" for token in run):
-            continue
-        words = tuple(token.folded for token in run if token.kind != "mark")
-        alone = words[0] if len(words) == 1 and words[0] not in lexicon.STOP_WORDS else None
-        named = vocabulary.cues.get(words, ()) if alone or len(words) > 1 else ()
-        named = named or vocabulary.cues.get(("".join(words),), ()) if len(words) > 1 else named
-        if named or (alone and (named := vocabulary.cues.get((run[0].stem,), ()))):
-            return set(named)
-    return set()
 
 
 def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:

@@ -2,8 +2,9 @@
 
 from agent.intent import lexicon
 from agent.intent.beside import acting
+from agent.intent.code_numbers import fields_named_before, start_of_list
 from agent.intent.evidence import is_content
-from agent.intent.linking import Mention, fields_named_before, start_of_list
+from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
 from agent.intent.text import stem
 

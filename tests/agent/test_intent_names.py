@@ -242,3 +242,30 @@ def test_a_number_with_zeros_left_out_that_two_codes_have_is_neither():
     berths = catalogue({"berth": {"0042": 100, "042": 100, "0007": 100}})
 
     assert (stated("camps at berth 42", berths), stated("camps at berth 7", berths)) == ({}, {"berth": "0007"})
+
+
+BOOKS = catalogue(
+    {
+        "破损等级": {"一级": 75, "二级": 75, "三级": 75, "四级": 75},
+        "朝代": {"明代": 100, "清代": 100, "元代": 100},
+        "优先级": {"高": 100, "中": 100, "低": 100},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("一共有多少部书？", {}),
+        ("最便宜的一部", {}),
+        ("一级的有多少部？", {"破损等级": "一级"}),
+        ("一、二级破损的书", {"破损等级": ["一级", "二级"]}),
+        ("明清两代的书", {"朝代": ["明代", "清代"]}),
+        ("请说明一下", {}),
+        ("这本书多少元？", {}),
+        ("其中有几部？", {}),
+        ("高优先级的书", {"优先级": "高"}),
+    ],
+)
+def test_a_chinese_name_is_no_numeral_and_no_part_of_another_word(text: str, wanted: dict[str, Any]):
+    assert stated(text, BOOKS) == wanted
