@@ -30,7 +30,9 @@ from agent.intent.words import table
 
 _CLOSE = 24
 """Maximum characters between two values of one phrase."""
-_MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
+UNCLEAR = 0.55
+"""Probability of a condition that is as likely meant as not: it only boosts."""
+_MOST, _LEAST = 0.98, 1e-6
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
 _MOST_LOGIT = 500.0
@@ -255,7 +257,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
         and not any(_offers(sentence, each.field, also) for each in (one, other) for also in each.also)
     }
     return [
-        (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
+        (mention, replace(one, confidence=min(one.confidence, UNCLEAR)) if {place, place - 1} & unclear else one)
         for place, (mention, one) in enumerate(made)
     ]
 

@@ -269,3 +269,43 @@ BOOKS = catalogue(
 )
 def test_a_chinese_name_is_no_numeral_and_no_part_of_another_word(text: str, wanted: dict[str, Any]):
     assert stated(text, BOOKS) == wanted
+
+
+FLAGS = catalogue({"fragile": {"true": 100, "false": 200}, "glazed": {"true": 150, "false": 150}})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("fragile and non-fragile camps", {}),
+        ("are there more fragile camps than non-fragile ones?", {}),
+        ("how many camps are fragile and how many are not?", {}),
+        ("camps, fragile or not", {}),
+        ("camps that are not fragile", {"fragile": "false"}),
+        ("camps that are fragile but not glazed", {"fragile": "true", "glazed": "false"}),
+    ],
+)
+def test_a_flag_named_together_with_its_opposite_is_no_condition(text: str, wanted: dict[str, Any]):
+    assert stated(text, FLAGS) == wanted
+
+
+RARE = catalogue({"善本": {"true": 100, "false": 200}, "版本": {"刻本": 150, "抄本": 150}})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("所有古籍", []),
+        ("古籍有多少部？", []),
+        ("抄本的古籍", []),
+        ("how many books are there?", []),
+        ("how many rare books are there?", []),
+        ("善本有多少部？", ["善本"]),
+        ("不是善本的有多少？", ["善本"]),
+        ("善本和非善本各有多少？", []),
+    ],
+)
+def test_a_word_that_names_the_documents_is_no_flag_that_it_only_translates(text: str, wanted: list[str]):
+    pieces = read(text, RARE).pieces
+
+    assert [one.field for one in pieces if one.confidence >= FILTERS_FROM and one.field == "善本"] == wanted
