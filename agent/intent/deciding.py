@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from agent.intent import wording
 from agent.intent.beside import class_before
 from agent.intent.closest import values_of
-from agent.intent.evidence import Candidate, evidence, is_content, joined_with
+from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
 from agent.intent.linking import Mention
-from agent.intent.lookalikes import is_lookalike
+from agent.intent.lookalikes import is_determiner, is_lookalike
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
 from agent.intent.words import table
@@ -174,7 +174,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
             left.append(mention)
         else:
             made.append((mention, one))
-    made = _chosen(sentence, _alike(sentence, made))
+    made = _chosen(sentence, _without_determiners(sentence, _alike(sentence, made)))
     joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
     left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
     return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
@@ -243,6 +243,33 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
             one = replace(one, field=second.field, values=names, also=second.also, confidence=confidence)
         alike.append((mention, one))
     return alike
+
+
+def _without_determiners(
+    sentence: Sentence, made: list[tuple[Mention, Constraint]]
+) -> list[tuple[Mention, Constraint]]:
+    """Make conditions unclear whose name is a word like "other" or "first", if nothing says that a value is meant.
+
+    Its field beside it says so, and a sure value of the field that it is joined with: "open or [other]".
+    """
+    sure = [(mention, one) for mention, one in made if not is_determiner(sentence, mention)]
+
+    def is_meant(mention: Mention, one: Constraint) -> bool:
+        beside = fields_beside(sentence, mention, before=True) | fields_beside(sentence, mention, before=False)
+        return one.field in beside or any(
+            second.field == one.field
+            and second.confidence >= FILTERS_FROM
+            and joined_with(sentence, mention, other)
+            and sentence.text[min(mention.end, other.end) : max(mention.start, other.start)].strip()
+            for other, second in sure
+        )
+
+    return [
+        (mention, one)
+        if not is_determiner(sentence, mention) or is_meant(mention, one)
+        else (mention, replace(one, confidence=min(one.confidence, UNCLEAR)))
+        for mention, one in made
+    ]
 
 
 def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:

@@ -1,5 +1,8 @@
 """Lookalikes: names in a question that are spelt like a value and are none."""
 
+import re
+from functools import cache
+
 from agent.intent import lexicon
 from agent.intent.beside import acting
 from agent.intent.code_numbers import fields_named_before, start_of_list
@@ -7,7 +10,10 @@ from agent.intent.evidence import is_content
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
 from agent.intent.text import stem
+from agent.intent.words import LANGUAGES, table
 
+_QUOTES = frozenset("\"'“‘「『《")
+_ANSWERS = frozenset("answer reply response summary translation overview abstract".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 
 
@@ -28,6 +34,8 @@ def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> 
         return True  # "concerts" means the documents, not part of the title of a symphony concert
     if how == "translated" and _dates_documents(sentence, mention):
         return True  # 团队发布的文档 are documents that the team published, not documents tagged "release"
+    if _is_language_of_answer(sentence, mention):
+        return True  # "answer in German"
     if _is_number_of_another(sentence, mention, field):
         return True  # "shelf 011" is no case CS-011
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
@@ -38,6 +46,37 @@ def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
     dates = set(sentence.vocabulary.of_role("date"))
     is_verb = not dates.isdisjoint(sentence.cue_fields(mention.first)) and sentence.folded(mention.last) == "的"
     return is_verb and sentence.is_noun(mention.last + 1)
+
+
+def is_determiner(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a name is only a determiner or an ordinal, not quoted or capitalised: "other", "first", 其他."""
+    said = sentence.text[mention.start : mention.end]
+    token = sentence.tokens[mention.first]
+    if said.casefold() not in _determiners() or (token.is_capital and mention.first > 0):
+        return False
+    return sentence.text[mention.start - 1 : mention.start] not in _QUOTES or mention.start == 0
+
+
+@cache
+def _determiners() -> frozenset[str]:
+    return frozenset(word for language in LANGUAGES for word in table("link", language)["determiners"].split())
+
+
+def _is_language_of_answer(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a name is the language in which the asker wants the answer: "reply in [French]", 用[英文]回答."""
+    said = sentence.text[mention.start : mention.end].casefold()
+    if not any(said in names for names in lexicon.LANGUAGES.values()):
+        return False
+    text = f"{sentence.text[: mention.start]}\0{sentence.text[mention.end :]}"
+    found = next(filter(None, (_answered(language).search(text) for language in LANGUAGES)), None)
+    # Documents of the collection may be called "answers".
+    return found is not None and not (_ANSWERS & sentence.nouns & {*found[0].casefold().split()})
+
+
+@cache
+def _answered(language: str) -> re.Pattern[str]:
+    """Return the pattern of a wish for the answer's language, which is written as a zero byte."""
+    return re.compile(table("link", language)["answer_language"], re.IGNORECASE | re.VERBOSE)
 
 
 def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> bool:

@@ -309,3 +309,56 @@ def test_a_word_that_names_the_documents_is_no_flag_that_it_only_translates(text
     pieces = read(text, RARE).pieces
 
     assert [one.field for one in pieces if one.confidence >= FILTERS_FROM and one.field == "善本"] == wanted
+
+
+WORDS = catalogue(
+    {
+        "state": {"old": 100, "other": 100, "closed": 100},
+        "grade": {"first": 100, "second": 100, "third": 100},
+        "country": {"Germany": 100, "Spain": 100, "France": 100},
+    }
+)
+
+
+def sure(text: str, known: FieldCatalogue) -> list[Any]:
+    """Values of what a question filters by."""
+    return [one.filter["value"] for one in read(text, known).pieces if one.confidence >= FILTERS_FROM]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("any other camps?", []),
+        ("at first, how many camps were there?", []),
+        ("what was the first camp?", []),
+        ("third quarter camps", []),
+        ("other closed camps", []),
+        ("camps with state other", ["other"]),
+        ("camps of the third grade", ["third"]),
+        ("closed or other camps", [["closed", "other"]]),
+        ("old camps", ["old"]),
+    ],
+)
+def test_a_determiner_is_a_value_only_beside_its_field_or_another_value(text: str, wanted: list[Any]):
+    assert sure(text, WORDS) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("answer in German: which camps are there?", []),
+        ("which camps are there? please reply in Spanish", []),
+        ("translate the camp rules into French", []),
+        ("write a German summary of the camp rules", []),
+        ("list the camps in Germany and give the answer in Spanish", ["Germany"]),
+        ("German camps", ["Germany"]),
+    ],
+)
+def test_the_language_asked_of_the_answer_is_no_condition(text: str, wanted: list[Any]):
+    assert sure(text, WORDS) == wanted
+
+
+def test_the_language_of_documents_is_a_condition_and_that_of_the_answer_is_none_in_chinese():
+    known = catalogue({"language": {"de": 100, "en": 200}, "stage": {"open": 100, "done": 200}})
+
+    assert (sure("用英文写的资料有几份？", known), sure("请用英文回答：有几份资料？", known)) == (["en"], [])
