@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _FILLERS = frozenset('no nr number # . : = is 号 是 为 第 " “'.split())
 """Words that may stand between a field's name and a number."""
 _LISTING = frozenset("and or nor , / & 、 ， 和 或 与 及".split())
-_TO = frozenset("to through until - – — ~ 到 至".split())
+TO = frozenset("to through until - – — ~ 到 至".split())
 _MOST_FILLERS, _LONGEST_CUE = 3, 4
 
 
@@ -31,7 +31,7 @@ def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
 
 def start_of_list(tokens: Sequence[Token], place: int) -> int:
     """Return the first token of the list or range of numbers that a number ends: "[0007], 0012 and 0042"."""
-    while place > 1 and tokens[place - 1].folded in _LISTING | _TO and tokens[place - 2].kind == "number":
+    while place > 1 and tokens[place - 1].folded in _LISTING | TO and tokens[place - 2].kind == "number":
         place -= 2
     return place
 
@@ -39,7 +39,7 @@ def start_of_list(tokens: Sequence[Token], place: int) -> int:
 def is_of_range(tokens: Sequence[Token], place: int) -> bool:
     """Return whether a number is a bound of a range: "0007 to 0042"."""
     return any(
-        0 <= other < len(tokens) and tokens[other].kind == "number" and tokens[between].folded in _TO
+        0 <= other < len(tokens) and tokens[other].kind == "number" and tokens[between].folded in TO
         for between, other in ((place - 1, place - 2), (place + 1, place + 2))
     )
 

@@ -149,7 +149,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
-        if known and is_named and not is_lookalike(sentence, mention, field, known[0].how):
+        if known and is_named and not is_lookalike(sentence, mention, known[0]):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in _DISTANT for one in found):
         # "sensors" is the kind of part rather than a part of a company's name.

@@ -4,8 +4,11 @@ import re
 from functools import cache
 
 from agent.intent import lexicon
+from agent.intent.amounts import Amount, AmountReading
 from agent.intent.beside import acting
-from agent.intent.code_numbers import fields_named_before, start_of_list
+from agent.intent.bounds import compared_alone
+from agent.intent.catalogue import Known
+from agent.intent.code_numbers import TO, fields_named_before, start_of_list
 from agent.intent.evidence import is_content
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
@@ -17,8 +20,9 @@ _ANSWERS = frozenset("answer reply response summary translation overview abstrac
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 
 
-def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
+def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
+    field, how = known.field, known.how
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
         return True
@@ -38,6 +42,8 @@ def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> 
         return True  # "answer in German"
     if _is_number_of_another(sentence, mention, field):
         return True  # "shelf 011" is no case CS-011
+    if known.value.isdecimal() and _is_bound(sentence, mention, field):
+        return True  # "at least berth 42"
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
 
 
@@ -90,6 +96,18 @@ def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> b
     if named or before is None or before.kind != "word":
         return bool(named) and field not in named
     return is_content(sentence, place) and before.stem not in acting()
+
+
+def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
+    """Return whether a number is a bound of a comparison or range, with its field: "berth 7 to [berth 42]"."""
+    start, end = sentence.extent(mention, field)
+    stated = compared_alone(sentence, Amount(start, end, (AmountReading(0.0),)))
+    if stated is not None and stated.is_open:
+        return True
+    first, last = sentence.index_from(start), sentence.index_from(end)
+    before, behind = sentence.token(first - 2), sentence.tokens[last + 1 : last + 4]
+    follows = sentence.folded(first - 1) in TO and before is not None and before.kind == "number"
+    return follows or (sentence.folded(last) in TO and any(token.kind == "number" for token in behind))
 
 
 def _goes_on(sentence: Sentence, mention: Mention) -> bool:

@@ -231,6 +231,9 @@ SHELVES = catalogue(
         ("shelves 003 and 012", {}),
         ("camps in room 011", {}),
         ("shelf 003 to 027", {}),
+        ("shelf 003 to shelf 027", {}),
+        ("at least shelf 011", {}),
+        ("shelf 011 and up", {}),
         ("011 camps", {"case_no": "CS-011"}),
     ],
 )
