@@ -88,7 +88,7 @@ def _answered(language: str) -> re.Pattern[str]:
 def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> bool:
     """Return whether a bare number is of another field, or of a thing that is no document: "shelf [011]"."""
     tokens = sentence.tokens[mention.first : mention.last]
-    if any(token.kind != "number" for token in tokens):
+    if any(token.kind != "number" for token in tokens) or sentence.vocabulary.roles[field] == "version":
         return False
     named = fields_named_before(sentence.tokens, mention.first, sentence.vocabulary)
     place = start_of_list(sentence.tokens, mention.first) - 1
