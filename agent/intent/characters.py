@@ -6,7 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agent.intent import lexicon
-from agent.intent.text import Token, chinese_words, has_chinese, stem
+from agent.intent.catalogue import Known
+from agent.intent.text import Token, chinese_words, has_chinese
 from retrievers.text.glosses import senses_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from agent.intent.vocabulary import Vocabulary
 
 _NUMERALS = frozenset("零〇一二两俩三四五六七八九十百千万亿几多第半")
+_ROOT = 5
 _COUNTING = _NUMERALS | {"少"}
 _JOINING = frozenset("、,，和与或及到至-~—")
 
@@ -35,7 +37,7 @@ def without_parts_of_words(
             known = tuple(
                 one
                 for one in known
-                if _is_composed(word, said, one.field, vocabulary) and not (is_measure and one.how != "exact")
+                if _is_composed(word, said, one, vocabulary) and not (is_measure and one.how != "exact")
             )
         if known:
             kept.append(replace(mention, known=known))
@@ -70,23 +72,31 @@ def _word_around(tokens: Sequence[Token], mention: "Mention") -> str:
     return word if senses_of(word) else text[mention.start : mention.end]
 
 
-def _is_composed(word: str, said: str, field: str, vocabulary: "Vocabulary") -> bool:
-    """Return whether a word is made of a name and words for its field or other names of it: 明代, 明清, 女生."""
+def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> bool:
+    """Return whether a word is made of a name and words for its field or other names of it (明代, 明清), or means the
+    same: 女生 for 女, 兰花 for 兰科.
+    """
+    field = one.field
     rest = [character for character in word if character != said]
     own = {character for part in lexicon.name_words(field) for character in part}
     shared = {value[-1] for value in vocabulary.catalogue.fields[field].values if len(value) > 1}
-    names = {one for one in rest if any(known.field == field for known in vocabulary.names.get((one,), ()))}
-    if all(one in own or one in shared or one in names or one in _NUMERALS for one in rest):
+    names = {other for other in rest if any(known.field == field for known in vocabulary.names.get((other,), ()))}
+    if own.union(shared, names, _NUMERALS).issuperset(rest):
         return True
-    means = {stem(part) for sense in senses_of(word) for part in sense}
-    return not means.isdisjoint(_english().get(said, ()))
+    own_meaning = _roots_of(one.value) | _english().get(said, frozenset())
+    return not own_meaning.isdisjoint(_roots_of(word))
+
+
+def _roots_of(word: str) -> frozenset[str]:
+    """Return the first letters of the English meanings of a Chinese word: the same for orchid and Orchidaceae."""
+    return frozenset(part[:_ROOT] for sense in senses_of(word) for part in sense)
 
 
 @cache
 def _english() -> dict[str, frozenset[str]]:
-    """Return stems of the English names of Chinese words, from the general list."""
+    """Return the first letters of the English names of Chinese words, from the general list."""
     found: dict[str, set[str]] = {}
     for phrase, others in lexicon.bilingual().items():
         for other in filter(has_chinese, others):
-            found.setdefault(other, set()).update(stem(word) for word in phrase.split())
+            found.setdefault(other, set()).update(word[:_ROOT] for word in phrase.split())
     return {chinese: frozenset(words) for chinese, words in found.items()}

@@ -88,7 +88,8 @@ def is_only_head(
 
     A field's own name may be cut short ("with a pool" for `swimming_pool`), except where the documents are named.
     """
-    is_head = len(words) > 1 and all(hit.word == len(words) - 1 for hit in hits)
+    has_more = any(word not in lexicon.STOP_WORDS for word in words[:-1])  # not `at_risk`
+    is_head = has_more and all(hit.word == len(words) - 1 for hit in hits)
     return is_head and (not is_own or in_place_of_records(sentence, mention))
 
 
@@ -98,7 +99,8 @@ def in_place_of_records(sentence: Sentence, mention: Mention) -> bool:
     """
     following = sentence.token(mention.last)
     if sentence.tokens[mention.first].kind == "cjk":
-        if following is not None and (following.text == "的" or sentence.is_noun(mention.last)):
+        behind = tuple(table("link", "zh")["truth"]["behind_records"].split())
+        if following is not None and following.kind != "mark" and not sentence.text.startswith(behind, mention.end):
             return False
         return not _is_stated_zh(sentence.text[: mention.start])
     place = mention.first - 1

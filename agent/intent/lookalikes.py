@@ -5,7 +5,7 @@ from functools import cache
 
 from agent.intent import lexicon
 from agent.intent.amounts import Amount, AmountReading
-from agent.intent.beside import acting
+from agent.intent.beside import acting, class_before
 from agent.intent.bounds import compared_alone
 from agent.intent.catalogue import Known
 from agent.intent.code_numbers import TO, fields_named_before, start_of_list
@@ -95,7 +95,8 @@ def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> b
     before = sentence.token(place)
     if named or before is None or before.kind != "word":
         return bool(named) and field not in named
-    return is_content(sentence, place) and before.stem not in acting()
+    is_led = bool(class_before(sentence, place, mention.start)) or before.stem in acting()
+    return is_content(sentence, place) and not is_led
 
 
 def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
