@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -33,6 +33,17 @@ _CODE = 24
 _LARGEST = 1e100
 """Larger numbers are no amounts; the limit keeps every product with magnitudes and units finite."""
 _HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
+_PART = "hal(?:f|ves)|quarters?|thirds?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|hundredths?|thousandths?"
+_FRACTION_OF = re.compile(
+    rf"(?:\b(?:{_PART}|part|fraction|couple|dozens|hundreds|thousands)\s+of|(?:\d/\d+|[½⅓⅔¼¾])(?:\s+of)?)$",
+    re.IGNORECASE,
+)
+"""Words before an amount that multiply or divide it: "two fifths of [a million]"."""
+_GOES_ON = re.compile(rf"(?:\s\d{{1,2}})?/\d|\s?[½⅓⅔¼¾]|[\s-](?:{_PART})\s+of\s+(?:an?\s|\d)", re.IGNORECASE)
+"""Words after a number that belong to it and are not read: [2] 1/2, [2]½, [two] fifths of a million."""
+_LONGEST_FRACTION = 20
+_PARTS = {"half": 0.5, "quarter": 0.25, "third": 1 / 3, "three": 0.75, "two": 2 / 3}
+_AND_PART = re.compile(r"half|quarter|three", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +115,18 @@ def _amount() -> re.Pattern[str]:
     great = "|".join(GREAT)
     worded = rf"(?:an?\s+(?=(?:{great})\b))?\b(?:{numeral}|{great})\b"
     worded += rf"(?:[\s-]+(?:and\s+(?!a\s))?(?:{numeral}|{great})\b)*"
-    fraction = r"(?P<part>half|(?:a\s+)?quarter|three[\s-]quarters)\s+(?:of\s+)?(?:an?\s+)?"
+    parts = r"(?:an?\s+|one[\s-])?(?:half|quarter)|(?:a\s+|one[\s-])third|three[\s-]quarters|two[\s-]thirds"
+    fraction = rf"(?P<part>{parts})(?:\s+(?:of\s+)?(?:an?\s+)?|-)"
+    more = r"\s+and\s+(?:a\s+(?:half|quarter)|three[\s-]quarters)\b"
     unit = unit_pattern()
+    half = rf"(?<![个一二两三四五六七八九十])半(?=个?(?:{unit}|[百千]?[万亿]))"
     return re.compile(
         rf"(?:(?<![A-Za-z\d_])(?P<sign>{money})\s?)?"
         rf"(?:(?P<minus>(?<![\w.,%)])[-−])?(?P<digits>(?<![A-Za-z\d_.,#/:])(?<![A-Za-z_]-){_DIGITS})"
-        rf"|(?P<chinese>{_CHINESE_NUMBER}|(?<![个一二两三四五六七八九十])半(?=个?(?:{unit})))"
-        rf"|\b{fraction}(?={unit})|\b(?P<english>{worded})|\b(?P<one>an?)\s+(?={unit}))"
-        rf"(?:\s?(?P<magnitude>{_MAGNITUDE}))?(?P<half>个半|(?<=[一二两三四五六七八九十])半)?(?P<more>\s+and\s+a\s+half\b)?"
+        rf"|(?P<chinese>{_CHINESE_NUMBER}|{half})"
+        rf"|\b{fraction}(?=(?:{great})\b|{unit})|\b(?P<english>{worded})|\b(?P<one>an?)\s+(?={unit}))"
+        rf"(?:(?:\s?|个)(?P<magnitude>{_MAGNITUDE}))?(?P<half>个半|(?<=[一二两三四五六七八九十百千万亿])半)?(?P<more>{more})?"
+        rf"(?:(?:(?<=[a-z])\s|(?<=半))(?P<scaled>(?:{great})\b|[百千]?[万亿]))?"
         rf"(?:\s?(?P<vague>[多来几余]))?(?:\s?-?\s?个?(?P<unit>{unit})(?P<tail>(?<=[\u4e00-\u9fff])半)?)?"
         r"(?![A-Za-z\d_²³])(?![.:,]\d)",
         re.IGNORECASE,
@@ -142,6 +157,10 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
     if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
         return None  # 三百多, 十几, or a part of 1千5百
+    before = text[max(0, match.start() - _LONGEST_FRACTION) : match.start()].rstrip()
+    plain_end = max(match.end("english"), match.end("digits"))
+    if _is_of_fraction(before, match[0]) or (plain_end > 0 and _GOES_ON.match(text, plain_end)):
+        return None
     end, english = match.end(), said["english"] or ""
     if english and parse_english(english) is None and " and " in english:
         # "between [one hundred] and two hundred"
@@ -154,16 +173,16 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end()))
     ):
         return None
-    if said["half"] or said["more"] or said["tail"]:
-        numbers = [number + 0.5 for number in numbers]
+    numbers = [number + _part_more(said) for number in numbers]
     units: list[Unit | None] = [*units_of(said["unit"] or ""), *units_of(said["sign"] or "")]
     if said["one"] and (more := _HALF_MORE.match(text, end)):
         numbers, end = [1.5], more.end()
     if said["digits"] and ":" in said["digits"]:
         units = [*units_of("seconds")]
-    magnitude = _magnitude(said["magnitude"])
-    if magnitude is None:
+    magnitude, scale = _magnitude(said["magnitude"]), _magnitude(said["scaled"])
+    if magnitude is None or scale is None:
         return None
+    magnitude *= scale
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
         numbers = numbers[:1]  # money has no three decimals
     numbers = [number for number in numbers if abs(number) <= _LARGEST]
@@ -181,11 +200,32 @@ def _numbers(said: dict[str, str | None]) -> Iterable[float]:
     if said["one"]:
         return [1.0]
     if said["part"]:
-        return [{"half": 0.5, "three": 0.75}.get(said["part"].casefold()[:5].strip(" -"), 0.25)]
+        words = re.split(r"[\s-]+", said["part"].casefold())
+        return [_PARTS[words[1] if words[0] in ("a", "an", "one") else words[0]]]
     if said["chinese"] == "半":
         return [0.5]
     number = parse_chinese(said["chinese"]) if said["chinese"] else parse_english(said["english"] or "")
     return [] if number is None else [float(number)]
+
+
+def _part_more(said: Mapping[str, str | None]) -> float:
+    """Return the fraction added to a number: 0.5 in "two and a half", half a million in "a million and a half"."""
+    if not (said["half"] or said["more"] or said["tail"]):
+        return 0.0
+    part = _AND_PART.search(said["more"] or "half")
+    assert part is not None
+    last = (said["english"] or "").casefold().split()[-1:]
+    whole = float(GREAT.get(last[0], 1)) if last and not said["scaled"] and not said["magnitude"] else 1.0
+    if said["chinese"] and not said["magnitude"]:
+        whole = float(_CHINESE_MAGNITUDES.get(said["chinese"][-1], 1))
+    return _PARTS[part[0].casefold()] * whole
+
+
+def _is_of_fraction(before: str, said: str) -> bool:
+    """Return whether words before an amount take an unread part of it: "two fifths of [a million]"."""
+    if re.match(r"an?\b", said, re.IGNORECASE):
+        before = f"{before.removesuffix(' of')} of"  # "a fifth [a] million"
+    return _FRACTION_OF.search(before) is not None
 
 
 def _of_digits(text: str, sign: float) -> Iterator[float]:

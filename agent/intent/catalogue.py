@@ -11,6 +11,7 @@ from itertools import dropwhile
 from typing import Literal
 
 from agent.intent import lexicon
+from agent.intent.code_numbers import names_of_numbers
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -143,6 +144,8 @@ def add_own_names(
     Args:
         fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".
     """
+    for said, value, documents in names_of_numbers(values.values):
+        names.add((said,), Known(name, value, "exact" if said == value else "form", documents))
     for value, documents in values.values.items():
         if not _is_nameable(value, role):
             continue

@@ -21,16 +21,18 @@ from numpy.typing import NDArray
 from agent.intent import wording
 from agent.intent.beside import class_before
 from agent.intent.closest import values_of
-from agent.intent.evidence import Candidate, evidence, is_content, joined_with
+from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
 from agent.intent.linking import Mention
-from agent.intent.lookalikes import is_lookalike
+from agent.intent.lookalikes import is_determiner, is_lookalike
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
 from agent.intent.words import table
 
 _CLOSE = 24
 """Maximum characters between two values of one phrase."""
-_MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
+UNCLEAR = 0.55
+"""Probability of a condition that is as likely meant as not: it only boosts."""
+_MOST, _LEAST = 0.98, 1e-6
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
 _MOST_LOGIT = 500.0
@@ -147,7 +149,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
-        if known and is_named and not is_lookalike(sentence, mention, field, known[0].how):
+        if known and is_named and not is_lookalike(sentence, mention, known[0]):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in _DISTANT for one in found):
         # "sensors" is the kind of part rather than a part of a company's name.
@@ -172,7 +174,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
             left.append(mention)
         else:
             made.append((mention, one))
-    made = _chosen(sentence, _alike(sentence, made))
+    made = _chosen(sentence, _without_determiners(sentence, _alike(sentence, made)))
     joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
     left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
     return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
@@ -243,6 +245,33 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
     return alike
 
 
+def _without_determiners(
+    sentence: Sentence, made: list[tuple[Mention, Constraint]]
+) -> list[tuple[Mention, Constraint]]:
+    """Make conditions unclear whose name is a word like "other" or "first", if nothing says that a value is meant.
+
+    Its field beside it says so, and a sure value of the field that it is joined with: "open or [other]".
+    """
+    sure = [(mention, one) for mention, one in made if not is_determiner(sentence, mention)]
+
+    def is_meant(mention: Mention, one: Constraint) -> bool:
+        beside = fields_beside(sentence, mention, before=True) | fields_beside(sentence, mention, before=False)
+        return one.field in beside or any(
+            second.field == one.field
+            and second.confidence >= FILTERS_FROM
+            and joined_with(sentence, mention, other)
+            and sentence.text[min(mention.end, other.end) : max(mention.start, other.start)].strip()
+            for other, second in sure
+        )
+
+    return [
+        (mention, one)
+        if not is_determiner(sentence, mention) or is_meant(mention, one)
+        else (mention, replace(one, confidence=min(one.confidence, UNCLEAR)))
+        for mention, one in made
+    ]
+
+
 def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
     """Make constraints on two fields unclear if the question offers a choice between them: "by Ann or about rent"."""
     unclear = {
@@ -255,7 +284,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
         and not any(_offers(sentence, each.field, also) for each in (one, other) for also in each.also)
     }
     return [
-        (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
+        (mention, replace(one, confidence=min(one.confidence, UNCLEAR)) if {place, place - 1} & unclear else one)
         for place, (mention, one) in enumerate(made)
     ]
 

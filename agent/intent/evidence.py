@@ -219,7 +219,7 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
     mention = one.mention
     others = {known.field for known in mention.known} - {one.field}
     kin = set(sentence.vocabulary.of_role(sentence.vocabulary.roles[one.field])) - {one.field}
-    before, after = _cued(sentence, mention, before=True), _cued(sentence, mention, before=False)
+    before, after = fields_beside(sentence, mention, before=True), fields_beside(sentence, mention, before=False)
     yield "cue before", float(one.field in before)
     yield "cue after", float(one.field in after)
     yield "cue before alone", float(before == {one.field})
@@ -284,7 +284,7 @@ _FILLERS = frozenset(
 )
 
 
-def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
+def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
     """Return the fields whose cue stands beside a value; fillers and other values between them are skipped."""
     step, place = (-1, mention.first - 1) if before else (1, mention.last)
     for _ in range(_NEAR):

@@ -11,23 +11,28 @@ from functools import cache, lru_cache
 
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import Known, truth_of
-from agent.intent.deciding import Constraint, learned
+from agent.intent.deciding import UNCLEAR, Constraint, learned
 from agent.intent.evidence import Candidate, evidence
-from agent.intent.foreign import chinese_runs
+from agent.intent.flag_words import (
+    DENYING_BEGINNINGS,
+    MOST_SENSES,
+    find_hits,
+    grouped,
+    in_place_of_records,
+    is_left_open,
+    is_only_head,
+)
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention, is_negated
 from agent.intent.reading import BOOSTS_FROM
 from agent.intent.sentence import Sentence
-from agent.intent.text import CUT, LOOSE, closeness, has_chinese
+from agent.intent.text import LOOSE, closeness, has_chinese
 from agent.intent.vocabulary import Same, in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
-from retrievers.text.glosses import glossed_words, senses_of
+from retrievers.text.glosses import senses_of
 
-_GAP = 2
-"""Maximum words between two words of a field's name."""
 _LEAST_SHARE = 0.3
-_MOST_SENSES = 4
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words that may stand between a denial and a flag's words."""
 _STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
@@ -37,7 +42,6 @@ _OF_ONE = re.compile(
 )
 """Marks a question about a document found before, or about people: "was it [escalated]?"."""
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
-_DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
 _LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
 """The lack is not a document's: "I have no sponsor"."""
@@ -58,7 +62,8 @@ class Flag:
     Attributes:
         truth: its values for true and false.
         documents: number of documents with each.
-        names: English names as words, without those that only say that it is true or false.
+        names: English names as words, without those that only say that it is true or false. The first `own` are the
+            field's, the others glosses.
         chinese: Chinese names.
         is_denial: True if the name itself denies: `non_smoking`.
     """
@@ -69,38 +74,54 @@ class Flag:
     names: tuple[tuple[str, ...], ...]
     chinese: tuple[str, ...]
     is_denial: bool
+    own: int
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A flag named in a question, as a candidate for `deciding`; `denied` is True if its words are denied.
+    """A flag named in a question, as a candidate for `deciding`.
 
-    `start` is the first character of the condition.
+    Attributes:
+        start: first character of the condition.
+        denied: True if its words are denied.
+        is_loose: True if a mere translation of the flag stands where the documents are named.
     """
 
     candidate: Candidate
     truth: Mapping[bool, str]
     start: int
     denied: bool
+    is_loose: bool = False
 
 
 def read_flags(sentence: Sentence) -> list[Constraint]:
-    """Return the true/false fields that a question asks about, each at its likeliest place if it is likely enough."""
+    """Return the true/false fields that a question asks about, each at its likeliest place if it is likely enough.
+
+    A field named together with its opposite ("fragile and non-fragile") is no condition.
+    """
     found: dict[str, Constraint] = {}
+    said: dict[str, set[bool]] = {}
     for one, held in flags_with_evidence(sentence):
         field, confidence = one.candidate.field, round(learned().probability(held), 3)
+        if one.is_loose:
+            confidence = min(confidence, UNCLEAR)
+        if confidence >= BOOSTS_FROM or one.candidate.known[0].share >= 1:
+            said.setdefault(field, set()).update(
+                {one.denied, one.denied != is_left_open(sentence, one.candidate.mention)}
+            )
         if confidence >= BOOSTS_FROM and (field not in found or confidence > found[field].confidence):
             value = one.truth[not one.denied]
             found[field] = Constraint(field, (value,), one.start, one.candidate.mention.end, confidence=confidence)
-    return list(found.values())
+    return [one for field, one in found.items() if len(said[field]) == 1]
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
     """Yield every flag that a question names, with its evidence."""
     for flag in _flags(Same(sentence.vocabulary.catalogue)):
-        for mention, denied in _mentions(sentence, flag):
+        for mention, denied, is_loose in _mentions(sentence, flag):
             named = _named(sentence, flag, mention, denied)
             if named is not None:
+                named = replace(named, is_loose=is_loose and not named.denied)
                 denials = {**sentence.denials, mention.first: named.denied}
                 yield named, evidence(replace(sentence, denials=denials), named.candidate)
 
@@ -118,13 +139,13 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         own = lexicon.name_words(name)
         latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
         whole, chinese = chinese, _plain_zh().sub("", chinese) or chinese
-        denies = len(latin) > 1 and latin[0] in _DENYING_BEGINNINGS
+        denies = len(latin) > 1 and latin[0] in DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         spelt = in_chinese(name)
-        senses = [sense for word in (chinese, *spelt) for sense in senses_of(word)[:_MOST_SENSES]]
+        senses = [sense for word in (chinese, *spelt) for sense in senses_of(word)[:MOST_SENSES]]
         names = tuple(filter(None, (words, *senses)))
         others = filter(has_chinese, (whole, chinese, *lexicon.bilingual().get(" ".join(words), ()), *spelt))
-        found.append(Flag(name, truth, documents, names, tuple(others), denies))
+        found.append(Flag(name, truth, documents, names, tuple(others), denies, int(bool(words))))
     return tuple(found)
 
 
@@ -138,76 +159,31 @@ def _plain_zh() -> re.Pattern[str]:
     return re.compile(rf"^(?:{'|'.join(table('link', 'zh')['truth']['plain'].split())})(?!$)")
 
 
-def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
-    """Return the places of a flag's words, and whether the words themselves deny it: "unanswered", "smoke-free"."""
-    found: list[tuple[Mention, bool]] = []
+def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]]:
+    """Return the places of a flag's words, whether the words themselves deny it ("unanswered", "smoke-free"), and
+    whether they are only a translation that stands where the documents are named.
+    """
+    found: list[tuple[Mention, bool, bool]] = []
     for index, token in enumerate(sentence.tokens):
         name = next((name for name in flag.chinese if sentence.text.startswith(name, token.start)), "")
         if name and token.kind == "cjk" and not (found and index < found[-1][0].last):
-            found.append((_mention(sentence, flag, index, index + len(name), 1.0), False))
+            found.append((_mention(sentence, flag, index, index + len(name), 1.0), False, False))
     for words in () if found else flag.names:
         whole = sum(map(len, words))
-        for hits in _grouped(list(_hits(sentence, words))):
+        for hits in grouped(list(find_hits(sentence, words))):
             share = sum(hit.closeness * len(words[hit.word]) for hit in hits) / whole
             if share >= _LEAST_SHARE:
                 mention = _mention(sentence, flag, hits[0].first, hits[-1].last, share)
+                is_own = words in flag.names[: flag.own]
+                if is_only_head(sentence, mention, hits, words, is_own=is_own):
+                    continue
+                is_glossed = not is_own or all(hit.is_glossed(sentence) for hit in hits)
                 within = [_denial(sentence, hit.first) for hit in hits[1:]]  # 对客户[没]影响
                 denied = any(start is not None and start >= mention.start for start in within)
                 denied = denied or any(hit.denied for hit in hits[1:])
-                found.append((mention, (denied or hits[0].denied) != flag.is_denial))
+                is_loose = is_glossed and in_place_of_records(sentence, mention)
+                found.append((mention, (denied or hits[0].denied) != flag.is_denial, is_loose))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    """A word of a flag's name at tokens [first, last)."""
-
-    first: int
-    last: int
-    word: int
-    closeness: float
-    denied: bool = False
-
-
-def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
-    for first, last, said in _said(sentence):
-        for place, word in enumerate(words):
-            near = closeness(said, word)
-            if near:
-                free = sentence.folded(last + (sentence.folded(last) == "-")) == "free" and "free" not in words
-                yield _Hit(first, last, place, near, free)
-                break
-            beginning = next((one for one in _DENYING_BEGINNINGS if said.startswith(one) and said != word), "")
-            if beginning and closeness(said[len(beginning) :], word) >= CUT:
-                yield _Hit(first, last, place, 1.0, True)
-                break
-
-
-def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
-    """Yield (first, last, word) for the English words of a question, and of its Chinese words' glosses."""
-    tokens = sentence.tokens
-    for index, token in enumerate(tokens):
-        is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge
-        if token.kind == "word" and token.folded not in lexicon.STOP_WORDS and not is_end:
-            yield index, index + 1, token.folded
-            if sentence.folded(index + 1) == "-" and token.end == tokens[index + 1].start:
-                yield index, index + 3, token.folded + sentence.folded(index + 2)  # "wi-fi"
-    for run in chinese_runs(tokens, set()):
-        for start, word, _ in glossed_words("".join(tokens[index].text for index in run)):
-            glosses = dict.fromkeys(gloss for sense in senses_of(word)[:_MOST_SENSES] for gloss in sense)
-            yield from ((run[start], run[start] + len(word), gloss) for gloss in glosses)
-
-
-def _grouped(hits: Sequence[_Hit]) -> Iterator[list[_Hit]]:
-    """Yield groups of hits: different words of a name that stand together."""
-    group: list[_Hit] = []
-    for hit in hits:
-        if group and (hit.first > group[-1].last + _GAP or any(hit.word == one.word for one in group)):
-            yield group
-            group = []
-        group.append(hit)
-    if group:
-        yield group
 
 
 def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float) -> Mention:

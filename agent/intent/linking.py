@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.catalogue import MARKS, Known
+from agent.intent.characters import without_parts_of_words
+from agent.intent.code_numbers import fields_named_before, is_of_range
 from agent.intent.foreign import translated_values
 from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
@@ -76,6 +78,7 @@ def find_mentions(
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
     for first, last, meant in translated_values(tokens, vocabulary, _covered(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
+    found = without_parts_of_words(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _misspelt(tokens, vocabulary, _covered(found))
     found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
@@ -201,6 +204,8 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
     if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
         return False
+    if known.value.isdecimal():
+        return known.field in fields_named_before(tokens, first, vocabulary) and not is_of_range(tokens, first)
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]

@@ -1,15 +1,28 @@
 """Lookalikes: names in a question that are spelt like a value and are none."""
 
+import re
+from functools import cache
+
 from agent.intent import lexicon
+from agent.intent.amounts import Amount, AmountReading
+from agent.intent.beside import acting, class_before
+from agent.intent.bounds import compared_alone
+from agent.intent.catalogue import Known
+from agent.intent.code_numbers import TO, fields_named_before, start_of_list
+from agent.intent.evidence import is_content
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
 from agent.intent.text import stem
+from agent.intent.words import LANGUAGES, table
 
+_QUOTES = frozenset("\"'“‘「『《")
+_ANSWERS = frozenset("answer reply response summary translation overview abstract".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 
 
-def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
+def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
+    field, how = known.field, known.how
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
         return True
@@ -25,6 +38,12 @@ def is_lookalike(sentence: Sentence, mention: Mention, field: str, how: str) -> 
         return True  # "concerts" means the documents, not part of the title of a symphony concert
     if how == "translated" and _dates_documents(sentence, mention):
         return True  # 团队发布的文档 are documents that the team published, not documents tagged "release"
+    if _is_language_of_answer(sentence, mention):
+        return True  # "answer in German"
+    if _is_number_of_another(sentence, mention, field):
+        return True  # "shelf 011" is no case CS-011
+    if known.value.isdecimal() and _is_bound(sentence, mention, field):
+        return True  # "at least berth 42"
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
 
 
@@ -33,6 +52,63 @@ def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
     dates = set(sentence.vocabulary.of_role("date"))
     is_verb = not dates.isdisjoint(sentence.cue_fields(mention.first)) and sentence.folded(mention.last) == "的"
     return is_verb and sentence.is_noun(mention.last + 1)
+
+
+def is_determiner(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a name is only a determiner or an ordinal, not quoted or capitalised: "other", "first", 其他."""
+    said = sentence.text[mention.start : mention.end]
+    token = sentence.tokens[mention.first]
+    if said.casefold() not in _determiners() or (token.is_capital and mention.first > 0):
+        return False
+    return sentence.text[mention.start - 1 : mention.start] not in _QUOTES or mention.start == 0
+
+
+@cache
+def _determiners() -> frozenset[str]:
+    return frozenset(word for language in LANGUAGES for word in table("link", language)["determiners"].split())
+
+
+def _is_language_of_answer(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a name is the language in which the asker wants the answer: "reply in [French]", 用[英文]回答."""
+    said = sentence.text[mention.start : mention.end].casefold()
+    if not any(said in names for names in lexicon.LANGUAGES.values()):
+        return False
+    text = f"{sentence.text[: mention.start]}\0{sentence.text[mention.end :]}"
+    found = next(filter(None, (_answered(language).search(text) for language in LANGUAGES)), None)
+    # Documents of the collection may be called "answers".
+    return found is not None and not (_ANSWERS & sentence.nouns & {*found[0].casefold().split()})
+
+
+@cache
+def _answered(language: str) -> re.Pattern[str]:
+    """Return the pattern of a wish for the answer's language, which is written as a zero byte."""
+    return re.compile(table("link", language)["answer_language"], re.IGNORECASE | re.VERBOSE)
+
+
+def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> bool:
+    """Return whether a bare number is of another field, or of a thing that is no document: "shelf [011]"."""
+    tokens = sentence.tokens[mention.first : mention.last]
+    if any(token.kind != "number" for token in tokens) or sentence.vocabulary.roles[field] == "version":
+        return False
+    named = fields_named_before(sentence.tokens, mention.first, sentence.vocabulary)
+    place = start_of_list(sentence.tokens, mention.first) - 1
+    before = sentence.token(place)
+    if named or before is None or before.kind != "word":
+        return bool(named) and field not in named
+    is_led = bool(class_before(sentence, place, mention.start)) or before.stem in acting()
+    return is_content(sentence, place) and not is_led
+
+
+def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
+    """Return whether a number is a bound of a comparison or range, with its field: "berth 7 to [berth 42]"."""
+    start, end = sentence.extent(mention, field)
+    stated = compared_alone(sentence, Amount(start, end, (AmountReading(0.0),)))
+    if stated is not None and stated.is_open:
+        return True
+    first, last = sentence.index_from(start), sentence.index_from(end)
+    before, behind = sentence.token(first - 2), sentence.tokens[last + 1 : last + 4]
+    follows = sentence.folded(first - 1) in TO and before is not None and before.kind == "number"
+    return follows or (sentence.folded(last) in TO and any(token.kind == "number" for token in behind))
 
 
 def _goes_on(sentence: Sentence, mention: Mention) -> bool:

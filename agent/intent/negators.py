@@ -84,6 +84,8 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
         covered = sentence.mention_at(place)
         if covered is not None and covered.last >= last and not _is_before_name(sentence, covered, kind):
             last = place  # part of a name
+        elif sentence.folded(place) == "no" and _abbreviates_number(sentence, place):
+            last = place
         elif kind in _LED and not _is_led(sentence, place, kind):
             kind, last = "doubtful", phrase_at(sentence, place, "doubtful")
         if last > place and kind != "harmless":
@@ -95,6 +97,16 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
 def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
     """Return whether an excluding word that is also a value stands directly before another name: 剔除支付组."""
     return kind == "excluding" and sentence.mention_at(covered.last) is not None
+
+
+def _abbreviates_number(sentence: Sentence, place: int) -> bool:
+    """Return whether "no" stands for "number", between a noun and a number or code: "case no. 42", "case_no CS-011"."""
+    before, behind = sentence.folded(place - 1), place + 1 + (sentence.folded(place + 1) in (".", ":", "="))
+    token, over = sentence.token(behind), sentence.mention_at(behind)
+    said = token.text if token is not None and token.kind == "number" else ""
+    said = sentence.text[over.start : over.end] if over is not None else said
+    is_named = before == "_" or sentence.is_noun(place - 1) or bool(sentence.cue_fields(place - 1))
+    return is_named and before not in lexicon.STOP_WORDS and any(map(str.isdecimal, said))
 
 
 def _is_led(sentence: Sentence, place: int, kind: str) -> bool:

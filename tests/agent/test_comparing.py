@@ -166,6 +166,16 @@ def test_nothing_is_told_beside_a_comparison_that_was_read():
         ("百分之五", [5]),
         ("5:30", [330, 19_800]),
         ("100 m", [100_000_000, 100]),
+        ("half a million", [500_000]),
+        ("a quarter of a million dollars", [250_000]),
+        ("three quarters of a million", [750_000]),
+        ("half a dozen", [6]),
+        ("one and a half million", [1_500_000]),
+        ("two and a quarter million", [2_250_000]),
+        ("a million and a half", [1_500_000]),
+        ("半个亿", [50_000_000]),
+        ("两个亿", [200_000_000]),
+        ("一亿半", [150_000_000]),
     ],
 )
 def test_an_amount_has_every_reading_that_its_text_may_have(text: str, values: list[float]):
@@ -174,6 +184,13 @@ def test_an_amount_has_every_reading_that_its_text_may_have(text: str, values: l
 
 @pytest.mark.parametrize("text", ["INC-2042", "3.11.2", "4th", "A4", "两三个", "十几个", "第三个", "千万"])
 def test_a_code_an_ordinal_and_a_vague_number_are_no_amount(text: str):
+    assert find_amounts(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["two fifths of a million", "an eighth of a million", "half of 2 million", "2 1/2 million", "2½ million"]
+)
+def test_a_part_of_a_number_that_is_not_read_leaves_no_whole_number(text: str):
     assert find_amounts(text) == []
 
 

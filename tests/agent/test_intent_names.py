@@ -55,10 +55,10 @@ def read(text: str, known: FieldCatalogue = CAMPS, history: Sequence[Message] = 
     return read_rules(text, history, context)
 
 
-def stated(text: str) -> dict[str, Any]:
+def stated(text: str, known: FieldCatalogue = CAMPS) -> dict[str, Any]:
     """Values by field of what a question surely or likely states; a denied value as ("not", value)."""
     found: dict[str, Any] = {}
-    for piece in read(text).pieces:
+    for piece in read(text, known).pieces:
         value, operator = piece.filter.get("value"), piece.filter["type"]
         found[piece.field] = ("not", value) if operator in ("ne", "nin") else value
     return found
@@ -207,3 +207,163 @@ def test_the_version_beside_that_of_the_turn_before_takes_its_place(text: str, w
     filters = [one.filter for one in read(text, known, history).pieces if one.field == "version"]
 
     assert ([one["value"] for one in filters if one["type"] == "eq"] or [None])[-1] == wanted
+
+
+SHELVES = catalogue(
+    {
+        "case_no": {f"CS-{number:03d}": 10 for number in range(1, 31)},
+        "shelf": {"003": 100, "011": 100, "027": 100},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("camps on shelf 011", {"shelf": "011"}),
+        ("camps on shelf 11", {"shelf": "011"}),
+        ("shelf 003, 011 and 027", {"shelf": ["003", "011", "027"]}),
+        ("camps not on shelf 003", {"shelf": ("not", "003")}),
+        ("case 011 on shelf 003", {"case_no": "CS-011", "shelf": "003"}),
+        ("camps with case no. 011", {"case_no": "CS-011"}),
+        ("case_no 011", {"case_no": "CS-011"}),
+        ("camps on shelf 012", {}),
+        ("shelves 003 and 012", {}),
+        ("camps in room 011", {}),
+        ("shelf 003 to 027", {}),
+        ("shelf 003 to shelf 027", {}),
+        ("at least shelf 011", {}),
+        ("shelf 011 and up", {}),
+        ("011 camps", {"case_no": "CS-011"}),
+    ],
+)
+def test_a_number_is_a_value_of_the_field_named_before_it_and_of_no_other(text: str, wanted: dict[str, Any]):
+    assert stated(text, SHELVES) == wanted
+
+
+def test_a_number_with_zeros_left_out_that_two_codes_have_is_neither():
+    berths = catalogue({"berth": {"0042": 100, "042": 100, "0007": 100}})
+
+    assert (stated("camps at berth 42", berths), stated("camps at berth 7", berths)) == ({}, {"berth": "0007"})
+
+
+BOOKS = catalogue(
+    {
+        "破损等级": {"一级": 75, "二级": 75, "三级": 75, "四级": 75},
+        "朝代": {"明代": 100, "清代": 100, "元代": 100},
+        "优先级": {"高": 100, "中": 100, "低": 100},
+        "科": {"兰科": 150, "菊科": 100, "莎草科": 50},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("一共有多少部书？", {}),
+        ("最便宜的一部", {}),
+        ("一级的有多少部？", {"破损等级": "一级"}),
+        ("一、二级破损的书", {"破损等级": ["一级", "二级"]}),
+        ("明清两代的书", {"朝代": ["明代", "清代"]}),
+        ("请说明一下", {}),
+        ("这本书多少元？", {}),
+        ("其中有几部？", {}),
+        ("高优先级的书", {"优先级": "高"}),
+        ("关于兰花的书有几部？", {"科": "兰科"}),
+    ],
+)
+def test_a_chinese_name_is_no_numeral_and_no_part_of_another_word(text: str, wanted: dict[str, Any]):
+    assert stated(text, BOOKS) == wanted
+
+
+FLAGS = catalogue({"fragile": {"true": 100, "false": 200}, "glazed": {"true": 150, "false": 150}})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("fragile and non-fragile camps", {}),
+        ("are there more fragile camps than non-fragile ones?", {}),
+        ("how many camps are fragile and how many are not?", {}),
+        ("camps, fragile or not", {}),
+        ("camps that are not fragile", {"fragile": "false"}),
+        ("camps that are fragile but not glazed", {"fragile": "true", "glazed": "false"}),
+    ],
+)
+def test_a_flag_named_together_with_its_opposite_is_no_condition(text: str, wanted: dict[str, Any]):
+    assert stated(text, FLAGS) == wanted
+
+
+RARE = catalogue({"善本": {"true": 100, "false": 200}, "版本": {"刻本": 150, "抄本": 150}})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("所有古籍", []),
+        ("古籍有多少部？", []),
+        ("抄本的古籍", []),
+        ("how many books are there?", []),
+        ("how many rare books are there?", []),
+        ("善本有多少部？", ["善本"]),
+        ("不是善本的有多少？", ["善本"]),
+        ("善本和非善本各有多少？", []),
+    ],
+)
+def test_a_word_that_names_the_documents_is_no_flag_that_it_only_translates(text: str, wanted: list[str]):
+    pieces = read(text, RARE).pieces
+
+    assert [one.field for one in pieces if one.confidence >= FILTERS_FROM and one.field == "善本"] == wanted
+
+
+WORDS = catalogue(
+    {
+        "state": {"old": 100, "other": 100, "closed": 100},
+        "grade": {"first": 100, "second": 100, "third": 100},
+        "country": {"Germany": 100, "Spain": 100, "France": 100},
+    }
+)
+
+
+def sure(text: str, known: FieldCatalogue) -> list[Any]:
+    """Values of what a question filters by."""
+    return [one.filter["value"] for one in read(text, known).pieces if one.confidence >= FILTERS_FROM]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("any other camps?", []),
+        ("at first, how many camps were there?", []),
+        ("what was the first camp?", []),
+        ("third quarter camps", []),
+        ("other closed camps", []),
+        ("camps with state other", ["other"]),
+        ("camps of the third grade", ["third"]),
+        ("closed or other camps", [["closed", "other"]]),
+        ("old camps", ["old"]),
+    ],
+)
+def test_a_determiner_is_a_value_only_beside_its_field_or_another_value(text: str, wanted: list[Any]):
+    assert sure(text, WORDS) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("answer in German: which camps are there?", []),
+        ("which camps are there? please reply in Spanish", []),
+        ("translate the camp rules into French", []),
+        ("write a German summary of the camp rules", []),
+        ("list the camps in Germany and give the answer in Spanish", ["Germany"]),
+        ("German camps", ["Germany"]),
+    ],
+)
+def test_the_language_asked_of_the_answer_is_no_condition(text: str, wanted: list[Any]):
+    assert sure(text, WORDS) == wanted
+
+
+def test_the_language_of_documents_is_a_condition_and_that_of_the_answer_is_none_in_chinese():
+    known = catalogue({"language": {"de": 100, "en": 200}, "stage": {"open": 100, "done": 200}})
+
+    assert (sure("用英文写的资料有几份？", known), sure("请用英文回答：有几份资料？", known)) == (["en"], [])

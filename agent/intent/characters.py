@@ -1,0 +1,102 @@
+"""Decide whether a short Chinese name stands for its value, or is a part of another word: 一 in 一共, 明 in 说明."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent.intent import lexicon
+from agent.intent.catalogue import Known
+from agent.intent.text import Token, chinese_words, has_chinese
+from retrievers.text.glosses import senses_of
+
+if TYPE_CHECKING:
+    from agent.intent.linking import Mention
+    from agent.intent.vocabulary import Vocabulary
+
+_NUMERALS = frozenset("零〇一二两俩三四五六七八九十百千万亿几多第半")
+_ROOT = 5
+_COUNTING = _NUMERALS | {"少"}
+_JOINING = frozenset("、,，和与或及到至-~—")
+
+
+def without_parts_of_words(
+    tokens: Sequence[Token], found: Sequence["Mention"], vocabulary: "Vocabulary"
+) -> list["Mention"]:
+    """Return the mentions without numerals that only count, and without single characters of longer words."""
+    kept = []
+    for place, mention in enumerate(found):
+        said = "".join(token.text for token in tokens[mention.first : mention.last])
+        known = mention.known
+        if said and _NUMERALS.issuperset(said):
+            beside = _fields_joined(tokens, found, place)
+            known = tuple(one for one in known if one.field in beside)
+        elif len(said) == 1 and has_chinese(said):
+            word = _word_around(tokens, mention)
+            is_measure = mention.first > 0 and tokens[mention.first - 1].text in _COUNTING  # 多少[元]
+            known = tuple(
+                one
+                for one in known
+                if _is_composed(word, said, one, vocabulary) and not (is_measure and one.how != "exact")
+            )
+        if known:
+            kept.append(replace(mention, known=known))
+    return kept
+
+
+def _fields_joined(tokens: Sequence[Token], found: Sequence["Mention"], place: int) -> set[str]:
+    """Return the fields of the names in the list that a name belongs to: [一]、二级."""
+    fields: set[str] = set()
+    for step in (-1, 1):
+        one, other = place, place + step
+        while 0 <= other < len(found):
+            low, high = sorted((found[one], found[other]), key=lambda mention: mention.first)
+            if not all(token.text in _JOINING for token in tokens[low.last : high.first]):
+                break
+            said = "".join(token.text for token in tokens[found[other].first : found[other].last])
+            if not _NUMERALS.issuperset(said):
+                fields |= {known.field for known in found[other].known}
+                break
+            one, other = other, other + step
+    return fields
+
+
+def _word_around(tokens: Sequence[Token], mention: "Mention") -> str:
+    """Return the dictionary word that contains a name of one character, or the name."""
+    text = ""
+    for token in tokens:
+        text = text.ljust(token.start) + token.text
+    words = chinese_words(text)
+    inside = (text[start:end] for start, end in words.items() if start <= mention.start < end)
+    word = next(inside, "")
+    return word if senses_of(word) else text[mention.start : mention.end]
+
+
+def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> bool:
+    """Return whether a word is made of a name and words for its field or other names of it (明代, 明清), or means the
+    same: 女生 for 女, 兰花 for 兰科.
+    """
+    field = one.field
+    rest = [character for character in word if character != said]
+    own = {character for part in lexicon.name_words(field) for character in part}
+    shared = {value[-1] for value in vocabulary.catalogue.fields[field].values if len(value) > 1}
+    names = {other for other in rest if any(known.field == field for known in vocabulary.names.get((other,), ()))}
+    if own.union(shared, names, _NUMERALS).issuperset(rest):
+        return True
+    own_meaning = _roots_of(one.value) | _english().get(said, frozenset())
+    return not own_meaning.isdisjoint(_roots_of(word))
+
+
+def _roots_of(word: str) -> frozenset[str]:
+    """Return the first letters of the English meanings of a Chinese word: the same for orchid and Orchidaceae."""
+    return frozenset(part[:_ROOT] for sense in senses_of(word) for part in sense)
+
+
+@cache
+def _english() -> dict[str, frozenset[str]]:
+    """Return the first letters of the English names of Chinese words, from the general list."""
+    found: dict[str, set[str]] = {}
+    for phrase, others in lexicon.bilingual().items():
+        for other in filter(has_chinese, others):
+            found.setdefault(other, set()).update(word[:_ROOT] for word in phrase.split())
+    return {chinese: frozenset(words) for chinese, words in found.items()}
