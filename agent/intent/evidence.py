@@ -5,8 +5,7 @@ This module draws no conclusions: `deciding` weighs the evidence with weights le
 
 import math
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -359,22 +358,21 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     yield "dated", float(sentence.dated)
     yield "tokens", float(len(sentence.tokens))
     yield "mentions", float(len(sentence.mentions))
-    nouns = sentence.once("places of nouns", lambda: _places(sentence, Sentence.is_noun))
+    nouns = sentence.places("nouns", Sentence.is_noun)
     yield "noun before", float(bool(nouns) and nouns[0] < mention.first)
     yield "noun after", float(bool(nouns) and nouns[-1] >= mention.last)
     yield "nouns", float(len(nouns))
-    own = sentence.once("own nouns", lambda: sum(token.folded in sentence.nouns for token in sentence.tokens))
-    yield "own nouns", float(own)
+    yield "own nouns", float(len(sentence.places("own nouns", lambda one, place: one.folded(place) in one.nouns)))
     head = sentence.folded(0)
     yield "asks how", float(head in asking() or any(word in text for word in table("link", "zh")["asking"].split()))
     yield "asks which", float(head in ("which", "what", "who", "whose") or "哪" in text)
     yield "asks yes", float(wording.YES_OR_NO.search(text) is not None)
     yield "says list", float(head in ("list", "show", "find", "give", "any", "all", "get"))
     yield "is question", float(text.rstrip().endswith(("?", "？")))
-    said = sentence.once("places of content", lambda: _places(sentence, is_content))
+    said = sentence.places("content", is_content)
     yield "other words", float(len(said))
-    yield "words before", float(bisect_left(said, mention.first))
-    yield "words behind", float(len(said) - bisect_left(said, mention.last))
+    yield "words before", float(sum(place < mention.first for place in said))
+    yield "words behind", float(sum(place >= mention.last for place in said))
     yield "topic elsewhere", float(bool(sentence.about) and not sentence.in_about(mention.start))
     yield "numbers", float(len(sentence.taken))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
@@ -383,10 +381,6 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     yield "denied", float(denied)
     yield "excluded", float(negator is not None and negator.kind == "excluding")
     yield "chinese question", float(has_chinese(text))
-
-
-def _places(sentence: Sentence, holds: Callable[[Sentence, int], bool]) -> list[int]:
-    return [place for place in range(len(sentence.tokens)) if holds(sentence, place)]
 
 
 @cache

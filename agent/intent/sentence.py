@@ -96,6 +96,10 @@ class Sentence:
         made: Made = self._made[name]
         return made
 
+    def places(self, name: str, holds: Callable[["Sentence", int], bool]) -> list[int]:
+        """Return the indices of the tokens for which a condition holds, cached under a name."""
+        return self.once(("places", name), lambda: [at for at in range(len(self.tokens)) if holds(self, at)])
+
     def token(self, index: int) -> Token | None:
         """Return the token at an index, None outside the question."""
         return self.tokens[index] if 0 <= index < len(self.tokens) else None
