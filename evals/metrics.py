@@ -9,7 +9,6 @@ from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.extras import install_command
-from retrievers.text.glosses import is_chinese
 
 RANKING: Mapping[str, str] = {
     "nDCG@10": "nDCG@10",
@@ -140,6 +139,9 @@ def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]
         return None
     cells = (str(cell) for row in rows or () for cell in row)
     # Chinese has no blanks between words.
+    # Imported here because it loads a tokenizer, which the help of the commands must not wait for.
+    from retrievers.text.glosses import is_chinese
+
     sought, blank = (wanted.replace(" ", ""), "") if is_chinese(wanted) else (f" {wanted} ", " ")
     held = (f" {_words(text)} ".replace(" ", blank) for text in (*texts, *cells))
     return float(any(sought in one for one in held))

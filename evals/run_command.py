@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from evals.options import AsJson, Changes, Split, check_writable, settings_of, write_figures
-from evals.show import show_run
 from retrievers.core.errors import BadRequest
 
 
@@ -72,6 +71,7 @@ def run(
     from evals.questions import load_questions
     from evals.replies import write_recording
     from evals.run import run as evaluate
+    from evals.show import show_run
 
     check_writable(out)
     if resume and out is None:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent import deciding, turn_wording, words
+from agent.intent import deciding, turn_wording
 from agent.intent.read_ahead import read_ahead
 from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
@@ -725,8 +725,7 @@ async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minil
 
 
 async def test_what_is_read_ahead_has_been_loaded_before_the_first_question():
-    for one in (read_ahead, deciding.learned, words.table):
+    for one in (read_ahead, deciding.learned):
         one.cache_clear()
     await asyncio.to_thread(read_ahead().join)
     assert deciding.learned.cache_info().currsize == 1
-    assert words.table.cache_info().currsize > 10
