@@ -377,8 +377,8 @@ def _version_beside(before: Found, step: int) -> Piece | None:
 
 
 def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Make likely conditions sure, because the follow-up confirms them."""
+    """Make likely conditions sure, because the follow-up confirms them; a guess among several stays one."""
     return tuple(
-        replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= BOOSTS_FROM else one
+        replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence > BOOSTS_FROM else one
         for one in pieces
     )

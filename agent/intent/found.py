@@ -19,7 +19,7 @@ from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
 from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
-from agent.intent.reading import FILTERS_FROM
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import CUT, Token, chinese_words, closeness, tokenize
 from agent.intent.time.dates import DateRange, read_dates
@@ -219,8 +219,8 @@ _MOST_NAMES = 48
 _STORY = 36
 """Maximum tokens of an ordinary question. A longer one is a story, with dates and numbers of other things."""
 _TOLD = 0.8
-_GUESSED = 0.55
-"""Probability of the date field if several may be meant; too low for a calculation."""
+_GUESSED = BOOSTS_FROM
+"""Probability of the date field if several may be meant: it raises, but neither calculates nor is confirmed later."""
 _SAID = 0.9
 _NEAR = 40
 """Maximum characters between a date and the word for its field."""

@@ -1,5 +1,6 @@
 """Dates that questions state, English and Chinese, as half-open ranges of days."""
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
@@ -13,6 +14,7 @@ from agent.intent.time.dates import find_date, read_dates
 from agent.intent.time.grammar import RULES
 from agent.intent.time.lexer import load_words
 from agent.intent.time.periods import Calendar
+from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 
@@ -476,7 +478,9 @@ def test_a_period_beside_a_verb_of_none_of_the_fields_is_not_sure(question: str)
     assert read_date_piece(question, "ordered_at")[1]
 
 
-def dated(fields: dict[str, tuple[str, str, int]], question: str) -> list[tuple[dict[str, object], bool]]:
+def dated(
+    fields: dict[str, tuple[str, str, int]], question: str, history: Sequence[Message] = ()
+) -> list[tuple[dict[str, object], bool]]:
     """What is read of a question over date fields (first value, last value, documents), and whether it filters."""
     known = {
         name: FieldValues(Field(name, "date", "date"), {}, documents, documents, low, high)
@@ -485,7 +489,7 @@ def dated(fields: dict[str, tuple[str, str, int]], question: str) -> list[tuple[
     context = Context(
         FieldCatalogue((), 100, known), frozenset(), {}, TODAY, datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
     )
-    return [(one.filter, one.confidence >= FILTERS_FROM) for one in read_rules(question, (), context).pieces]
+    return [(one.filter, one.confidence >= FILTERS_FROM) for one in read_rules(question, history, context).pieces]
 
 
 def test_a_date_without_a_year_is_the_coming_one_in_a_field_of_ends():
@@ -507,3 +511,10 @@ def test_of_dates_whose_names_say_equally_much_none_filters():
     assert (read["filters"][0]["key"], is_sure) == ("created", True)
     ((read, is_sure),) = dated(loans, "loans that came back in 2025")
     assert (read["filters"][0]["key"], is_sure) == ("back", True)
+
+
+def test_a_follow_up_does_not_settle_which_of_several_dates_is_meant():
+    loans = {"back": ("2024-03-01", "2026-10-01", 100), "out": ("2024-01-01", "2026-09-01", 100)}
+    before = [Message(role="user", content="loans in 2025")]
+    ((read, is_sure),) = dated(loans, "only the ones with a frame", before)
+    assert (read["filters"][0]["key"], is_sure) == ("out", False)
