@@ -25,6 +25,7 @@ def without_parts_of_words(
 ) -> list["Mention"]:
     """Return the mentions without numerals that only count, and without single characters of longer words."""
     kept = []
+    words = _words_at(tokens) if any(mention.end - mention.start == 1 for mention in found) else {}
     for place, mention in enumerate(found):
         said = "".join(token.text for token in tokens[mention.first : mention.last])
         known = mention.known
@@ -32,7 +33,7 @@ def without_parts_of_words(
             beside = _fields_joined(tokens, found, place)
             known = tuple(one for one in known if one.field in beside)
         elif len(said) == 1 and has_chinese(said):
-            word = _word_around(tokens, mention)
+            word = words.get(mention.start, said)
             is_measure = mention.first > 0 and tokens[mention.first - 1].text in _COUNTING  # 多少[元]
             known = tuple(
                 one
@@ -61,15 +62,13 @@ def _fields_joined(tokens: Sequence[Token], found: Sequence["Mention"], place: i
     return fields
 
 
-def _word_around(tokens: Sequence[Token], mention: "Mention") -> str:
-    """Return the dictionary word that contains a name of one character, or the name."""
+def _words_at(tokens: Sequence[Token]) -> dict[int, str]:
+    """Map each character of a Chinese dictionary word to the word."""
     text = ""
     for token in tokens:
         text = text.ljust(token.start) + token.text
-    words = chinese_words(text)
-    inside = (text[start:end] for start, end in words.items() if start <= mention.start < end)
-    word = next(inside, "")
-    return word if senses_of(word) else text[mention.start : mention.end]
+    words = ((start, text[start:end]) for start, end in chinese_words(text).items())
+    return {start + step: word for start, word in words if senses_of(word) for step in range(len(word))}
 
 
 def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> bool:

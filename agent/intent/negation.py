@@ -5,6 +5,7 @@ it. If another word stops it, it is unclear what is denied, and neither the cond
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 
 from agent.intent import lexicon
 from agent.intent.linking import Mention
@@ -152,10 +153,15 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
 def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
     end = sentence.tokens[place].end
     words = sentence.once("words before a Chinese value", lambda: _chinese_words(sentence))
-    longest = max((word for word in words if sentence.text.endswith(word, 0, end)), key=len, default="")
-    if longest:
+    if sentence.text.endswith(words, 0, end):
+        longest = max((word for word in words if sentence.text.endswith(word, 0, end)), key=len)
         return place - len(longest) + 1, "over"
     return place, "clause" if sentence.text.endswith("的", 0, end) else "word"
+
+
+@cache
+def _chinese_restarts() -> tuple[str, ...]:
+    return tuple(filter(has_chinese, words_of_kind("restarts")))
 
 
 def _chinese_words(sentence: Sentence) -> tuple[str, ...]:
