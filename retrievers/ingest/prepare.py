@@ -24,7 +24,8 @@ class Passage:
     Attributes:
         gap: the white space between it and the document's next passage.
         embedded: the text to embed: title, headings and the passage.
-        lexemes: term to [(position, label)].
+        packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
+            which Python does not give back.
         length: see `weights.lexemes`.
         places: those of the document that it touches.
     """
@@ -36,9 +37,14 @@ class Passage:
     gap: str
     embedded: str
     digest: bytes
-    lexemes: weights.Positions
+    packed_lexemes: str
     length: int
     places: Places | None = None
+
+    @property
+    def lexemes(self) -> weights.Positions:
+        """Terms with their positions and labels; see `weights.lexemes`. Unpacked on each call."""
+        return weights.unpacked(self.packed_lexemes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
                 document.text[span.end : after],
                 embedded,
                 hashlib.sha256(embedded.encode()).digest(),
-                found,
+                weights.packed(found),
                 length,
                 document.places and document.places.within(span.start, span.end),
             )

@@ -109,7 +109,8 @@ def chunk_row(
         ordinal: place of the passage in its document, from 0.
         mean_length: mean length of a passage, in words.
     """
-    weighted = weights.document_weights(passage.lexemes, passage.length, mean_length)
+    lexemes = passage.lexemes
+    weighted = weights.document_weights(lexemes, passage.length, mean_length)
     return (
         tenant,
         number,
@@ -127,7 +128,7 @@ def chunk_row(
         Jsonb(item.fields),
         passage.heading,
         passage.digest,
-        to_tsvector(number, passage.lexemes),
+        to_tsvector(number, lexemes),
         passage.text,
         passage.gap,
         _stored_places(passage.places),

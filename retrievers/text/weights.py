@@ -31,6 +31,9 @@ _MOST_CHARACTERS = 20_000
 # documents, not on the order or the batches in which they arrive.
 _STEP = math.log(1.1)
 
+_BETWEEN = "\0"
+"""Separates terms and positions in a packed string; no stored text contains it."""
+
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 Positions = dict[str, list[tuple[int, str]]]
@@ -67,6 +70,24 @@ def lexemes(
         if terms:
             offset += terms[-1].position + _FIELD_GAP
     return {term: sorted(places.items()) for term, places in found.items()}, round(length)
+
+
+def packed(found: Positions) -> str:
+    """Return terms with their positions as one string; `unpacked` is the inverse."""
+    return _BETWEEN.join(
+        part
+        for term, places in found.items()
+        for part in (term, ",".join(f"{position}{label}" for position, label in places))
+    )
+
+
+def unpacked(text: str) -> Positions:
+    """Return the terms with their positions from the string that `packed` made."""
+    parts = text.split(_BETWEEN) if text else []
+    return {
+        term: [(int(mark[:-1]), mark[-1]) for mark in marks.split(",")]
+        for term, marks in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from retrievers.ingest.rows import to_tsvector
 from retrievers.text.questions import question_terms
-from retrievers.text.weights import document_weights, hashed, idf, length_norm, lexemes, on_grid
+from retrievers.text.weights import document_weights, hashed, idf, length_norm, lexemes, on_grid, packed, unpacked
 
 PROFILE = settings(
     derandomize=True, database=None, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck)
@@ -122,6 +122,7 @@ def test_terms_positions_and_labels_come_back_from_postgres_as_they_went(
 def test_the_terms_of_any_text_come_back_from_postgres(connection: psycopg.Connection, text: str, language: str):
     found, _ = lexemes(text, language, title=text[:20], questions=[text[20:40]])
     assert stored(connection, to_tsvector(1, found)) == {f"1:{term}": places for term, places in found.items()}
+    assert unpacked(packed(found)) == found
 
 
 def test_the_largest_passage_fits_a_tsvector(connection: psycopg.Connection):
