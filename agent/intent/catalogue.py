@@ -7,29 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from typing import Literal
 
-from agent.intent import lexicon
+from agent.intent import accounts, lexicon
 from agent.intent.code_numbers import names_of_numbers
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
-How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
+How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "kin", "group", "flag"]
 """How a name is related to its value.
 
 exact: as written; alias: declared; stem: another inflection, such as the plural; short: without words that all values
 share; form: in another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt;
-code: the value abbreviates the word; group: one of several values with a common name, for example a domain of
+code: the value abbreviates the word; kin: a word with the same beginning, such as Parisian; group: one of several values with a common name, for example a domain of
 addresses; flag: the name of a field that is true or false.
 """
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
-_ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
-_SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
@@ -46,8 +44,11 @@ _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
 MARKS = "*+"
 """Marks at the end of a value that distinguish it from another: grade II* from grade II."""
+_SHORT_CHINESE = 2
+"""Minimum characters at either end of a Chinese label that can stand for it."""
 _LONG_CHINESE = 4
 """Minimum characters at the beginning of a Chinese value that can stand for it."""
+_CHINESE_FULL_NAME = 3
 _SHORTEST_PLURAL = 3
 _SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
 _RARE = 2
@@ -80,23 +81,6 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
     def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
         return {words: tuple(known.values()) for words, known in self.items()}
-
-
-def looks_like_account(texts: Iterable[str]) -> bool:
-    """Return whether at least 90 % of two or more texts are account names: an initial and a surname in one word.
-
-    The word must not be an ordinary one.
-    """
-    known, all = ordinary(), list(texts)
-    if len(all) < 2 or not all:
-        return False
-    shaped = [text for text in all if _ACCOUNT.fullmatch(text) and stem(text) not in known]
-    return len(shaped) >= 0.9 * len(all)
-
-
-def are_separated(texts: Iterable[str]) -> bool:
-    """Return whether any of the texts has a mark after the initial: `m-smith`."""
-    return any(_SEPARATED.fullmatch(text) for text in texts)
 
 
 def is_surname_first(text: str) -> bool:
@@ -193,10 +177,16 @@ def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
     """Add values by a part of their name, and groups of values that share a name."""
+    shared: dict[tuple[str, ...], list[str]] = {}
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
     else:
-        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
+        parts = _owned(
+            chain(_parts(held), _inner_parts(held) if role in ("label", "tag") else (), _account_parts(held))
+        )
+        most = min(_MOST_OF_ONE_NAME, len(held) // 2)
+        owned = {part: owners for part, owners in parts.items() if len(owners) == 1}
+        shared = {part: owners for part, owners in parts.items() if 1 < len(owners) <= most}
     for words, owners in owned.items():
         if words in cues:
             continue
@@ -208,11 +198,13 @@ def _add_parts(
                 stems.add(tuple(map(stem, words)), known)  # events for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
                 names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs for bug-report; not for a verb
-    for words, group in _groups(role, held, owned):
+    for words, group in (*_groups(role, held, owned), *shared.items()):
         if words in cues or (*words[:-1], words[-1].removesuffix("s")) in cues:
             continue  # "bridges" are the values of the field `bridge`, not those whose name ends in Bridge
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
+            if words in shared and words[-1].isascii() and len(words[-1]) >= _SHORTEST_PLURAL:
+                names.add((*words[:-1], f"{words[-1]}s"), Known(name, value, "group", held[value]))
 
 
 def _groups(
@@ -306,6 +298,8 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             local = words_of(_MARKS.sub(" ", mail["local"]))
             yield local, known
             yield ("".join(local),), known
+        if accounts.is_account(value) and len(parts := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
+            yield parts, known
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
@@ -338,13 +332,15 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
         yield words_of(surname["name"])
         yield words_of(surname["name"])[-1:]
         return
-    if _ACCOUNT.fullmatch(value) and len(value) > 4:
-        yield (re.sub(r"^[a-z][-._]?|\d+$", "", value),)
+    if parts := [(part,) for part in accounts.names_in(value)]:
+        yield from parts
         return
     mail = _MAIL.fullmatch(value)
     words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
-    if mail and len(words) == 1 and _ACCOUNT.fullmatch(words[0]):
-        yield (words[0][1:],)
+    if mail and len(words) == 1:
+        yield from ((part,) for part in accounts.names_in(words[0]))
+    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
+        yield words[1:]  # 若水 for 孙若水
     # Nobody calls a company by one of its words.
     if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
         return
@@ -372,6 +368,31 @@ def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
             yield words[:size], value
         if len(words) > 1 and ("/" in value or "::" in value):
             yield words[-1:], value
+
+
+def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (words, value) for the words inside a longer name: "trout" of "rainbow trout", 泳池 of 室内泳池."""
+    for value in held:
+        words = words_of(value)
+        if has_chinese(value):
+            ends = {*range(_SHORT_CHINESE, len(words))}
+            yield from ((words[:end], value) for end in ends)
+            yield from ((words[-end:], value) for end in ends)
+            continue
+        if len(words) == 1 and value != value.upper():
+            words = tuple(map(str.casefold, _CAMEL.findall(value)))
+        for word in words[1:] if len(words) > 1 else ():
+            if len(word) >= _SHORTEST_PLURAL and word.isalpha() and word not in lexicon.STOP_WORDS:
+                yield (word,), value
+
+
+def _account_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (words, value) for the names in account names of a field that is not known to hold people."""
+    values = list(held)
+    are_accounts = accounts.looks_like_account(values)
+    for value in values:
+        if are_accounts or (accounts.is_separated(value) and accounts.is_account(value)):
+            yield from (((part,), value) for part in accounts.names_in(value))
 
 
 def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...], list[str]]:
