@@ -24,7 +24,7 @@ def looks_like_account(texts: Iterable[str]) -> bool:
 
 
 def is_account(text: str) -> bool:
-    """Return whether a text has the form of an account name, and is no ordinary word or phrase: jdoe, @ana-d, jo.lee."""
+    """Return whether a text has the form of an account name and is no ordinary phrase: jdoe, @ana-d, jo.lee."""
     parts = re.findall(r"[a-z]{3,}", text)
     is_plain = bool(parts) and all(stem(part) in ordinary() for part in parts)
     return not is_plain and any(shape.fullmatch(text) for shape in _SHAPES)
@@ -46,9 +46,6 @@ def names_in(text: str) -> Iterator[str]:
     for shape in _SHAPES:
         found = shape.fullmatch(text)
         yield from (part for name in ("given", "surname") if found and (part := found.groupdict().get(name)))
-    if (
-        _INITIAL_FIRST.fullmatch(text)
-        and not is_separated(text)
-        and len(given := text.rstrip("0123456789")[:-1]) >= _SHORTEST
-    ):
+    given = text.rstrip("0123456789")[:-1]
+    if _INITIAL_FIRST.fullmatch(text) and not is_separated(text) and len(given) >= _SHORTEST:
         yield given

@@ -382,7 +382,8 @@ def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
         if len(words) == 1 and value != value.upper():
             words = tuple(map(str.casefold, _CAMEL.findall(value)))
         for word in words[1:] if len(words) > 1 else ():
-            if len(word) >= _SHORTEST_PLURAL and word.isalpha() and word not in lexicon.STOP_WORDS:
+            is_general = word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
+            if len(word) >= _SHORTEST_PLURAL and word.isalpha() and not is_general:
                 yield (word,), value
 
 

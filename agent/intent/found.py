@@ -79,6 +79,9 @@ class Found:
         return " ".join(text.split()).strip(" ,;:，；：、")
 
 
+_LOOSE = ("group", "kin")
+
+
 def find(
     text: str,
     vocabulary: Vocabulary,
@@ -149,10 +152,23 @@ def _sentence_of(
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
-    return Sentence(
-        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
-        frequencies=frequencies, calculates=wording.is_calculating(text),
-    )  # fmt: skip
+
+    def made(named: list[Mention]) -> Sentence:
+        return Sentence(
+            text, tokens, named, vocabulary, nouns, about=about, counted=counted,
+            frequencies=frequencies, calculates=wording.is_calculating(text),
+        )  # fmt: skip
+
+    alone = made([])
+    return made([one for one in mentions if not _is_general(alone, one)])
+
+
+def _is_general(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a name that is only a part of values, or akin to them, is a word for documents or for a field."""
+    if not all(one.how in _LOOSE for one in mention.known) or mention.last - mention.first > 1:
+        return False
+    place = mention.first
+    return sentence.is_noun(place) or (sentence.tokens[place].stem,) in sentence.vocabulary.cues
 
 
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:

@@ -11,8 +11,8 @@ from typing import Generic, Literal, TypeVar
 
 from rapidfuzz import fuzz, process
 
-from agent.intent import catalogue as value_names
 from agent.intent import accounts, foreign, lexicon, related
+from agent.intent import catalogue as value_names
 from agent.intent.catalogue import Known, Names, is_surname_first, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
