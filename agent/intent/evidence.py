@@ -85,6 +85,10 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "values", float(len(one.known))
     yield "plural", float(sentence.tokens[one.mention.last - 1].folded not in first.value.casefold())
     yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
+    said, value = sentence.text[one.mention.start : one.mention.end].casefold(), first.value.casefold()
+    yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
+    yield "ends value", float(said != value and value.endswith(said))
+    yield "begins value", float(said != value and value.startswith(said))
 
 
 def _is_plural(sentence: Sentence, one: Candidate) -> bool:

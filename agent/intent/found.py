@@ -164,11 +164,18 @@ def _sentence_of(
 
 
 def _is_general(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a name that is only a part of values, or akin to them, is a word for documents or for a field."""
-    if not all(one.how in _LOOSE for one in mention.known) or mention.last - mention.first > 1:
+    """Return whether a name that is only a part of values, or akin to them, is a word for documents or for a field.
+
+    A number needs closer names: "trout" may leave out the values in which the word is not.
+    """
+    if not all(one.how in _LOOSE for one in mention.known):
         return False
-    place = mention.first
-    return sentence.is_noun(place) or (sentence.tokens[place].stem,) in sentence.vocabulary.cues
+    is_akin = all(one.how != "part" for one in mention.known)
+    said = sentence.text[mention.start : mention.end].casefold()
+    if said in sentence.nouns or said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS:
+        return True
+    is_cue = (sentence.tokens[mention.first].stem,) in sentence.vocabulary.cues
+    return is_akin and (sentence.counted or is_cue or sentence.is_noun(mention.first))
 
 
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
