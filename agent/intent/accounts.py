@@ -1,7 +1,7 @@
 """Account names: which values are ones, and the given names and surnames in them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from agent.intent.text import stem
 from agent.intent.words import ordinary
@@ -17,10 +17,9 @@ _SHORTEST = 4
 """Minimum letters of a given name with the initial of a surname behind it: `gracew`."""
 
 
-def looks_like_account(texts: Iterable[str]) -> bool:
+def looks_like_account(texts: Collection[str]) -> bool:
     """Return whether most of two or more texts are account names and no ordinary words."""
-    every = list(texts)
-    return len(every) > 1 and sum(map(is_account, every)) >= _LEAST_SHARE * len(every)
+    return len(texts) > 1 and sum(map(is_account, texts)) >= _LEAST_SHARE * len(texts)
 
 
 def is_account(text: str) -> bool:
@@ -49,3 +48,11 @@ def names_in(text: str) -> Iterator[str]:
     given = text.rstrip("0123456789")[:-1]
     if _INITIAL_FIRST.fullmatch(text) and not is_separated(text) and len(given) >= _SHORTEST:
         yield given
+
+
+def parts_of(values: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (words, value) for the names in account names of a field that is not known to hold people."""
+    are_accounts = looks_like_account(values)
+    for value in values:
+        if are_accounts or (is_separated(value) and is_account(value)):
+            yield from (((part,), value) for part in names_in(value))

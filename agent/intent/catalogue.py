@@ -16,12 +16,12 @@ from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
-How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "kin", "group", "flag"]
+How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
 """How a name is related to its value.
 
 exact: as written; alias: declared; stem: another inflection, such as the plural; short: without words that all values
 share; form: in another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt;
-code: the value abbreviates the word; kin: a word with the same beginning, such as Parisian; group: one of several values with a common name, for example a domain of
+code: the value abbreviates the word; group: one of several values with a common name, for example a domain of
 addresses; flag: the name of a field that is true or false.
 """
 
@@ -177,16 +177,12 @@ def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
     """Add values by a part of their name, and groups of values that share a name."""
-    shared: dict[tuple[str, ...], list[str]] = {}
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
     else:
-        parts = _owned(
-            chain(_parts(held), _inner_parts(held) if role in ("label", "tag") else (), _account_parts(held))
-        )
-        most = min(_MOST_OF_ONE_NAME, len(held) // 2)
+        inner = _inner_parts(held) if role in ("label", "tag") else ()
+        parts = _owned(chain(_parts(held), inner, accounts.parts_of(held)))
         owned = {part: owners for part, owners in parts.items() if len(owners) == 1}
-        shared = {part: owners for part, owners in parts.items() if 1 < len(owners) <= most}
     for words, owners in owned.items():
         if words in cues:
             continue
@@ -198,13 +194,11 @@ def _add_parts(
                 stems.add(tuple(map(stem, words)), known)  # events for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
                 names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs for bug-report; not for a verb
-    for words, group in (*_groups(role, held, owned), *shared.items()):
+    for words, group in _groups(role, held, owned):
         if words in cues or (*words[:-1], words[-1].removesuffix("s")) in cues:
             continue  # "bridges" are the values of the field `bridge`, not those whose name ends in Bridge
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
-            if words in shared and words[-1].isascii() and len(words[-1]) >= _SHORTEST_PLURAL:
-                names.add((*words[:-1], f"{words[-1]}s"), Known(name, value, "group", held[value]))
 
 
 def _groups(
@@ -298,8 +292,8 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             local = words_of(_MARKS.sub(" ", mail["local"]))
             yield local, known
             yield ("".join(local),), known
-        if accounts.is_account(value) and len(parts := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
-            yield parts, known
+        if accounts.is_account(value) and len(both := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
+            yield both, known
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
@@ -385,15 +379,6 @@ def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
             is_general = word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
             if len(word) >= _SHORTEST_PLURAL and word.isalpha() and not is_general:
                 yield (word,), value
-
-
-def _account_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (words, value) for the names in account names of a field that is not known to hold people."""
-    values = list(held)
-    are_accounts = accounts.looks_like_account(values)
-    for value in values:
-        if are_accounts or (accounts.is_separated(value) and accounts.is_account(value)):
-            yield from (((part,), value) for part in accounts.names_in(value))
 
 
 def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...], list[str]]:

@@ -7,8 +7,7 @@ from agent.intent.catalogue import Known
 from agent.intent.sentence import Sentence
 
 _CLOSEST = (
-    ("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("group",), ("part",), ("fuzzy",), ("code",),
-    ("kin",),
+    ("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("group",), ("part",), ("fuzzy",), ("code",)
 )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
-_DISTANT = ("part", "fuzzy", "code", "kin", "group")
+_DISTANT = ("part", "fuzzy", "code")
 
 
 @dataclass(frozen=True, slots=True)

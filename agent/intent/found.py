@@ -79,9 +79,6 @@ class Found:
         return " ".join(text.split()).strip(" ,;:，；：、")
 
 
-_LOOSE = ("group", "kin")
-
-
 def find(
     text: str,
     vocabulary: Vocabulary,
@@ -152,30 +149,10 @@ def _sentence_of(
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
-
-    def made(named: list[Mention]) -> Sentence:
-        return Sentence(
-            text, tokens, named, vocabulary, nouns, about=about, counted=counted,
-            frequencies=frequencies, calculates=wording.is_calculating(text),
-        )  # fmt: skip
-
-    alone = made([])
-    return made([one for one in mentions if not _is_general(alone, one)])
-
-
-def _is_general(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a name that is only a part of values, or akin to them, is a word for documents or for a field.
-
-    A number needs closer names: "trout" may leave out the values in which the word is not.
-    """
-    if not all(one.how in _LOOSE for one in mention.known):
-        return False
-    is_akin = all(one.how != "part" for one in mention.known)
-    said = sentence.text[mention.start : mention.end].casefold()
-    if said in sentence.nouns or said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS:
-        return True
-    is_cue = (sentence.tokens[mention.first].stem,) in sentence.vocabulary.cues
-    return is_akin and (sentence.counted or is_cue or sentence.is_noun(mention.first))
+    return Sentence(
+        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
+        frequencies=frequencies, calculates=wording.is_calculating(text),
+    )  # fmt: skip
 
 
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:

@@ -11,7 +11,6 @@ from agent.intent.catalogue import MARKS, Known
 from agent.intent.characters import without_parts_of_words
 from agent.intent.code_numbers import fields_named_before, is_of_range
 from agent.intent.foreign import translated_values
-from agent.intent.related import related_values
 from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
@@ -82,7 +81,6 @@ def find_mentions(
     found = without_parts_of_words(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _misspelt(tokens, vocabulary, _covered(found))
     found += _coded(tokens, vocabulary, _covered(found))
-    found += _related(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
@@ -322,17 +320,4 @@ def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> 
         meant = tuple(known[0] for known in by_field.values() if len(known) == 1)
         if meant:
             found.append(Mention(index, index + 1, token.start, token.end, meant))
-    return found
-
-
-def _related(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Find words of the same family as a value: "Parisian" for Paris."""
-    found = []
-    for index, token in enumerate(tokens if vocabulary.kin else ()):
-        word = token.folded
-        is_free = index not in taken and token.kind == "word" and word.isascii() and (word,) not in vocabulary.cues
-        if is_free and word not in lexicon.STOP_WORDS and word not in lexicon.DOCUMENT_NOUNS:
-            known = related_values(word, vocabulary.kin)
-            if known:
-                found.append(Mention(index, index + 1, token.start, token.end, known))
     return found

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 from rapidfuzz import fuzz, process
 
-from agent.intent import accounts, foreign, lexicon, related
+from agent.intent import accounts, foreign, lexicon
 from agent.intent import catalogue as value_names
 from agent.intent.catalogue import Known, Names, is_surname_first, without_titles
 from agent.intent.text import has_chinese, stem, words_of
@@ -75,7 +75,6 @@ class Vocabulary:
         plainness: share of each field's values that consist of ordinary words only.
         spellings: by field, see `catalogue.spellings_of`.
         codes: folded label values that abbreviate a word: `trv`, `apt`.
-        kin: labels and tags of one word by its first letters, see `related`.
     """
 
     catalogue: FieldCatalogue
@@ -91,7 +90,6 @@ class Vocabulary:
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
     codes: tuple[tuple[str, Known], ...] = ()
-    kin: Mapping[str, tuple[tuple[str, Known], ...]] = field(default_factory=dict)
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -258,7 +256,6 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
-        related.by_first_letters(names, chosen["label"] | chosen["tag"]),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"] | chosen["tag"], chosen["person"]),
     )
