@@ -45,7 +45,7 @@ _MOST_OF_ONE_NAME = 5
 MARKS = "*+"
 """Marks at the end of a value that distinguish it from another: grade II* from grade II."""
 _SHORT_CHINESE = 2
-"""Minimum characters at either end of a Chinese label that can stand for it."""
+"""Minimum characters at the beginning of a Chinese label that can stand for it."""
 _LONG_CHINESE = 4
 """Minimum characters at the beginning of a Chinese value that can stand for it."""
 _CHINESE_FULL_NAME = 3
@@ -365,13 +365,12 @@ def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (words, value) for the words inside a longer name: "trout" of "rainbow trout", 泳池 of 室内泳池."""
+    """Yield (words, value) for words inside a longer name: "trout" of rainbow trout; in Chinese its beginning."""
     for value in held:
         words = words_of(value)
         if has_chinese(value):
-            ends = {*range(_SHORT_CHINESE, len(words))}
-            yield from ((words[:end], value) for end in ends)
-            yield from ((words[-end:], value) for end in ends)
+            # Its end says what kind of thing it is, and questions use that for all of the kind.
+            yield from ((words[:end], value) for end in range(_SHORT_CHINESE, len(words)))
             continue
         if len(words) == 1 and value != value.upper():
             words = tuple(map(str.casefold, _CAMEL.findall(value)))

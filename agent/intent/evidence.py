@@ -87,7 +87,6 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     said, value = sentence.text[one.mention.start : one.mention.end].casefold(), first.value.casefold()
     yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
     yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
-    yield "is own noun", float(said in sentence.nouns)
     yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
     yield "ends value", float(said != value and value.endswith(said))
     yield "begins value", float(said != value and value.startswith(said))
