@@ -103,11 +103,12 @@ CITY = {
 
 MISREAD = frozenset(
     [
+        "has the city any permit denied?",
         "records about demolition permits",
         "what has Donald Stufft sponsered about attestations?",
     ]
 )
-"""What the learned weights are wrongly sure of still."""
+"""What the learned weights still read wrong."""
 
 
 @pytest.mark.parametrize(("text", "wanted"), CITY.items(), ids=CITY.keys())
