@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from typing import Literal
 
-from agent.intent import lexicon
+from agent.intent import accounts, lexicon
 from agent.intent.code_numbers import names_of_numbers
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
@@ -28,8 +28,6 @@ addresses; flag: the name of a field that is true or false.
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
-_ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
-_SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
@@ -46,8 +44,11 @@ _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
 MARKS = "*+"
 """Marks at the end of a value that distinguish it from another: grade II* from grade II."""
+_SHORT_CHINESE = 2
+"""Minimum characters at the beginning of a Chinese label that can stand for it."""
 _LONG_CHINESE = 4
 """Minimum characters at the beginning of a Chinese value that can stand for it."""
+_CHINESE_FULL_NAME = 3
 _SHORTEST_PLURAL = 3
 _SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
 _RARE = 2
@@ -80,23 +81,6 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
     def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
         return {words: tuple(known.values()) for words, known in self.items()}
-
-
-def looks_like_account(texts: Iterable[str]) -> bool:
-    """Return whether at least 90 % of two or more texts are account names: an initial and a surname in one word.
-
-    The word must not be an ordinary one.
-    """
-    known, all = ordinary(), list(texts)
-    if len(all) < 2 or not all:
-        return False
-    shaped = [text for text in all if _ACCOUNT.fullmatch(text) and stem(text) not in known]
-    return len(shaped) >= 0.9 * len(all)
-
-
-def are_separated(texts: Iterable[str]) -> bool:
-    """Return whether any of the texts has a mark after the initial: `m-smith`."""
-    return any(_SEPARATED.fullmatch(text) for text in texts)
 
 
 def is_surname_first(text: str) -> bool:
@@ -196,7 +180,9 @@ def _add_parts(
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
     else:
-        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
+        inner = _inner_parts(held) if role in ("label", "tag") else ()
+        parts = _owned(chain(_parts(held), inner, accounts.parts_of(held)))
+        owned = {part: owners for part, owners in parts.items() if len(owners) == 1}
     for words, owners in owned.items():
         if words in cues:
             continue
@@ -306,6 +292,8 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             local = words_of(_MARKS.sub(" ", mail["local"]))
             yield local, known
             yield ("".join(local),), known
+        if accounts.is_account(value) and len(both := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
+            yield both, known
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
@@ -338,13 +326,15 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
         yield words_of(surname["name"])
         yield words_of(surname["name"])[-1:]
         return
-    if _ACCOUNT.fullmatch(value) and len(value) > 4:
-        yield (re.sub(r"^[a-z][-._]?|\d+$", "", value),)
+    if parts := [(part,) for part in accounts.names_in(value)]:
+        yield from parts
         return
     mail = _MAIL.fullmatch(value)
     words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
-    if mail and len(words) == 1 and _ACCOUNT.fullmatch(words[0]):
-        yield (words[0][1:],)
+    if mail and len(words) == 1:
+        yield from ((part,) for part in accounts.names_in(words[0]))
+    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
+        yield words[1:]  # 若水 for 孙若水
     # Nobody calls a company by one of its words.
     if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
         return
@@ -372,6 +362,22 @@ def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
             yield words[:size], value
         if len(words) > 1 and ("/" in value or "::" in value):
             yield words[-1:], value
+
+
+def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (words, value) for words inside a longer name: "trout" of rainbow trout; in Chinese its beginning."""
+    for value in held:
+        words = words_of(value)
+        if has_chinese(value):
+            # Its end says what kind of thing it is, and questions use that for all of the kind.
+            yield from ((words[:end], value) for end in range(_SHORT_CHINESE, len(words)))
+            continue
+        if len(words) == 1 and value != value.upper():
+            words = tuple(map(str.casefold, _CAMEL.findall(value)))
+        for word in words[1:] if len(words) > 1 else ():
+            is_general = word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
+            if len(word) >= _SHORTEST_PLURAL and word.isalpha() and not is_general:
+                yield (word,), value
 
 
 def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...], list[str]]:

@@ -84,13 +84,16 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "share", first.share
     yield "values", float(len(one.known))
     yield "plural", float(sentence.tokens[one.mention.last - 1].folded not in first.value.casefold())
-    yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
+    said, value = sentence.text[one.mention.start : one.mention.end].casefold(), first.value.casefold()
+    yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
+    yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
+    yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
+    yield "ends value", float(said != value and value.endswith(said))
+    yield "begins value", float(said != value and value.startswith(said))
 
 
-def _is_plural(sentence: Sentence, one: Candidate) -> bool:
+def _is_plural(said: str, value: str) -> bool:
     """Return whether the name is the value in singular or plural, and no other form ("resolver" for "resolved")."""
-    said = sentence.text[one.mention.start : one.mention.end].casefold()
-    value = one.known[0].value.casefold()
     return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 
@@ -207,9 +210,8 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
-        plain = sentence.mention_at(index) is not None or sentence.folded(index) in _JOINING
-        if not plain:
-            return False
+        if sentence.mention_at(index) is None and sentence.folded(index) not in _JOINING:
+            break
     return False
 
 
@@ -295,11 +297,8 @@ def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[
         over = sentence.mention_at(place)
         if fields and over is None:
             return _narrowed(sentence, place, fields) if before else fields
-        if (
-            sentence.folded(place) not in _FILLERS
-            and (over is None or over is mention)
-            and sentence.folded(place) not in ",、"
-        ):
+        said = sentence.folded(place)
+        if said not in _FILLERS and said not in ",、" and (over is None or over is mention):
             return set()
         place += step
     return set()

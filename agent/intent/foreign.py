@@ -98,9 +98,10 @@ def add_english_names(names: Names, stems: Names, fields: Collection[str], cues:
         cues: words that point at fields, and therefore at no value.
     """
     words_alone: dict[tuple[str, str], dict[str, Known]] = {}
-    ends = Counter((one.field, words[-1]) for words, known in names.items() for one in known.values())
+    own = ("exact", "short")
+    ends = Counter((one.field, words[-1]) for words, known in names.items() for one in known.values() if one.how in own)
     for words, known in names.items():
-        given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
+        given = [one for one in known.values() if one.field in fields and one.how in own]
         if not given or not all(map(has_chinese, words)):
             continue
         value = "".join(words)

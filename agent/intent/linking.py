@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.intent import lexicon
+from agent.intent.accounts import initial_of
 from agent.intent.catalogue import MARKS, Known
 from agent.intent.characters import without_parts_of_words
 from agent.intent.code_numbers import fields_named_before, is_of_range
@@ -23,7 +24,6 @@ _LEAST_SAID = 4
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
-_ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
 _IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
@@ -103,8 +103,8 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
 
 def _initial_of(value: str) -> str:
     """Return the initial of a value that gives only an initial ("Miller, J.", jmiller), else ""."""
-    found = _SURNAME_FIRST.fullmatch(value) or _ACCOUNT.fullmatch(value)
-    return found["initial"].casefold() if found is not None else ""
+    found = _SURNAME_FIRST.fullmatch(value)
+    return found["initial"].casefold() if found is not None else initial_of(value)
 
 
 def _is_given_name(tokens: Sequence[Token], place: int) -> bool:
@@ -219,7 +219,7 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     is_by = before in ("by", "from", "to", "由")
     if before in ("in", "at", "near", "within") or word.folded in lexicon.STOP_WORDS:
         return False
-    if word.folded in _EVERYDAY and not is_by:
+    if word.folded in _EVERYDAY and not is_by and not _is_written_as_name(tokens, first):
         return False
     is_rare = ordinary().get(word.stem, 0) <= _RARE and len(word.text) > 3
     if not word.is_capital and not is_rare and not (len(word.text) > 4 and is_by):
@@ -229,6 +229,15 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
         return True
     # "Guido Smith" is another person.
     return following.start != word.end + 1
+
+
+def _is_written_as_name(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether an everyday word is a name by its capital: "Stone found it", but not "May I", "Will there"."""
+    token = tokens[place]
+    opens = place == 0 or tokens[place - 1].text in ".?!:"
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    goes_on = following is not None and (following.kind != "word" or following.folded not in lexicon.STOP_WORDS)
+    return token.is_capital and not token.text.isupper() and (goes_on or not opens)
 
 
 def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:

@@ -11,8 +11,8 @@ from typing import Generic, Literal, TypeVar
 
 from rapidfuzz import fuzz, process
 
+from agent.intent import accounts, foreign, lexicon
 from agent.intent import catalogue as value_names
-from agent.intent import foreign, lexicon
 from agent.intent.catalogue import Known, Names, is_surname_first, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
@@ -132,8 +132,7 @@ def role_of(values: FieldValues) -> Role:
     named = bool(PEOPLE & concepts_of(one.name))
     if texts and all(value_names.is_mail(text) for text in texts):
         return "person"
-    accounts = value_names.looks_like_account(texts)
-    if accounts and (named or (value_names.are_separated(texts) and len(texts) > 2)):
+    if accounts.looks_like_account(texts) and (named or (any(map(accounts.is_separated, texts)) and len(texts) > 2)):
         return "person"
     if named and texts and sum(map(looks_like_name, texts)) >= 0.5 * len(texts):
         return "person"
@@ -258,7 +257,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         _misspellable(names, chosen["person"]),
-        _misspellable(names, chosen["label"], chosen["person"]),
+        _misspellable(names, chosen["label"] | chosen["tag"], chosen["person"]),
     )
 
 

@@ -451,7 +451,7 @@ def stated(text: str, history: Any = ()) -> dict[str, Any]:
         ("what incidents did Zurich have?", {"kind": ("eq", "incident"), "hotel": ("eq", "Lakeside Zurich")}),
         ("incidents of engineering", {"kind": ("eq", "incident"), "department": ("eq", "engineering")}),
         ("severity 1 incidents", {"kind": ("eq", "incident"), "severity": ("eq", 1)}),
-        ("哪些事故发生在上海？", {"kind": ("eq", "incident"), "hotel": ("eq", "Bund Shanghai")}),
+        ("上海有哪些事故？", {"kind": ("eq", "incident"), "hotel": ("eq", "Bund Shanghai")}),
         ("除了上海以外的事故", {"kind": ("eq", "incident"), "hotel": ("ne", "Bund Shanghai")}),
         ("how many incidents haven't been closed?", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),
         ("还没关闭的事故有几起？", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),

@@ -149,7 +149,7 @@ def test_a_review_file_becomes_a_dataset_that_is_run(
     invoke: Callable[..., Result], review: Callable[..., Path], tmp_path: Path
 ):
     path = review(
-        {"text": "who cleans the oven of the red team?", "filter": RED},
+        {"text": "documents of the red team about the oven", "filter": RED},
         {"text": "when is the lamp lit?", "relevant": {"lamp": 1}, "filter_judged": False},
         {"text": "When is  the lamp lit?", "relevant": {"leave": 1}, "filter_judged": False},
         {"text": "undecided?", "accept": None},

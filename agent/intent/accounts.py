@@ -1,0 +1,58 @@
+"""Account names: which values are ones, and the given names and surnames in them."""
+
+import re
+from collections.abc import Collection, Iterator
+
+from agent.intent.text import stem
+from agent.intent.words import ordinary
+
+_INITIAL_FIRST = re.compile(r"@?(?P<initial>[a-z])[-._]?(?P<surname>[a-z]{3,})\d{0,3}")
+_INITIAL_LAST = re.compile(r"@?(?P<given>[a-z]{2,})[-._][a-z]\d{0,3}")
+_BOTH = re.compile(r"@?(?P<given>[a-z]{2,})[-._](?P<surname>[a-z]{2,})\d{0,3}")
+_SHAPES = (_INITIAL_FIRST, _INITIAL_LAST, _BOTH)
+_SEPARATED = re.compile(r"@[\w.-]+|[a-z][-._][a-z]{3,}\d{0,3}|[a-z]{2,}[-._][a-z]\d{0,3}")
+_LEAST_SHARE = 0.7
+"""Minimum share of a field's values that are account names."""
+_SHORTEST = 4
+"""Minimum letters of a given name with the initial of a surname behind it: `gracew`."""
+
+
+def looks_like_account(texts: Collection[str]) -> bool:
+    """Return whether most of two or more texts are account names and no ordinary words."""
+    return len(texts) > 1 and sum(map(is_account, texts)) >= _LEAST_SHARE * len(texts)
+
+
+def is_account(text: str) -> bool:
+    """Return whether a text has the form of an account name and is no ordinary phrase: jdoe, @ana-d, jo.lee."""
+    parts = re.findall(r"[a-z]{3,}", text)
+    is_plain = bool(parts) and all(stem(part) in ordinary() for part in parts)
+    return not is_plain and any(shape.fullmatch(text) for shape in _SHAPES)
+
+
+def is_separated(text: str) -> bool:
+    """Return whether an account name can be nothing else, because of a mark beside an initial: `m-smith`, `ana-d`."""
+    return _SEPARATED.fullmatch(text) is not None
+
+
+def initial_of(text: str) -> str:
+    """Return the initial that an account name begins with, else "": j for jdoe."""
+    found = _INITIAL_FIRST.fullmatch(text)
+    return found["initial"] if found is not None else ""
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Yield the given names and surnames that an account name may be made of; none if it is none."""
+    for shape in _SHAPES:
+        found = shape.fullmatch(text)
+        yield from (part for name in ("given", "surname") if found and (part := found.groupdict().get(name)))
+    given = text.rstrip("0123456789")[:-1]
+    if _INITIAL_FIRST.fullmatch(text) and not is_separated(text) and len(given) >= _SHORTEST:
+        yield given
+
+
+def parts_of(values: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (words, value) for the names in account names of a field that is not known to hold people."""
+    are_accounts = looks_like_account(values)
+    for value in values:
+        if are_accounts or (is_separated(value) and is_account(value)):
+            yield from (((part,), value) for part in names_in(value))
