@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, LiteralString, TypeVar
-from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -61,7 +60,6 @@ class Connections:
         self._address, self._size, self._least, self._wait_s = address, size, least, wait_s
         self._pool: _Pool | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._retired: WeakSet[AsyncConnection[Row]] = WeakSet()
         self._lost: str | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -196,14 +194,12 @@ class Connections:
             with suppress(psycopg.Error):
                 await connection.cancel_safe(timeout=2)
             await connection.close()
-        elif connection in self._retired:
-            await connection.close()
         await pool.putconn(connection)
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
         """Close a connection after its use if more than 1 MiB went through it: its buffers would stay that large."""
         if carried_bytes > _MOST_CARRIED_BYTES:
-            self._retired.add(connection)
+            connection._expire_at = 0.0  # the pool closes an expired connection when it comes back
 
     def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         """Run the coroutine so that it goes on when its awaiter is cancelled."""
