@@ -1,4 +1,4 @@
-"""Find fields named by their own words: true/false fields ("with parking") and missing fields ("without a sponsor").
+"""Find fields that are true or false by their own words: "with parking".
 
 The words of a true/false field are a name of its value for true. `deciding` gives the probability that they are a
 condition, as for any other value; this module only finds them and tells whether they are denied.
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from agent.intent import lexicon, wording
+from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
 from agent.intent.deciding import UNCLEAR, Constraint, learned
 from agent.intent.evidence import Candidate, evidence
@@ -23,10 +23,10 @@ from agent.intent.flag_words import (
     is_only_head,
 )
 from agent.intent.linking import Mention
-from agent.intent.negation import is_denied_mention, is_negated
+from agent.intent.negation import is_denied_mention
 from agent.intent.reading import BOOSTS_FROM
 from agent.intent.sentence import Sentence
-from agent.intent.text import LOOSE, closeness, has_chinese
+from agent.intent.text import has_chinese
 from agent.intent.vocabulary import Same, in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
@@ -42,17 +42,6 @@ _OF_ONE = re.compile(
 )
 """Marks a question about a document found before, or about people: "was it [escalated]?"."""
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
-_MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
-_LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
-"""The lack is not a document's: "I have no sponsor"."""
-_GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
-_MEASURED = ("distance", "length", "amount", "size", "level", "rate")
-"""Nouns after a number's word that say what is measured: "no metro [distance]"."""
-_LONGEST = 60
-"""Maximum characters before or after a field's word that may say that the field is missing."""
-
-Existence = tuple[str, bool, int, int]
-"""A field, whether it must exist, and the characters [start, end) that say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,99 +265,3 @@ def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
     around = range(max(mention.first - 3, 0), min(mention.last + 3, len(sentence.tokens)))
     behind = sentence.text[mention.end :].lstrip()
     return is_met and (behind.startswith(failing_zh) or any(sentence.tokens[place].stem in failing for place in around))
-
-
-def read_existence(sentence: Sentence) -> list[Existence]:
-    """Return the fields that documents must have or lack, each once."""
-    catalogue, found = sentence.vocabulary.catalogue, dict[str, Existence]()
-    lacked = [name for name, values in catalogue.fields.items() if values.documents < catalogue.documents]
-    if not lacked:
-        return []
-    if wording.NO_CALCULATION.search(sentence.text) or _LACKED_BY.search(sentence.text):
-        return []
-    for place, token in enumerate(sentence.tokens):
-        name, behind = _field_at(sentence, place, lacked)
-        over = sentence.mention_at(place)
-        if name is None or name in found or (over is not None and over.first != place):
-            continue
-        end = sentence.tokens[behind - 1].end
-        stated = _stated(sentence, name, token.start, end)
-        if stated is not None:
-            found[name] = (name, *stated)
-    return list(found.values())
-
-
-def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
-    """Return the field whose words begin at a token, and the index after them.
-
-    The field is None unless exactly one is named and some documents lack it.
-    """
-    roles = sentence.vocabulary.roles
-    cued, behind = sentence.cue(place)
-    own = [name for name in cued or lacked if _is_own_name(sentence, name, place, behind)]
-    named = [name for name in own or cued if roles[name] in _MAY_LACK]
-    if len(named) != 1 or named[0] not in lacked:
-        return None, behind
-    behind = max(behind, place + 1)
-    while sentence.text.startswith(_GENERIC, sentence.tokens[behind].start) if behind < len(sentence.tokens) else False:
-        behind += 1  # an expiry [date]
-    return named[0], behind
-
-
-def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> bool:
-    """Return whether the words are of the field's own name, in another form, or its Chinese translation."""
-    token = sentence.tokens[place]
-    words = [word for word in lexicon.name_words(field) if word not in ("dt", "date", "time", "day") and len(word) > 1]
-    if token.kind != "cjk":
-        # "no Lindquist" does not mean a missing line.
-        least = 1.0 if token.is_capital and place else LOOSE
-        return token.kind == "word" and any(closeness(token.folded, word) >= least for word in words)
-    said = sentence.text[token.start : sentence.tokens[behind - 1].end] if behind > place else ""
-    name = " ".join(words)
-    return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
-
-
-def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:
-    """Return whether a field named at these characters must exist, and the characters that say so; or None."""
-    text = sentence.text
-    language = "zh" if has_chinese(text) else "en"
-    before, after = text[max(start - _LONGEST, 0) : start], text[end : end + _LONGEST]
-
-    def said(name: str) -> re.Match[str] | None:
-        pattern = _pattern(name, language)
-        return pattern.match(after) if name.endswith("after") else pattern.search(before)
-
-    counts = wording.COUNTING.search(text) or wording.SHARE.search(text)
-    names = ["having_after", "lacking_after", *(["lacking_before"] if _is_whole(sentence, end) else [])]
-    names += ["having_before", *(["counted_before"] if counts else [])]
-    if text[start:end].casefold().endswith("ed") and _is_whole(sentence, end):
-        names = ["undone_before"]
-    for name in names:
-        match = said(name)
-        if match is not None:
-            there = name.startswith(("having", "counted"))
-            if not name.endswith("after"):
-                return there, start - len(before) + match.start(), end
-            denied = is_negated(sentence, start, end, (field,))  # "nothing whose brand is missing"
-            return None if denied is None else (there != denied, start, end + match.end())
-    return None
-
-
-def _is_whole(sentence: Sentence, end: int) -> bool:
-    """Return whether a field's word stands for itself and describes no other noun: not in "no author page"."""
-    following = sentence.token(sentence.index_from(end))
-    if following is not None and following.kind == "cjk":
-        return following.text in "的也和、" or sentence.is_noun(sentence.index_from(end))
-    return (
-        following is None
-        or following.kind != "word"
-        or following.folded in lexicon.STOP_WORDS
-        or following.folded.endswith("ed")
-        or following.folded in ("value", "name", "yet", "listed", "info", "on", "at", *_MEASURED)
-    )
-
-
-@cache
-def _pattern(name: str, language: str) -> re.Pattern[str]:
-    """Return the pattern of words before or after a field's word."""
-    return re.compile(table("existence", language)[name], re.IGNORECASE | re.VERBOSE)

@@ -11,8 +11,9 @@ from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.date_fields import is_main_unclear, main_date, occurrence, rank_of_date
 from agent.intent.deciding import Constraint, read_constraints
+from agent.intent.existence import Existence, read_existence
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
-from agent.intent.flags import Existence, read_existence, read_flags
+from agent.intent.flags import read_flags
 from agent.intent.foreign import translated_cues
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions

@@ -30,6 +30,13 @@ _ANCHORS = frozenset(
 """Categories of which a run needs at least one to name a day."""
 _DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
+_BEFORE_PLURAL = re.compile(r"\s(?!(?:is|was|has|does|this|us|yes)\b)[a-z][a-z-]+[^s\W]s\b")
+"""A plural noun, which a month before it describes."""
+_BEFORE_ITEM = re.compile(
+    r"\s*,\s*(?!(?:can|could|would|will|what|which|who|when|where|how|why|is|are|do|does|did|please|i|we|you|it|the)\b)\w",
+    re.IGNORECASE,
+)
+"""The next item of a list, and no question or request to a person called June."""
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
 
@@ -182,7 +189,7 @@ class _Reading(Run):
                 alone = self.items(place, "WDAY", "RH")
                 found += [_Stated(item) for item in alone if _RELATIVE.match(self._following(item))]
             if not found:
-                found = [_Stated(item, is_weak=True) for item in self.items(place, "R", "YEAR")]
+                found = [_Stated(item, is_weak=not self._describes(item)) for item in self.items(place, "R", "YEAR")]
             if not found:
                 place += 1
                 continue
@@ -229,6 +236,16 @@ class _Reading(Run):
         # "what may 3 people do"
         is_verb = size == 2 and self.has(item.start, "MONTHNAME") and self._is_verbal(item.start)
         return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
+
+    def _describes(self, item: Item) -> bool:
+        """Return whether a month without a preposition is a date: "April failures", "june, cats"."""
+        token = self.tokens[item.start]
+        opens = not self.text[: token.start].strip()
+        if item.end - item.start > 1 or not self.has(item.start, "MONTHNAME") or self._is_verbal(item.start):
+            return False
+        if _BEFORE_PLURAL.match(self.text, token.end):
+            return not (opens and token.text in load_words().verbal_months)
+        return opens and _BEFORE_ITEM.match(self.text, token.end) is not None
 
     def _is_verbal(self, place: int) -> bool:
         """Return whether a month is written like a verb: "may", "march"."""

@@ -1,0 +1,140 @@
+"""Find fields that documents must have or lack: "without a sponsor", "nobody has inspected", 未填写地址."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from agent.intent import lexicon, wording
+from agent.intent.columns import pointed
+from agent.intent.evidence import asking
+from agent.intent.negation import is_negated
+from agent.intent.sentence import Sentence
+from agent.intent.text import LOOSE, closeness, has_chinese
+from agent.intent.words import table
+
+_MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
+_LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
+"""The lack is not a document's: "I have no sponsor"."""
+_GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
+_MEASURED = ("distance", "length", "amount", "size", "level", "rate")
+"""Nouns after a number's word that say what is measured: "no metro [distance]"."""
+_LONGEST = 60
+"""Maximum characters before or after a field's word that may say that the field is missing."""
+
+Existence = tuple[str, bool, int, int]
+"""A field, whether it must exist, and the characters [start, end) that say so."""
+
+
+def read_existence(sentence: Sentence) -> list[Existence]:
+    """Return the fields that documents must have or lack, each once."""
+    catalogue, found = sentence.vocabulary.catalogue, dict[str, Existence]()
+    lacked = [name for name, values in catalogue.fields.items() if values.documents < catalogue.documents]
+    if not lacked:
+        return []
+    if wording.NO_CALCULATION.search(sentence.text):
+        return []
+    is_of_document = _LACKED_BY.search(sentence.text) is None
+    for place, token in enumerate(sentence.tokens if is_of_document else ()):
+        name, behind = _field_at(sentence, place, lacked)
+        over = sentence.mention_at(place)
+        if name is None or name in found or (over is not None and over.first != place):
+            continue
+        end = sentence.tokens[behind - 1].end
+        stated = _stated(sentence, name, token.start, end)
+        if stated is not None:
+            found[name] = (name, *stated)
+    return [*(found | _left_undone(sentence, lacked)).values()]
+
+
+def _left_undone(sentence: Sentence, lacked: Sequence[str]) -> dict[str, Existence]:
+    """Return the fields of what nobody did: "nobody has acknowledged", "not unloaded by anyone", 没有人处理."""
+    found = {}
+    language = "zh" if has_chinese(sentence.text) else "en"
+    is_explanation = sentence.folded(0) in asking()
+    for place, column in pointed(sentence).items() if not is_explanation else ():
+        if len(column.fields) != 1 or column.fields[0] not in lacked:
+            continue
+        start, end = sentence.tokens[place].start, sentence.tokens[column.last - 1].end
+        before = _pattern("nobody_before", language).search(sentence.text[max(start - _LONGEST, 0) : start])
+        behind = _pattern("nobody_after", language).match(sentence.text[end:])
+        if before is not None:
+            found[column.fields[0]] = (column.fields[0], False, start - len(before.group()), end)
+        elif behind is not None and (behind["nobody"] or is_negated(sentence, start, end, column.fields)):
+            found[column.fields[0]] = (column.fields[0], False, start, end + behind.end())
+    return found
+
+
+def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
+    """Return the field whose words begin at a token, and the index after them.
+
+    The field is None unless exactly one is named and some documents lack it.
+    """
+    roles = sentence.vocabulary.roles
+    cued, behind = sentence.cue(place)
+    own = [name for name in cued or lacked if _is_own_name(sentence, name, place, behind)]
+    named = [name for name in own or cued if roles[name] in _MAY_LACK]
+    if len(named) != 1 or named[0] not in lacked:
+        return None, behind
+    behind = max(behind, place + 1)
+    while sentence.text.startswith(_GENERIC, sentence.tokens[behind].start) if behind < len(sentence.tokens) else False:
+        behind += 1  # an expiry [date]
+    return named[0], behind
+
+
+def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> bool:
+    """Return whether the words are of the field's own name, in another form, or its Chinese translation."""
+    token = sentence.tokens[place]
+    words = [word for word in lexicon.name_words(field) if word not in ("dt", "date", "time", "day") and len(word) > 1]
+    if token.kind != "cjk":
+        # "no Lindquist" does not mean a missing line.
+        least = 1.0 if token.is_capital and place else LOOSE
+        return token.kind == "word" and any(closeness(token.folded, word) >= least for word in words)
+    said = sentence.text[token.start : sentence.tokens[behind - 1].end] if behind > place else ""
+    name = " ".join(words)
+    return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
+
+
+def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:
+    """Return whether a field named at these characters must exist, and the characters that say so; or None."""
+    text = sentence.text
+    language = "zh" if has_chinese(text) else "en"
+    before, after = text[max(start - _LONGEST, 0) : start], text[end : end + _LONGEST]
+
+    def said(name: str) -> re.Match[str] | None:
+        pattern = _pattern(name, language)
+        return pattern.match(after) if name.endswith("after") else pattern.search(before)
+
+    counts = wording.COUNTING.search(text) or wording.SHARE.search(text)
+    names = ["having_after", "lacking_after", *(["lacking_before"] if _is_whole(sentence, end) else [])]
+    names += ["having_before", *(["counted_before"] if counts else [])]
+    if text[start:end].casefold().endswith("ed") and _is_whole(sentence, end):
+        names = ["undone_before"]
+    for name in names:
+        match = said(name)
+        if match is not None:
+            there = name.startswith(("having", "counted"))
+            if not name.endswith("after"):
+                return there, start - len(before) + match.start(), end
+            denied = is_negated(sentence, start, end, (field,))  # "nothing whose brand is missing"
+            return None if denied is None else (there != denied, start, end + match.end())
+    return None
+
+
+def _is_whole(sentence: Sentence, end: int) -> bool:
+    """Return whether a field's word stands for itself and describes no other noun: not in "no author page"."""
+    following = sentence.token(sentence.index_from(end))
+    if following is not None and following.kind == "cjk":
+        return following.text in "的也和、" or sentence.is_noun(sentence.index_from(end))
+    return (
+        following is None
+        or following.kind != "word"
+        or following.folded in lexicon.STOP_WORDS
+        or following.folded.endswith("ed")
+        or following.folded in ("value", "name", "yet", "listed", "info", "on", "at", *_MEASURED)
+    )
+
+
+@cache
+def _pattern(name: str, language: str) -> re.Pattern[str]:
+    """Return the pattern of words before or after a field's word."""
+    return re.compile(table("existence", language)[name], re.IGNORECASE | re.VERBOSE)
