@@ -1,7 +1,7 @@
 """Make filter JSON in the grammar of requests, one filter for each constraint read from a question."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, time, tzinfo
+from datetime import date, datetime, time, tzinfo
 from typing import Any
 
 from agent.intent.deciding import Constraint
@@ -135,4 +135,6 @@ def of_years_later(filter: Json, years: int) -> Json:
     if "filters" in filter:
         return {**filter, "filters": [of_years_later(one, years) for one in filter["filters"]]}
     value = str(filter["value"])
-    return {**filter, "value": f"{int(value[:4]) + years:04d}{value[4:]}"}
+    day, time_of_day = date.fromisoformat(value[:10]), value[10:]
+    last = 28 if (day.month, day.day) == (2, 29) else day.day
+    return {**filter, "value": f"{day.replace(year=day.year + years, day=last)}{time_of_day}"}

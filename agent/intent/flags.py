@@ -149,8 +149,10 @@ def _plain_zh() -> re.Pattern[str]:
 
 
 def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]]:
-    """Return the places of a flag's words, whether the words themselves deny it ("unanswered", "smoke-free"), and
-    whether they are only a translation that stands where the documents are named.
+    """Return each place where the question names a flag, with two signs.
+
+    The first says that the words deny the flag: "unanswered" for `answered`; for a flag that is a denial itself, the
+    opposite. The second says that the place may only name the documents: "which [rare books] did Ann finish?"
     """
     found: list[tuple[Mention, bool, bool]] = []
     for index, token in enumerate(sentence.tokens):

@@ -171,7 +171,10 @@ class Cascade:
         offered: Offered | None,
         transforms: Transforms,
     ) -> Awaitable[Intent | None]:
-        """Return an awaitable for the model's reading; its result is None if the model gave nothing usable."""
+        """Return a coroutine that asks the model for a reading, writes SQL if needed, and applies the transformers.
+
+        It starts when it is awaited. Its result is None if the model's breaker is open or the model fails.
+        """
 
         async def reading() -> Intent | None:
             nonlocal context

@@ -190,7 +190,7 @@ class Loop:
         things = self._things(asked, found)
         if not things:
             return Looped(found, ranking)
-        run = _RoundsState(
+        run = _RoundsRunner(
             self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things
         )
         return await run.to_the_end()
@@ -215,8 +215,8 @@ class Loop:
 
 
 @dataclass(slots=True)
-class _RoundsState:
-    """The state of one question's rounds."""
+class _RoundsRunner:
+    """Runs the rounds of one question: judges the hits, searches for what is missing, and keeps what was found."""
 
     loop: Loop
     asked: Asked

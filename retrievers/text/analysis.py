@@ -137,7 +137,7 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
         folded = fold(part)
         if named or folded not in stop:
             terms.append(Term(stem(folded, language)[:_MOST_CHARACTERS], position, False))
-    terms += [Term(whole[:_MOST_CHARACTERS], 0, True) for whole in _wholes(word, parts)]
+    terms += [Term(whole[:_MOST_CHARACTERS], 0, True) for whole in _wholes(parts)]
     alone = fold(parts[0]) if len(parts) == 1 else ""
     name = alone if alone and parts[0].isalpha() and alone not in stop else ""
     return _Word(tuple(terms), len(parts), name, parts[0] if alone.isdigit() else "")
@@ -154,8 +154,12 @@ def _is_shouting(text: str) -> bool:
     return sum(1 for _ in itertools.islice(words, _SHOUTED_WORDS)) == _SHOUTED_WORDS
 
 
-def _wholes(word: str, parts: list[str]) -> Iterator[str]:
-    """Yield the whole forms of an identifier, and the pieces of a name in camel case."""
+def _wholes(parts: list[str]) -> Iterator[str]:
+    """Yield further terms of a word, by its parts.
+
+    These are its parts joined by hyphens ("rtm-prod"), a name and its number ("utf-8" for utf8), and the pieces of
+    camel case ("get", "user", "name" for getUserName).
+    """
     if not parts:
         return
     if len(parts) > 1:

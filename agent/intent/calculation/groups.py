@@ -174,7 +174,7 @@ def read_ranked_group(question: Question, order: RankOrder | None) -> Group | No
 
 
 def part_is_free(question: Question, place: int, name: str) -> bool:
-    """Return whether a part names a field on its own, rather than introducing a value of it."""
+    """Return whether a field can be grouped by: its part is unused, and only exclusions are conditions on the field."""
     return place not in question.used and name not in {
         part.piece.field for part in question.parts if part.piece is not None and part.piece.filter["type"] != "ne"
     }
