@@ -19,7 +19,7 @@ from retrievers.embed import Vectors
 from retrievers.fulltext import FullText
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.text.weights import DIMENSIONS
+from retrievers.text.bm25 import DIMENSIONS
 
 LIMIT = 100
 """Rows of every search, as many as the service asks of each source."""

@@ -16,7 +16,7 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
-from retrievers.text import weights
+from retrievers.text import bm25
 from retrievers.text.ids import first_passages, may_be_ids
 from retrievers.text.questions import Phrase, question_terms, quoted_phrases, weigh
 
@@ -75,7 +75,7 @@ class FullText:
             return []
         question: dict[int, float] = {}
         for term, weight in weighted.items():
-            dimension = weights.hashed(term)
+            dimension = bm25.hashed(term)
             question[dimension] = max(question.get(dimension, 0.0), weight)
         phrases = _phrases(query, counts)
         hits: list[Hit] = []
@@ -98,7 +98,7 @@ class FullText:
                 "among": [collection.number for collection in query.scope.collections],
                 "candidates": candidates,
                 "wider": wider,
-                "question": SparseVector(question, weights.DIMENSIONS),
+                "question": SparseVector(question, bm25.DIMENSIONS),
                 "wanted": to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,
             },

@@ -19,7 +19,7 @@ from agent.answering.sentence_check import check, faithfulness, in_sentences, sa
 from agent.answering.sentences import without_citations
 from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed, Reply
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.options.languages import in_chinese
 from agent.settings import Settings
 from agent.types import Answer, AnswerSentence, AskRequest, Message, Prompt, Usage

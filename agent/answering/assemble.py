@@ -18,7 +18,7 @@ from agent.answering.passages import (
     with_surroundings,
     within_budget,
 )
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.options import languages
 from agent.types import Citation, Message
 from retrievers.core.types import Chunk

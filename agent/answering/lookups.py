@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from agent.answering import tool
 from agent.llm.json import without_thoughts
 from agent.llm.model import Reply
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.types import (
     LEAST_TIMEOUT_S,
     AskRequest,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import prompts
 from agent.answering.context import Around, adjacent, beside
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.types import Citation
 from retrievers.core.places import describe, first_page
 from retrievers.core.types import Chunk, ChunkId

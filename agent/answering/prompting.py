@@ -8,7 +8,7 @@ from agent.answering import assemble, lookups
 from agent.answering.context import Around, surroundings
 from agent.answering.decision import Decision
 from agent.intent import scope as scoping
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.options import prompt_fields
 from agent.retrieval.loading import PassageLoader
 from agent.retrieval.results import distinct

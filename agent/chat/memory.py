@@ -18,7 +18,7 @@ from agent.answering.answer import MOST_HISTORY_TOKENS
 from agent.answering.sentences import without_citations
 from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.records.encoding import storable
 from agent.types import Message
 from retrievers.core.breakers import Breaker

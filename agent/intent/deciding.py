@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from agent.intent import wording
 from agent.intent.beside import class_before
-from agent.intent.closest import values_of
+from agent.intent.best_match import values_of
 from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.lookalikes import is_determiner, is_lookalike

@@ -15,7 +15,7 @@ from retrievers.core.types import ChunkId, Scope
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
-from retrievers.text.weights import idf
+from retrievers.text.bm25 import idf
 
 _SHORT = 3
 """Maximum letters of a short term. Short terms must match whole words, since they occur inside many longer ones."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 import prompts
 from agent.llm.model import CallUsage, Model
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.retrieval.fusion import Fused
 from retrievers.core.filters import Filter, in_words, to_json
 

@@ -24,9 +24,9 @@ from retrievers.embed import scale
 from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text.analysis import analyse
+from retrievers.text.bm25 import idf
 from retrievers.text.glosses import is_chinese
 from retrievers.text.questions import question_terms
-from retrievers.text.weights import idf
 
 UNAVAILABLE = "relevance_unavailable"
 """Entry in `Result.degraded`: the database did not return the document frequencies in time, or the embedder failed."""

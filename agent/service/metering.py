@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from agent.llm.model import Messages, Model, Reply
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
 from retrievers.core.log_filter import Sparing
 from retrievers.core.tasks import within

@@ -9,7 +9,6 @@ import numpy as np
 from retrievers.core.places import from_json
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
-from retrievers.text import weights
 
 
 def compared(
@@ -55,7 +54,7 @@ def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scop
         return False
     if own != [fields, *scope]:
         return False
-    made = weights.document_weights(passage.lexemes, passage.length, mean)
+    made = bm25.document_weights(passage.lexemes, passage.length, mean)
     kept = dict(zip(bm25.indices(), bm25.values(), strict=True))
     return kept.keys() == made.keys() and all(np.float32(made[at]) == np.float32(kept[at]) for at in made)
 

@@ -10,7 +10,7 @@ from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Scalar, flatten, normalise
 from retrievers.core.places import Places
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, says_something
-from retrievers.text import analysis, languages, split, weights
+from retrievers.text import analysis, bm25, languages, split
 
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
@@ -26,7 +26,7 @@ class Passage:
         embedded: the text to embed: title, headings and the passage.
         packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
             which Python does not give back.
-        length: see `weights.lexemes`.
+        length: see `bm25.lexemes`.
         places: those of the document that it touches.
     """
 
@@ -42,9 +42,9 @@ class Passage:
     places: Places | None = None
 
     @property
-    def lexemes(self) -> weights.Positions:
-        """Terms with their positions and labels; see `weights.lexemes`. Unpacked on each call."""
-        return weights.unpacked(self.packed_lexemes)
+    def lexemes(self) -> bm25.Positions:
+        """Terms with their positions and labels; see `bm25.lexemes`. Unpacked on each call."""
+        return bm25.unpacked(self.packed_lexemes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
         context = [part for part in (document.title, span.heading) if part and not text.startswith(part)]
         body = text or ("" if document.title else _told(document.metadata))
         embedded = "\n".join(filter(None, [*context, body]))
-        found, length = weights.lexemes(
+        found, length = bm25.lexemes(
             body,
             language,
             title="\n".join(part for part in (document.title, span.heading) if part),
@@ -179,7 +179,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
                 document.text[span.end : after],
                 embedded,
                 hashlib.sha256(embedded.encode()).digest(),
-                weights.packed(found),
+                bm25.packed(found),
                 length,
                 document.places and document.places.within(span.start, span.end),
             )

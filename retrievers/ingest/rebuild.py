@@ -36,7 +36,7 @@ from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.ingest.target import MAX_DIMENSION
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import vector_index
-from retrievers.text import analysis, split, weights
+from retrievers.text import analysis, bm25, split
 
 Progress = Callable[[int], None]
 """Called with the number of documents copied so far."""
@@ -326,7 +326,7 @@ async def _write(
     lengths = [passage.length for item in prepared for passage in item.passages]
     await store.replace_documents(
         connection, site.tenant, site.shadow, prepared, vectors, embedder=site.embedder_number,
-        mean_length=weights.on_grid(sum(lengths) / len(lengths)) if lengths else 0.0, delivery=_ANY_DELIVERY,
+        mean_length=bm25.on_grid(sum(lengths) / len(lengths)) if lengths else 0.0, delivery=_ANY_DELIVERY,
     )  # fmt: skip
     await store.restore_moments(connection, site.tenant, site.shadow, stored)
 

@@ -12,7 +12,7 @@ from retrievers.core.places import Places
 from retrievers.embed import Vectors
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
-from retrievers.text import weights
+from retrievers.text import bm25
 
 ROWS_AT_ONCE = 64
 """Passages per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
@@ -33,12 +33,12 @@ def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
     """
     return [
         SparseVector(
-            weights.document_weights(
+            bm25.document_weights(
                 {term: [(0, label) for label in labels] for term, labels in zip(terms, marks, strict=True)},
                 length,
                 mean,
             ),
-            weights.DIMENSIONS,
+            bm25.DIMENSIONS,
         )
         for _, _, length, terms, marks in rows
     ]
@@ -110,7 +110,7 @@ def chunk_row(
         mean_length: mean length of a passage, in words.
     """
     lexemes = passage.lexemes
-    weighted = weights.document_weights(lexemes, passage.length, mean_length)
+    weighted = bm25.document_weights(lexemes, passage.length, mean_length)
     return (
         tenant,
         number,
@@ -124,7 +124,7 @@ def chunk_row(
         passage.end,
         passage.length,
         HalfVector(vector),
-        SparseVector(weighted, weights.DIMENSIONS),
+        SparseVector(weighted, bm25.DIMENSIONS),
         Jsonb(item.fields),
         passage.heading,
         passage.digest,
@@ -139,7 +139,7 @@ def _stored_places(places: Places | None) -> Jsonb | None:
     return Jsonb(places.to_json(), _dumps) if places else None
 
 
-def to_tsvector(number: int, lexemes: weights.Positions) -> str:
+def to_tsvector(number: int, lexemes: bm25.Positions) -> str:
     """Return the text form of a tsvector whose lexemes carry the collection's number."""
     words = []
     for term, places in lexemes.items():

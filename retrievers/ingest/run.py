@@ -25,7 +25,7 @@ from retrievers.ingest.settle import settle
 from retrievers.ingest.target import IngestTarget
 from retrievers.ingest.validate import MIXED_VISIBILITY, find_misfits, flatten_valid, reject_mixed, values_and_digest
 from retrievers.postgres.database import Database
-from retrievers.text import weights
+from retrievers.text import bm25
 
 _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
@@ -184,7 +184,7 @@ class _IngestRun:
         """Cut a batch into parts of limited size. The first batch also determines the initial mean length."""
         lengths = [passage.length for _, item in batch for passage in item.passages]
         if not self._target.mean_length and lengths:
-            self._target.mean_length = weights.on_grid(sum(lengths) / len(lengths))
+            self._target.mean_length = bm25.on_grid(sum(lengths) / len(lengths))
         part: list[tuple[int, Prepared]] = []
         passages = 0
         for index, item in batch:

@@ -7,7 +7,7 @@ from retrievers.ingest import values
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.counts import apply, no_changes, uncount_documents, uncount_terms
 from retrievers.ingest.rows import ROWS_AT_ONCE, reweighed
-from retrievers.text import weights
+from retrievers.text import bm25
 
 _EXPIRED_AT_ONCE = 1000
 
@@ -82,7 +82,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     for counted in row[3]:
         await values.refold(connection, tenant, counted)
     # Reset an empty collection's mean: the next documents bring their own.
-    mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
+    mean = bm25.on_grid(row[1] / row[0]) if row[0] else 0.0
     if abs(mean - row[2]) < 1e-6:
         return 0
     await connection.execute(

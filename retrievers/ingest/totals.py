@@ -13,7 +13,7 @@ from retrievers.ingest import collections, values
 from retrievers.ingest.findings import NAMED, FindingNames, Wrong
 from retrievers.ingest.settle import settle
 from retrievers.postgres.database import Row
-from retrievers.text import analysis, split, weights
+from retrievers.text import analysis, bm25, split
 
 _PAGE = 1000
 
@@ -72,7 +72,7 @@ async def _counts(connection: collections.Connection, collection: Collection) ->
         one[4][language] += documents
     wrong: dict[int, dict[str, Any]] = defaultdict(dict)
     chunks, words = sum(one[1] for one in made.values()), sum(one[2] for one in made.values())
-    mean = weights.on_grid(words / chunks) if chunks else 0.0
+    mean = bm25.on_grid(words / chunks) if chunks else 0.0
     if any(abs(row[0] - mean) > 1e-6 for row in await _rows(connection, _MEAN, which)):
         wrong[collection.number]["mean_length"] = mean
     for number, *counts in await _rows(connection, _KEPT, which):

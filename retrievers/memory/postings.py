@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from retrievers.text import weights
+from retrievers.text import bm25
 from retrievers.text.questions import Phrase
 
 Scores = NDArray[np.float64]
@@ -37,15 +37,15 @@ class Postings:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def add(self, lexemes: weights.Positions, length: int) -> None:
-        """Add a passage in the form returned by `weights.lexemes`."""
+    def add(self, lexemes: bm25.Positions, length: int) -> None:
+        """Add a passage in the form returned by `bm25.lexemes`."""
         number = len(self._lengths)
         for term, places in lexemes.items():
             posting = self._terms.get(term)
             if posting is None:
                 posting = self._terms[term] = _Posting()
             posting.passages.append(number)
-            posting.counts.append(weights.frequency(places))
+            posting.counts.append(bm25.frequency(places))
             posting.places.extend(number * _POSITIONS + position for position, _ in places)
         self._lengths.append(length)
 
@@ -60,13 +60,13 @@ class Postings:
             question: weights of terms that occur in passages, see `questions.weigh`.
         """
         lengths = np.frombuffer(self._lengths) if self._lengths else np.zeros(0)
-        mean = weights.on_grid(float(lengths.mean())) if self._lengths else 1.0
-        norms = weights.length_norm(lengths, mean)
+        mean = bm25.on_grid(float(lengths.mean())) if self._lengths else 1.0
+        norms = bm25.length_norm(lengths, mean)
         scores = np.zeros(len(lengths))
         for term, weight in question.items():
             posting = self._terms[term]
             passages = np.frombuffer(posting.passages, np.int64)
-            scores[passages] += weight * weights.saturated(np.frombuffer(posting.counts), norms[passages])
+            scores[passages] += weight * bm25.saturated(np.frombuffer(posting.counts), norms[passages])
         return scores
 
     def holding(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:

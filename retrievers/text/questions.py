@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from retrievers.text import weights
+from retrievers.text import bm25
 from retrievers.text.analysis import analyse
 
 MOST_TERMS = 64
@@ -46,7 +46,7 @@ def weigh(shares: Mapping[str, float], passages: Mapping[str, int], chunks: int)
         Weight times idf by term, the rarest term first; at most the `MOST_TERMS` rarest terms.
     """
     present = sorted((term for term in shares if passages.get(term)), key=lambda term: (passages[term], term))
-    return {term: shares[term] * weights.idf(passages[term], chunks) for term in present[:MOST_TERMS]}
+    return {term: shares[term] * bm25.idf(passages[term], chunks) for term in present[:MOST_TERMS]}
 
 
 def quoted_phrases(text: str, language: str) -> list[Phrase]:

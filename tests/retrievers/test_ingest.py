@@ -28,7 +28,7 @@ from retrievers.ingest.settle import settle
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
-from retrievers.text import weights
+from retrievers.text import bm25
 
 ROOT = Path(__file__).resolve().parents[2]
 TENANT = "acme"
@@ -320,8 +320,8 @@ async def test_writers_at_the_same_time_leave_what_one_would(database: Database,
 @pytest.fixture
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the bounds of analysis, so that the database meets its own limits."""
-    monkeypatch.setattr(weights, "_MOST_TERMS", 10**9)
-    monkeypatch.setattr(weights, "_MOST_CHARACTERS", 10**9)
+    monkeypatch.setattr(bm25, "_MOST_TERMS", 10**9)
+    monkeypatch.setattr(bm25, "_MOST_CHARACTERS", 10**9)
 
 
 @pytest.mark.usefixtures("unbounded")

@@ -30,7 +30,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
-from retrievers.text import weights
+from retrievers.text import bm25
 from retrievers.vector import Vector
 
 TENANTS = [f"tenant{n}" for n in range(1, 9)]
@@ -286,7 +286,7 @@ async def test_the_searches_refuse_a_forged_scope(service: Database, world: str)
             ("SELECT * FROM signalbox.nearest(%s, %s, 1::smallint, %b, NULL, 10)", (scope, among, question)),
             (
                 "SELECT * FROM signalbox.matching(%s, %s, '''1:turbin''', NULL, %b, NULL, 10)",
-                (scope, among, SparseVector({1: 1.0}, weights.DIMENSIONS)),
+                (scope, among, SparseVector({1: 1.0}, bm25.DIMENSIONS)),
             ),
             ("SELECT * FROM signalbox.passages(%s, %s, %s, %s, %s)", (scope, [A], among[:1], ["doc-1"], [0])),
         ):
@@ -648,9 +648,9 @@ def bulk(url: str, tenant: str, vectors: Sequence[Any], text: str) -> None:
             for n, vector in enumerate(vectors):
                 numbers = "[" + ",".join(f"{value:.4f}" for value in vector) + "]"
                 lexemes = f"'{number[0]}:{text}':1 '{number[0]}:word{n % 500}':2"
-                bm25 = str(SparseVector({weights.hashed(text): 1.0}, weights.DIMENSIONS).to_text())
+                sparse = str(SparseVector({bm25.hashed(text): 1.0}, bm25.DIMENSIONS).to_text())
                 writer.write_row(
-                    (tenant, number[0], f"d{n}", 0, 1, False, 0, 9, 8, numbers, bm25, "{}", "", b"", lexemes, "")
+                    (tenant, number[0], f"d{n}", 0, 1, False, 0, 9, 8, numbers, sparse, "{}", "", b"", lexemes, "")
                 )
         connection.execute("SET maintenance_work_mem = '256MB'")
         connection.execute(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from retrievers.core.types import ChunkId, Collection
 from retrievers.text import ids
 from retrievers.text.analysis import analyse
+from retrievers.text.bm25 import hashed, lexemes
 from retrievers.text.languages import STOP_WORDS, detect
-from retrievers.text.weights import hashed, lexemes
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 MEGABYTES_2 = 2_000_000

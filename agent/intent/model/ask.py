@@ -9,7 +9,7 @@ import prompts
 from agent.intent.model.reply import ModelReading, read_reply
 from agent.intent.model.schema import Form
 from agent.llm.model import Model
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.types import Message
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 

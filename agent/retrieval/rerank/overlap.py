@@ -9,7 +9,7 @@ from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import cut_longest
 from retrievers.core.types import Chunk
 from retrievers.text.analysis import analyse
-from retrievers.text.weights import FIELDS
+from retrievers.text.bm25 import FIELDS
 
 _UNIGRAM, _BIGRAM = 0.4, 0.6
 _FIELDS = tuple(FIELDS[label] for label in "DABC")

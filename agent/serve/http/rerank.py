@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
 from agent.llm.calls import Calls
-from agent.llm.tokens import cut
+from agent.llm.token_estimates import cut
 from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.texts import rerank_texts

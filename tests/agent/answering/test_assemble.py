@@ -7,7 +7,7 @@ import pytest
 import prompts
 from agent.answering.assemble import assemble
 from agent.answering.passages import distinct, join_adjacent
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from retrievers.core.types import Chunk, ChunkId
 
 ALPHABET = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda")

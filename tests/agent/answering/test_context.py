@@ -13,7 +13,7 @@ import pytest
 from agent import Service, open_service
 from agent.answering.assemble import Assembled, assemble
 from agent.answering.context import surroundings
-from agent.llm.tokens import estimate_tokens
+from agent.llm.token_estimates import estimate_tokens
 from agent.settings import Settings
 from agent.types import Citation, Context, Prompt
 from retrievers.core.errors import BadRequest, Unavailable

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.ingest.rows import to_tsvector
+from retrievers.text.bm25 import document_weights, hashed, idf, length_norm, lexemes, on_grid, packed, unpacked
 from retrievers.text.questions import question_terms
-from retrievers.text.weights import document_weights, hashed, idf, length_norm, lexemes, on_grid, packed, unpacked
 
 PROFILE = settings(
     derandomize=True, database=None, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck)
