@@ -633,6 +633,12 @@ def test_the_year_beside_is_counted_from_the_question_before(ground: Make):
         assert reading.aggregate["op"] == "count"
 
 
+def test_the_year_before_a_leap_day_has_its_last_day_of_february(ground: Make):
+    history = [{"role": "user", "content": "how many permits were denied on 29 February 2024?"}]
+    reading = ground("city").read("and the year before?", history)
+    assert shown(reading.filter) == "and(status=Denied, decided>=2023-02-28, decided<2023-03-01)"
+
+
 def test_days_stay_in_the_field_that_was_asked_about(ground: Make):
     history = [
         {"role": "user", "content": "how many permits were denied in 2023?"},
