@@ -1,8 +1,4 @@
-"""Every block of the README and docs/ is executed: commands, requests, Python, settings, records and printed output.
-
-The blocks of a page run from top to bottom, in one folder and on one database that holds what the tour stores. A command
-may therefore use what an earlier one of its page wrote. Whatever begins with a name of `NOT_RUN` is left out.
-"""
+"""Runs the blocks of a page: commands, requests, Python, settings, records and printed output."""
 
 import asyncio
 import glob
@@ -15,10 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 import uuid
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -32,49 +28,10 @@ from agent import open_service
 from agent.serve.cli import run as run_command
 from agent.settings import load_settings
 from agent.testing import ScriptedServer
-from retrievers.core.fields import Field
-from retrievers.ingest.read import read_record
 from retrievers.postgres.embedded import EmbeddedServer
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
+ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "evals" / "data" / "sample"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-
-NOT_RUN = {
-    "README.md: make demo": "installs from a package index; `signalbox demo` runs as a command of the tour",
-    "README.md: make test": "would run this test again",
-    "tour.md: make demo": "installs from a package index; the next block runs `signalbox demo`",
-    "tour.md: pip install": "installs from a package index",
-    "tour.md: signalbox --install-completion": "asks which shell started the program; no shell starts a test",
-    "deployment.md: docker": "needs a container engine and an image registry",
-    "deployment.md: kubectl": "needs a cluster",
-    "deployment.md: useradd": "changes the users of the machine",
-    "deployment.md: cd /opt/signalbox": "installs from a package index, in a folder of the system",
-    "deployment.md: install -D": "writes to /etc",
-    "deployment.md: install -m 644": "writes to /etc and starts a unit of systemd",
-    "deployment.md: printf 'POSTGRES_PASSWORD": "writes a password beside the compose file of the checkout",
-    "evaluation.md: signalbox eval bench DATASET --peers": "needs an environment with LangChain, LlamaIndex and Haystack",
-}
-"""Beginnings of commands that cannot run in a test, each with the reason."""
-
-SMALLER = {
-    "--requests 20000": "--requests 4 --documents 0",
-    "--seconds 600": "--seconds 1",
-    "--seconds 60": "--seconds 1",
-    "--connections 16": "--connections 2",
-    "--processes 4": "--processes 2",
-    "--port 8000": "--port 0",
-    "eval run evals/data/sample --split all": "eval run evals/data/sample --split all --limit 4",
-    "eval bench DATASET": "eval bench DATASET --questions 2",
-    "eval bench FOLDER": "eval bench FOLDER --questions 2",
-}
-"""Sizes of the pages, and those that the test takes instead; a free port instead of a fixed one."""
-
-HANDBOOK = {
-    "oncall.md": "---\ntitle: On call\nteam: payments\nupdated: 2026-10-01\n---\nAna Ruiz is on call for payments.\n",
-    "laptops.md": "---\ntitle: Laptops\nteam: it\nupdated: 2026-05-12\n---\nAsk Bo Lind for a laptop.\n",
-}
 _HEX = r"[0-9a-f]{32}"
 
 
@@ -137,32 +94,42 @@ class Reader:
     """Runs the blocks of one page.
 
     Attributes:
+        left_out, smaller: beginnings of commands that are not run, with the reasons; sizes to write otherwise.
         printed: what the commands of the page printed, by line.
         answer: the JSON of the last request.
+        ids: of traces, keys and jobs, by the name that pages give them.
+        used: the names of `left_out` that the page has.
     """
 
-    def __init__(self, page: Path, folder: Path, url: str, model: ScriptedServer, fixtures: Any) -> None:
-        self.page, self.folder, self.url, self.model = page, folder, url, model
-        self.monkeypatch, self.capsys, self.stack = *fixtures, ExitStack()
+    def __init__(
+        self, page: Path, folder: Path, url: str, left_out: Mapping[str, str], smaller: Mapping[str, str], fixtures: Any
+    ) -> None:
+        self.page, self.folder, self.url, self.left_out, self.smaller = page, folder, url, left_out, smaller
+        self.monkeypatch, self.capsys = fixtures
+        self.stack = ExitStack()
         self.printed: list[str] = []
         self.answer: Any = None
         self.base = ""
         self.ids: dict[str, str] = {}
         self.used: set[str] = set()
 
+    def run(self) -> None:
+        """Run all blocks of the page, and end what they started."""
+        for block in blocks(self.page):
+            getattr(self, block.language)(block.text)
+
     # Shell
 
     def bash(self, text: str) -> None:
         for line in shell_lines(text):
-            left_out = [name for name in NOT_RUN if f"{self.page.name}: {line}".startswith(name)]
+            left_out = [name for name in self.left_out if f"{self.page.name}: {line}".startswith(name)]
             self.used.update(left_out)
             if not left_out:
                 self._command(line)
 
     def _command(self, line: str) -> None:
-        for written, taken in SMALLER.items():
+        for written, taken in self.smaller.items():
             if re.search(rf"{re.escape(written)}\b", line):
-                self.used.add(written)
                 line = re.sub(rf"{re.escape(written)}\b", taken, line)
                 break
         feeds, pipe, fed = line.partition(" | signalbox ")
@@ -210,10 +177,11 @@ class Reader:
         }  # fmt: skip
         if words[:2] == ["jobs", "retry"]:
             known["ID"] = self.ids["FAILED"]
-        # Results of another day: those of the same command stand in for them.
-        for wanted, made in (("later.json", "run.json"), ("before.json", "after.json")):
-            if wanted in words and (self.folder / made).exists():
-                shutil.copy(self.folder / made, self.folder / wanted)
+        if "--accept" in words:  # as a person does who has looked at the questions
+            review = Path("review.jsonl")
+            review.write_text(review.read_text(encoding="utf-8").replace('"accept": null', '"accept": true'))
+        if "later.json" in words:  # a run of another day
+            shutil.copy("run.json", "later.json")
         if words[:2] == ["eval", "load"]:
             words = [word for word in words if word not in ("--url", "http://127.0.0.1:8000")]
             words += ["--url", self._served()]
@@ -245,7 +213,7 @@ class Reader:
         self.stack.callback(self._end, process, log)
         while not (said := re.search(r"signalbox listens on (http://\S+?);|worker \S+ runs up to", log.read_text())):
             assert process.poll() is None, log.read_text()
-            asyncio.run(asyncio.sleep(0.05))
+            time.sleep(0.05)
         self.base = said[1] or self.base
 
     def _end(self, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -290,7 +258,9 @@ class Reader:
             pattern = ".*".join(re.escape(" ".join(part.split())) for part in line.split("[...]"))
             # Ids are new each time, and the last digits of a score depend on the processor.
             pattern = re.sub(_HEX, _HEX, re.sub(r"\d\\\.\d{3}", r"\\d+\\.\\d{3}", pattern))
-            assert any(re.fullmatch(pattern, one) for one in printed), f"{self.page.name}: nothing printed {line!r}, only:\n" + "\n".join(self.printed)
+            assert any(re.fullmatch(pattern, one) for one in printed), (
+                f"{self.page.name}: nothing printed {line!r}, only:\n" + "\n".join(self.printed)
+            )
 
     def python(self, text: str) -> None:
         if "agent.integrations.langchain" in text:
@@ -305,11 +275,8 @@ class Reader:
             if inspect.iscoroutinefunction(main := names.get("main")):
                 await main()
             if advisor := names.get("Greeting"):
-                seen: list[Any] = []
-                advisor.after = lambda self, end: _noted(seen, end)
                 async with open_service(advisors=[advisor()]) as service:
                     await service.retrieve("who is on call?", collection="handbook")
-                assert len(seen) == 1
 
         asyncio.run(all_of_it())
         if (client := names.get("client")) is not None:
@@ -353,8 +320,8 @@ class Reader:
     def _mcp(self, servers: dict[str, Any]) -> None:
         (server,) = servers.values()
         assert server["command"] == "signalbox"
-        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}  # fmt: skip
+        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
         command = [sys.executable, "-c", "from agent.serve.cli import main; main()", *server["args"]]
         done = subprocess.run(
             command, cwd=self.folder, input=json.dumps(hello) + "\n", capture_output=True, text=True, check=False
@@ -363,11 +330,6 @@ class Reader:
 
     def mermaid(self, text: str) -> None:
         """A drawing, which runs nothing; the site's build draws it."""
-
-
-async def _noted(seen: list[Any], end: Any) -> Any:
-    seen.append(end)
-    return end
 
 
 def _shape(shown: Any, got: Any, where: str = "") -> list[str]:
@@ -381,7 +343,7 @@ def _shape(shown: Any, got: Any, where: str = "") -> list[str]:
     return [] if type(shown) is type(got) else [f"{where}: {got!r}"]
 
 
-# Pages
+# Fixtures
 
 
 @pytest.fixture(scope="module")
@@ -411,31 +373,11 @@ def page_url(server: EmbeddedServer, prepared: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def empty_server(request: pytest.FixtureRequest) -> Iterator[Callable[[], EmbeddedServer]]:
-    """Starts a server without the database of the service."""
-    with ExitStack() as stack:
-
-        def start() -> EmbeddedServer:
-            home = tempfile.TemporaryDirectory(prefix="signalbox-empty-", ignore_cleanup_errors=True)
-            server = EmbeddedServer(Path(stack.enter_context(home)), request.getfixturevalue("server")._version)
-            server.start()
-            stack.callback(server.stop)
-            with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-                connection.execute("DROP DATABASE signalbox WITH (FORCE)")
-            return server
-
-        yield start
-
-
-Run = Callable[[Path], Reader]
-
-
-@pytest.fixture
-def read(
+def reader_of(
     page_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    server: EmbeddedServer, empty_server: Callable[[], EmbeddedServer],
-) -> Iterator[Run]:  # fmt: skip
-    """Runs all blocks of a page, in a folder with the files that pages speak of."""
+    server: EmbeddedServer,
+) -> Iterator[Callable[..., Reader]]:  # fmt: skip
+    """Makes what runs a page, in an empty folder, with a scripted model."""
     for name in [name for name in os.environ if name.startswith("SIGNALBOX_") and "TIMEOUT" not in name]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -448,92 +390,7 @@ def read(
         monkeypatch.setenv("SIGNALBOX_LLM_BASE_URL", model.base_url)
         monkeypatch.setenv("SIGNALBOX_EMBEDDERS", f"openai/bge-m3={model.base_url}")
 
-        def run(page: Path) -> Reader:
-            reader = Reader(page, tmp_path, page_url, model, (monkeypatch, capsys))
-            with reader.stack:
-                prepare(reader, empty_server)
-                for block in blocks(page):
-                    getattr(reader, block.language)(block.text)
-            return reader
+        def reader(page: Path, left_out: Mapping[str, str], smaller: Mapping[str, str]) -> Reader:
+            return Reader(page, tmp_path, page_url, left_out, smaller, (monkeypatch, capsys))
 
-        yield run
-
-
-def prepare(reader: Reader, empty_server: Callable[[], EmbeddedServer]) -> None:
-    """Write the files that a page takes as given, and store what it speaks of."""
-    folder, name, setenv = reader.folder, reader.page.name, reader.monkeypatch.setenv
-    write_files(folder)
-    if name == "tour.md":
-        shutil.rmtree(folder / "handbook")
-        return
-    reader.bash("signalbox ingest handbook --collection handbook\n" * (name != "sources.md"))
-    if name in ("chat.md", "http.md", "python.md"):
-        setenv("SIGNALBOX_LLM", "openai/scripted")
-    if name in ("documents.md", "evaluation.md"):
-        asyncio.run(store_events(reader))
-    if name == "troubleshooting.md":
-        reader.bash("signalbox retrieve laptops --collection handbook")
-    if name == "deployment.md":
-        empty = empty_server()
-        setenv("SERVER_URL", empty.conninfo(database="postgres"))
-        setenv("RESTORED_URL", empty.conninfo(database="signalbox"))
-
-
-def write_files(folder: Path) -> None:
-    """Two pages of a handbook, records, folders of the sources, and a dataset of eight questions."""
-    for name in ("handbook", "docs"):
-        (folder / name).mkdir()
-        for file, text in HANDBOOK.items():
-            (folder / name / file).write_text(text, encoding="utf-8")
-    (folder / "docs" / "wiki").mkdir()
-    (folder / "docs" / "wiki" / "old-page.md").write_text("The old way to the canteen.", encoding="utf-8")
-    record = {"id": "w1", "text": "The wiki moves.", "metadata": {"team": "infra", "size": 12, "tags": "a,b"}}
-    lines = {
-        "wiki.jsonl": [record],
-        "records.jsonl": [{**record, "id": "r1"}],
-        "tiny/corpus.jsonl": [],
-        "tiny/queries.jsonl": [],
-        "replies.jsonl": [{"id": "q1", "searches": ["basket"], "filter": None, "sources": ["fulltext"]}],
-    }
-    for number, word in enumerate("anchor basket candle dragon engine feather garden hammer".split()):
-        lines["tiny/corpus.jsonl"].append(
-            {"_id": f"d{number}", "title": word, "text": f"The {word} is number {number}."}
-        )
-        question = {"id": f"q{number}", "text": f"Which number is the {word}?", "lang": "en", "now": "2026-11-20"}
-        judged = {"split": ("dev", "test")[number % 2], "relevant": {f"d{number}": 1}, "history": [], "class": "word"}
-        lines["tiny/queries.jsonl"].append(
-            {**question, **judged, "filter": None, "sources": ["fulltext"], "answer": None}
-        )
-    for name, values in lines.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        text = "".join(json.dumps(value) + "\n" for value in values)
-        (folder / name).write_text(text, encoding="utf-8")
-    shutil.copytree(folder / "tiny", folder / "other")
-    lines_of_csv = "question,document\nwho is on call for payments?,oncall.md\nwho hands out laptops?,laptops.md\n"
-    (folder / "questions.csv").write_text(lines_of_csv, encoding="utf-8")
-    (folder / "evals" / "data" / "reading").mkdir(parents=True)
-    (folder / "evals" / "data" / "sample").symlink_to(SAMPLE)
-    (folder / "evals" / "data" / "reading" / "mails").symlink_to(ROOT / "evals" / "data" / "reading" / "mails")
-
-
-async def store_events(reader: Reader) -> None:
-    """Feedback, a job with a document that failed for a reason that is gone, and a job that waits for a worker."""
-    number = {"id": "first", "text": "x", "metadata": {"n": 1}}
-    async with open_service() as service:
-        for question in ("who is on call for payments?", "who hands out laptops?"):
-            result = await service.retrieve(question, collection="handbook")
-            await service.feedback(result.trace_id, 9)
-        await service.submit("zoo", [number])
-        failed = await service.submit("zoo", [{"id": "b", "text": "b", "metadata": {"n": "x"}}])
-        await service.delete("zoo", "first")
-        text = {"n": Field("n", "string", "string", declared=True)}
-        await service.ingest([read_record(number, "")], "zoo", schema=text)
-        waiting = await service.rebuild("handbook")
-    reader.ids |= {"FAILED": failed.id, "ID": waiting.id}
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
-def test_every_block_of_a_page_runs(page: Path, read: Run):
-    reader = read(page)
-    own = {name for name in NOT_RUN if name.startswith(f"{page.name}: ")}
-    assert own <= reader.used, "no command of the page begins so any more"
+        yield reader
