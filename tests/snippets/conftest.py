@@ -385,6 +385,7 @@ def reader_of(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DATABASE_URL", page_url)
+    monkeypatch.setenv("SIGNALBOX_PROCESSES", "1")  # each loads the models
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", page_url)
     with ScriptedServer(reply) as model:
         monkeypatch.setenv("SIGNALBOX_LLM_BASE_URL", model.base_url)

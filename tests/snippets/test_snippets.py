@@ -52,7 +52,8 @@ SMALLER = {
     "--connections 16": "--connections 2",
     "--processes 4": "--processes 2",
     "--port 8000": "--port 0",
-    "eval run evals/data/sample --split all": "eval run evals/data/sample --split all --limit 4",
+    "eval ablate DATASET... --out": "eval ablate DATASET... --only fusion --limit 2 --out",
+    "--only reranker --only fusion --limit 100": "--only fusion --limit 2",
     "eval bench DATASET": "eval bench DATASET --questions 2",
     "eval bench FOLDER": "eval bench FOLDER --questions 2",
 }
@@ -136,7 +137,7 @@ def write_files(folder: Path) -> None:
     lines_of_csv = "question,document\nwho is on call for payments?,oncall.md\nwho hands out laptops?,laptops.md\n"
     (folder / "questions.csv").write_text(lines_of_csv, encoding="utf-8")
     (folder / "evals" / "data" / "reading").mkdir(parents=True)
-    (folder / "evals" / "data" / "sample").symlink_to(SAMPLE)
+    shutil.copytree(folder / "tiny", folder / "evals" / "data" / "sample")
     (folder / "evals" / "data" / "reading" / "mails").symlink_to(ROOT / "evals" / "data" / "reading" / "mails")
 
 
