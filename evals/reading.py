@@ -303,6 +303,16 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def load(path: Path) -> Json:
-    """Load an earlier measurement."""
-    measured: Json = json.loads(path.read_text(encoding="utf-8"))
+    """Load an earlier measurement.
+
+    Raises:
+        BadRequest: the file cannot be read, or is no such measurement.
+    """
+    try:
+        measured: Json = json.loads(path.read_text(encoding="utf-8"))
+        measured["readings"].items()
+    except OSError as error:
+        raise BadRequest(f"{path}: the file cannot be read: {error.strerror}", where="against") from error
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise BadRequest(f"{path}: this is not a file of `signalbox eval reading --out`", where="against") from None
     return measured

@@ -9,6 +9,7 @@ import numpy as np
 from retrievers.core.places import from_json
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
+from retrievers.text import bm25
 
 
 def compared(
@@ -47,7 +48,7 @@ def compared(
 def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
     """Return whether a stored passage is what ingestion would store."""
     given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
-    ordinal, _, start, end, length, heading, digest, body, gap, places, found, *own, bm25, _ = row
+    ordinal, _, start, end, length, heading, digest, body, gap, places, found, *own, stored, _ = row
     if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:
         return False
     if from_json(places) != passage.places:
@@ -55,7 +56,7 @@ def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scop
     if own != [fields, *scope]:
         return False
     made = bm25.document_weights(passage.lexemes, passage.length, mean)
-    kept = dict(zip(bm25.indices(), bm25.values(), strict=True))
+    kept = dict(zip(stored.indices(), stored.values(), strict=True))
     return kept.keys() == made.keys() and all(np.float32(made[at]) == np.float32(kept[at]) for at in made)
 
 

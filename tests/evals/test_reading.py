@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.settings import Settings
+from evals import reading
 from evals.filters import corpus_of
 from evals.grounds import ground_of_corpus
 from evals.reading import ReadingTally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
@@ -170,3 +171,12 @@ def test_a_document_is_called_what_its_id_says_whatever_the_folder_is_called(tmp
         write_lines(tmp_path / folder / "corpus.jsonl", lines)
         named.append(ground_of_corpus(tmp_path / folder / "corpus.jsonl").nouns)
     assert named == [{"case", "cases"}] * 3
+
+
+@pytest.mark.parametrize("held", [None, "[]", "{", '{"readings": 1}'])
+def test_a_file_to_compare_with_that_is_none_is_bad_input(held: str | None, tmp_path: Path):
+    path = tmp_path / "before.json"
+    if held is not None:
+        path.write_text(held)
+    with pytest.raises(BadRequest, match="before.json"):
+        reading.load(path)
