@@ -178,5 +178,5 @@ def test_a_file_to_compare_with_that_is_none_is_bad_input(held: str | None, tmp_
     path = tmp_path / "before.json"
     if held is not None:
         path.write_text(held)
-    with pytest.raises(BadRequest, match="before.json"):
+    with pytest.raises(BadRequest, match=r"before\.json"):
         reading.load(path)
