@@ -86,7 +86,7 @@ async def measure(
     tasks = _tasks(dataset, corpus, read_replies(replies))
     with tempfile.TemporaryDirectory(prefix="signalbox-") as name:
         recording = Path(name) / "recording.jsonl"
-        write_recording(dataset, replies, recording)
+        write_recording(dataset, replies, recording, note)
         replaying = settings.model_copy(update={"llm": f"replay:{recording}"})
         rows = (await run(dataset, replaying, note))["questions"]
         own = {row["id"]: row["metrics"]["filter_f1"] == 1.0 for row in rows}

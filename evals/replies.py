@@ -7,29 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from agent.intent.model.ask import key_of
+from evals.corpus import Note
 from evals.datasets import Dataset, LabelledQuestion
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import BadRequest, listing
 
 
-def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
+def write_recording(dataset: Dataset, replies: Path, recording: Path, note: Note) -> int:
     """Write a `replay:` file for the intent step of a dataset's questions.
 
     Args:
         replies: JSON lines, each with the `id` of a question and the keys of the reply, see `prompts/intent`.
         recording: the file to write.
+        note: told how many replies cannot be used, because their questions have no `now`.
     Returns:
-        Number of questions with a reply; questions without `now` are left out.
+        Number of questions with a reply that can be used.
     Raises:
-        BadRequest: the file cannot be read, a line is no such object, or no question has a reply.
+        BadRequest: the file cannot be read, a line is no such object, or no reply can be used.
     """
     given = read_replies(replies)
-    lines = [
-        _line(one.collection or dataset.name, one, given[one.id])
-        for one in dataset.questions
-        if one.id in given and one.now
-    ]
-    if not lines:
+    answered = [one for one in dataset.questions if one.id in given]
+    if not answered:
         raise BadRequest(f"--replies {replies}: the file has no reply to a question of this split", where="--replies")
+    dated = [one for one in answered if one.now]
+    undated = listing(one.id for one in answered if not one.now)
+    why = "a reply belongs to a date: add it to the question as `now`"
+    if not dated:
+        raise BadRequest(f"--replies {replies}: no question has a `now`: {undated}; {why}", where="--replies")
+    if len(dated) < len(answered):
+        note(f"{len(answered) - len(dated)} of {len(answered)} replies are not used: {undated}; {why}")
+    lines = [_line(one.collection or dataset.name, one, given[one.id]) for one in dated]
     recording.write_text("".join(lines), encoding="utf-8")
     return len(lines)
 

@@ -84,7 +84,7 @@ def run(
         own = {}
         if replies is not None:
             recording = Path(folder) / "recording.jsonl"
-            write_recording(loaded, replies, recording)
+            write_recording(loaded, replies, recording, note)
             own = {"llm": f"replay:{recording}"}
         given = load_settings({**settings_of(changes), **own})
         asked = evaluate(

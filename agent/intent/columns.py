@@ -68,7 +68,7 @@ class Columns:
     keys: frozenset[str]
 
     def noun(self, name: str) -> str:
-        """Return the stem of the noun that a field's texts count: "page" for "120 pages"; "" if there is none."""
+        """Return the stems of what a field counts, "page" for texts like "120 pages" or a declared unit; or ""."""
         return self.measures[name].noun if name in self.measures else ""
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
@@ -79,7 +79,7 @@ class Columns:
         return known[index]
 
     def _at(self, sentence: Sentence, index: int) -> Column | None:
-        own = self._own(sentence, index)
+        own = self._own(sentence, index) or self._counted(sentence, index)
         cued, behind = sentence.cue(index)
         said = sentence.tokens[index:behind]
         stems, texts = [token.stem for token in said], [token.folded for token in said]
@@ -144,8 +144,7 @@ class Columns:
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            full = tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),))
-            if full:
+            if full := tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),)):
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
             short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
@@ -160,6 +159,13 @@ class Columns:
             if part and not plain:
                 return Column(part, index + size, _PART)
         return self._shortened(sentence, index)
+
+    def _counted(self, sentence: Sentence, index: int) -> Column | None:
+        """Return the fields whose noun or declared unit stands here, or None."""
+        nouns = {name: noun.split() for name in self.measures if (noun := self.noun(name))}
+        stems = [token.stem for token in sentence.tokens[index : index + _LONGEST]]
+        said = {name: len(one) for name, one in nouns.items() if stems[: len(one)] == one}
+        return Column(tuple(said), index + max(said.values()), _FULL) if said else None
 
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
         """Return fields whose name abbreviates the word or shares its root: "sev" of severity, "cites" of citations."""

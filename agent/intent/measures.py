@@ -7,9 +7,11 @@ from types import MappingProxyType
 
 from agent.intent import lexicon
 from agent.intent.amounts import AmountReading, find_amounts
-from agent.intent.numbers import CURRENCIES, Measure, Unit, named_units, unit_of, unit_pattern, units_of
-from agent.intent.text import stem
+from agent.intent.numbers import CURRENCIES, Measure, Unit, named_units, unit_names, unit_of, unit_pattern, units_of
+from agent.intent.text import stem, tokenize
 from agent.intent.words import table
+from retrievers.core.errors import BadRequest
+from retrievers.core.fields import Field
 from retrievers.core.types import FieldValues
 
 _EMPTY = frozenset(["", "-", "–", "—", "n/a", "na", "none", "?", "null", "unknown", "无", "未知"])
@@ -30,8 +32,13 @@ def measure_of(values: FieldValues) -> Measure | None:
     """Return the numbers of a field; None if it holds something else."""
     words = lexicon.name_words(values.field.name)
     if values.field.item == "number" and values.field.type != "list":
-        unit = unit_of(values.field.unit or "") or _of_name(words) or _of_description(values.field.description)
-        return Measure((unit,) if unit else (), frozenset(words[-1:]) if _of_name(words) else frozenset())
+        in_name = frozenset(words[-1:]) if _of_name(words) else frozenset[str]()
+        declared = values.field.unit
+        if declared is not None and unit_of(declared) is None:
+            # No amount can be converted to this unit, but questions say its name: "over 300 parsecs".
+            return Measure(words=in_name, noun=_stems(declared))
+        unit = unit_of(declared or "") or _of_name(words) or _of_description(values.field.description)
+        return Measure((unit,) if unit else (), in_name)
     if values.field.type != "string" or values.distinct > len(values.values) or not values.values:
         return None
     found = _texts(values)
@@ -46,6 +53,34 @@ def measure_of(values: FieldValues) -> Measure | None:
     ordered = tuple(sorted(units, key=lambda unit: -units[unit])) or ((given,) if given else ())
     plain = all(_plainly(text) == number for text, (number, _) in texts.items())
     return Measure(ordered, frozenset(words[-1:]) if given else frozenset(), noun, plain, MappingProxyType(texts))
+
+
+def check_units(schema: Mapping[str, Field]) -> None:
+    """Check that questions can say the declared units: a unit of the word lists, or a name for this field alone.
+
+    Raises:
+        BadRequest: an amount in a unit would be read as something else ("km/h" as km) or not at all ("#").
+    """
+    for name, field in schema.items():
+        if field.unit is not None and not _is_sayable(field.unit):
+            raise BadRequest(
+                f'schema field "{name}": an amount in the unit "{field.unit}" cannot be read in a question; leave the '
+                f'unit out, name it with words, such as "parsecs", or use one of {", ".join(unit_names())}',
+                where="schema",
+            )
+
+
+def _is_sayable(unit: str) -> bool:
+    if unit_of(unit) is not None:
+        return True
+    amounts, tokens = find_amounts(f"1 {unit}"), tokenize(unit)
+    begins_with_word = bool(tokens) and tokens[0].kind in ("word", "cjk")
+    return begins_with_word and len(amounts) == 1 and amounts[0].end == 1
+
+
+def _stems(text: str) -> str:
+    """Return the stems of a text's words, separated by blanks."""
+    return " ".join(token.stem for token in tokenize(text))
 
 
 def _plainly(text: str) -> float | None:

@@ -29,7 +29,8 @@ class Measure:
     Attributes:
         units: the units of its values, the most frequent first; empty if unknown.
         words: the words of the field's name that state the unit.
-        noun: the stem of the noun that the texts count: "page" for "120 pages".
+        noun: the stems of the noun that the texts count, "page" for "120 pages", or of a declared unit that no other
+            unit converts to: "parsec".
         is_plain: whether `NUMBER` reads the texts correctly; not "1:02:30" or "1.200,50".
         texts: for numbers kept as text, each text with its number and unit; else empty.
     """
@@ -90,6 +91,11 @@ def named_units() -> Mapping[str, Unit]:
 def unit_of(word: str) -> Unit | None:
     """Return the first unit that a word may mean, or None."""
     return next(iter(units_of(word.strip(" ."))), None)
+
+
+def unit_names() -> list[str]:
+    """Return the first word of each unit in the English list, in its order."""
+    return [one["words"].split()[0].replace("_", " ") for one in table("numbers", "en")["units"]]
 
 
 @cache

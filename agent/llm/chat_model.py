@@ -100,6 +100,9 @@ class ChatModel:
                     yield piece
                 if finished in CUT and not (finished == "length" and wanted.limited):
                     raise ModelFailed(CUT[finished])
+                if calls.is_over:
+                    finished = "tool_calls"
+                    break
                 event = await next_event(events, run, given_s)
         if finished is None:
             raise ModelFailed("its answer broke off", fault="down")

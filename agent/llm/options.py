@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.llm.model import ModelFailed
 from retrievers.core.errors import BadRequest
 
 _SAMPLING = ("temperature", "top_p", "seed", "parallel_tool_calls")
 """Options that may be dropped without changing the meaning of a request."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """Two names of the same limit: a server may accept either or both."""
-_LONGEST_ARGUMENTS = 200_000
-_MOST_CALLS = 128
+LONGEST_ARGUMENTS = 200_000
+MOST_CALLS = 128
 
 
 class Options:
@@ -56,16 +55,20 @@ class Options:
 
 
 class ToolCalls:
-    """Assemble an answer's tool calls from the pieces of a stream."""
+    """Assemble an answer's tool calls from the pieces of a stream.
+
+    Attributes:
+        is_over: True once there are too many calls, or one is too long; the rest of the stream need not be read.
+    """
 
     def __init__(self) -> None:
+        self.is_over = False
         self._calls: dict[int, _Call] = {}
 
     def add(self, pieces: object) -> None:
-        """Add the tool-call pieces of a stream event. A piece not in OpenAI's form makes its call `unreadable`.
+        """Add the tool-call pieces of a stream event.
 
-        Raises:
-            ModelFailed: there are too many calls, or one is too long.
+        A piece not in OpenAI's form makes its call `unreadable`, and so does a call beyond the limits.
         """
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
             index = piece.get("index") if isinstance(piece, dict) else None
@@ -76,8 +79,9 @@ class ToolCalls:
             else:
                 call.id = call.id or _text(piece.get("id"))
                 call.add(function.get("name") or "", function.get("arguments") or "")
-            if len(self._calls) > _MOST_CALLS or call.length > _LONGEST_ARGUMENTS:
-                raise ModelFailed("it made too many tool calls, or one is too long")
+            if len(self._calls) > MOST_CALLS or call.length > LONGEST_ARGUMENTS:
+                self.is_over, call.type, call.arguments = True, "unreadable", []
+                return
 
     def add_legacy(self, call: object) -> None:
         """Add a `function_call`, the form used before tools; no request here can offer it."""

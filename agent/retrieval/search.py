@@ -104,6 +104,8 @@ class Search:
             second = self._unrouted(asked, reading, number)
         if second is not None:
             replaces = reading.transforms.replaced
+            if not second.plan.rungs:
+                answers, likely = list(map(_not_needed, answers)), list(map(_not_needed, likely))
             rung, more, used = await self._join(asked, second, answers, sources, replaces=replaces)
             answers = [*answers, *more]
         planned = second or first
@@ -267,6 +269,18 @@ def _unsearched(planned: PlannedIntent, reading: Reading) -> tuple[str, ...]:
     made = reading.transforms.vector_only
     # If no query was searched at all, none is missing.
     return transform.skipped(name for text, name in made.items() if text not in searched) if searched else ()
+
+
+def _not_needed(answer: StepResult) -> StepResult:
+    """Return the result of a search that began before a model's reading said that no source is to be asked.
+
+    It has no hits, and its outcome says so. The query stays, since it counts as paid. A failed search stays as it is.
+    """
+    if answer.failed:
+        return answer
+    reason = "not needed: the search began before the model's reading, which asks no source"
+    outcome = answer.outcome.model_copy(update={"status": "skipped", "hits": 0, "reason": reason})
+    return replace(answer, hits=(), outcome=outcome, is_partial=False)
 
 
 def _key(step: Step, query: Query) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.intent.derived import derive, with_derived
+from agent.intent.measures import check_units
 from agent.service.time_limit import in_time
 from agent.settings import Settings
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, UnknownCollection
@@ -86,9 +87,11 @@ class DocumentService:
         Args:
             schema: declared fields; a `retrievers.core.schema.Schema` also says what a document is called.
         Raises:
-            BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping.
+            BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping. Or
+                no question can say a unit of the schema.
         """
         who = self.viewer(tenant).tenant
+        check_units(schema or {})
         items = _documents(items)
         try:
             return await ingest(
@@ -199,6 +202,7 @@ class DocumentService:
             declared = read_schema(schema)
         except BadDocument as error:
             raise BadRequest(str(error), where="schema") from error
+        check_units(declared)
         await declare(self.database, who, collection, declared)
         self.catalogue.forget(who)
         viewer = self.viewer(tenant)

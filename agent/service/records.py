@@ -14,12 +14,13 @@ from agent.retrieval.visibility import Visibility
 from agent.service.documents import DocumentService
 from agent.service.time_limit import in_time
 from agent.types import Request
-from retrievers.core.errors import BadRequest, UnknownCollection
+from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import to_json
 from retrievers.core.types import ChunkId, Viewer, whole
 from retrievers.ingest.clean import printable
 from retrievers.ingest.record import MAX_ID_CHARACTERS
 from retrievers.postgres import feedback
+from retrievers.postgres.documents import existing_ids
 from retrievers.postgres.feedback import Opinion
 
 
@@ -111,7 +112,9 @@ class RecordService(DocumentService):
             document_ids: documents that the user opened or found right; added to those given earlier.
             filter: the right filter of the question; {} if no filter is right. A new one replaces the old one.
         Raises:
-            BadRequest: the tenant has no such trace, a value is not valid, or nothing is said.
+            BadRequest: the tenant has no such trace, a value is not valid, or nothing is said. Or a document is
+                neither in the answer nor one that the viewer can see in the collections that were searched; then
+                nothing is stored.
             Unavailable: the database cannot be reached.
         """
         viewer = self.viewer(tenant)
@@ -126,6 +129,7 @@ class RecordService(DocumentService):
             visibility = Visibility(self.catalogue, self.pipeline.sources)
             _, wanted = await visibility.scope_and_filter(viewer, asked)
             opinion = replace(opinion, filter=to_json(wanted) if wanted is not None else {})
+        await self._check_documents(viewer, trace, opinion.document_ids)
         await feedback.record(
             self.database,
             viewer.tenant,
@@ -136,6 +140,28 @@ class RecordService(DocumentService):
             asker=trace["request"].get("user"),
             conversation=trace["request"].get("conversation"),
         )
+
+    async def _check_documents(self, viewer: Viewer, trace: Mapping[str, Any], ids: Sequence[str]) -> None:
+        """Check that every document is in the answer or can be found by the viewer.
+
+        Raises:
+            BadRequest: names the unknown documents.
+        """
+        shown = [*trace["hits"], *((trace["prompt"] or {}).get("citations", ()))]
+        missing = set(ids).difference(one["document_id"] for one in shown)
+        if missing:
+            try:
+                scope = await self.catalogue.scope(viewer, trace["request"].get("collection"), fresh=True)
+            except UnknownCollection:
+                pass  # the collection is deleted, or all hits are of sources outside
+            else:
+                missing -= await existing_ids(self.database.reads, scope, missing)
+        if missing:
+            first = next(place for place, id in enumerate(ids) if id in missing)
+            raise BadRequest(
+                f"there is no document {listing(missing)}: give the `document_id` of a hit or of a citation",
+                where=f"document_ids.{first}",
+            )
 
     async def _documents_of(self, tenant: str, trace: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Return collection number and document id of the hits of an answer, best first."""

@@ -1,5 +1,6 @@
 """Turn the sync tables of the settings into schedules of mirrors."""
 
+from agent.intent.measures import check_units
 from agent.settings import ScheduledSync, Settings
 from retrievers.postgres.database import Database
 from retrievers.sync.mirror import Mirror
@@ -18,4 +19,4 @@ def scheduled(settings: Settings, database: Database) -> list[Schedule]:
 
 def _mirror(settings: Settings, database: Database, given: ScheduledSync) -> Mirror:
     source = open_source(given.source, table=given.table, query=given.query, updated_at=given.updated_at)
-    return Mirror(database, given.tenant or settings.tenant, given.collection, source)
+    return Mirror(database, given.tenant or settings.tenant, given.collection, source, check_units)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agent.intent.measures import check_units
 from agent.service.documents import DocumentService
 from agent.service.schedules import scheduled
 from agent.service.time_limit import in_time
@@ -22,7 +23,7 @@ class SyncService(DocumentService):
 
     def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:
         """Return a mirror of a source (see `retrievers.sync.sources.open_source`); nothing is synced yet."""
-        return Mirror(self.database, self.viewer(tenant).tenant, collection, source)
+        return Mirror(self.database, self.viewer(tenant).tenant, collection, source, check_units)
 
     async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> SyncPlan:
         """Return what `sync` would add, change and delete now, without writing anything.

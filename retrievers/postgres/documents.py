@@ -38,6 +38,12 @@ async def read_document(reads: Reads, scope: Scope, id: str) -> StoredDocument |
     return StoredDocument(*rows[0]) if rows else None
 
 
+async def existing_ids(reads: Reads, scope: Scope, ids: Collection[str]) -> set[str]:
+    """Return those of the ids that are documents in the scope, disabled and expired ones included."""
+    values = {"among": [one.number for one in scope.collections], "ids": list(ids)}
+    return {id for (id,) in await reads.fetch(scope.viewer, _EXISTING, values)}
+
+
 Named = tuple[str, str, str]
 """Owner, collection and id of a document."""
 
@@ -67,6 +73,9 @@ _PHRASES = """
     FROM unnest(%(tenants)s::text[], %(among)s::integer[], %(ids)s::text[]) AS wanted (tenant, collection, id)
     JOIN signalbox.document d USING (tenant, collection, id)
     WHERE d.important <> '{}' OR d.questions <> '{}'
+"""
+_EXISTING = """
+    SELECT DISTINCT d.id FROM signalbox.document d WHERE d.collection = ANY (%(among)s) AND d.id = ANY (%(ids)s)
 """
 _READ = """
     SELECT d.id, c.name, d.title, d.body, d.url, d.metadata, d.language, d.chunks, d.public,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from retrievers.core.errors import BadRequest
+from retrievers.core.schema import Schema
 from retrievers.core.types import whole
 from retrievers.ingest import collections, store
 from retrievers.ingest.collections import check_name
@@ -77,12 +78,17 @@ class _Difference:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A source and the collection that follows it."""
+    """A source and the collection that follows it.
+
+    Args:
+        check: called with the source's schema before it is declared; raises BadRequest to refuse it.
+    """
 
     database: Database
     tenant: str
     collection: str
     source: Source
+    check: Callable[[Schema], None] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.collection)
@@ -120,7 +126,8 @@ class Mirror:
             lease: lease of this run's job; every change requires it.
             progress: called after every stored portion.
         Raises:
-            BadRequest: the source does not exist, or none of its documents can be stored in this collection.
+            BadRequest: the source does not exist, its schema is refused, or none of its documents can be stored in
+                this collection.
             DeletionRefused: too much of the source is gone. Its documents are stored, and nothing is deleted.
             Unavailable: the source, the database or the embedder failed. The next attempt continues from there.
             LostLease: another worker has taken over the job.
@@ -129,6 +136,8 @@ class Mirror:
         report = Mirrored()
         difference, listing = await self._differ(manifest)
         if listing.schema:
+            if self.check is not None:
+                self.check(listing.schema)
             await declare(self.database, self.tenant, self.collection, listing.schema)
         stored, before = await manifest.stored()
         touched = await manifest.documents_of([*difference.vanished, *(one.key for one in difference.wanted)])

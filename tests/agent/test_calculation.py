@@ -10,10 +10,13 @@ from agent.intent.calculation.parts import question_parts
 from agent.intent.columns import columns_of
 from agent.intent.derived import nouns_of
 from agent.intent.found import find
+from agent.intent.measures import check_units
+from agent.intent.numbers import unit_names
 from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import build
 from agent.types import Message
+from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
@@ -444,3 +447,39 @@ def test_the_verb_of_a_date_field_is_no_tag_that_it_translates_to(question: str)
     assert found.pieces == ()
     assert found.aggregate is not None
     assert (found.aggregate["op"], found.aggregate["group_by"]) == ("count", "team")
+
+
+def number_in(name: str, unit: str) -> FieldValues:
+    return FieldValues(Field(name, "number", "number", unit=unit), {}, 80, 100, 1, 9000)
+
+
+@pytest.mark.parametrize(
+    ("unit", "question", "limit"),
+    [
+        ("parsecs", "stars over 300 parsecs", 300),
+        ("Parsec", "stars over 300 parsecs", 300),
+        ("light years", "stars over 300 light years", 300),
+        ("req/s", "stars over 300 req/s", 300),
+        ("头", "超过300头", 300),
+        ("parsecs", "stars over 300 km", None),
+        ("parsecs", "stars over 300", None),
+    ],
+)
+def test_a_declared_unit_that_no_list_knows_names_its_field_and_is_not_converted(unit: str, question: str, limit: int):
+    # The name says kilometres; the schema knows better.
+    found = read(
+        question, (text("name", {"Vega": 1, "Sirius": 1}), number_in("depth_km", unit), number("mass", 1, 9000))
+    )
+    assert found.filter == (limit and {"type": "gt", "key": "depth_km", "value": limit})
+
+
+@pytest.mark.parametrize("unit", ["km/h", "GB/month", "秒差距", "°F", "#", "-"])
+def test_a_unit_that_no_question_can_say_is_refused_with_the_known_ones(unit: str):
+    with pytest.raises(BadRequest, match="kb, mb, gb, tb") as refused:
+        check_units({"fine": number_in("fine", "kb").field, "bad": number_in("bad", unit).field})
+    assert str(refused.value).startswith(f'schema field "bad": an amount in the unit "{unit}" cannot be read')
+
+
+def test_every_unit_of_the_list_can_be_declared():
+    units = [*unit_names(), "sq. ft", "°C", "C$", "公里", "分钟", "kWh", "mpg", "fl oz", "points"]
+    check_units({unit: Field(unit, "number", "number", unit=unit) for unit in units})

@@ -20,9 +20,12 @@ from agent.serve.identity import Caller, Unauthenticated
 from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
+from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
+from retrievers.core.schema import read_schema
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import ProcessLimits, Sandbox
+from retrievers.sync.folder import Folder
 
 JSON = {"Content-Type": "application/json"}
 
@@ -395,6 +398,23 @@ async def test_a_collection_says_which_names_units_and_words_for_a_document_are_
     assert [fields[name]["derived_unit"] for name in ("size", "wait_minutes", "team")] == [None, "minutes", None]
     assert "team" in fields["team"]["names"]
     assert fields["team"]["description"] == "who"
+
+
+async def test_a_unit_that_no_question_can_say_is_refused_at_every_door(
+    client: httpx2.AsyncClient, service: Service, tmp_path: Path
+):
+    schema = {"fields": {"speed": {"type": "number", "unit": "km/h"}}}
+    put = await client.put("/v1/collections/cars", json=schema)
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "a.md").write_text("# A car\n\nIt is fast.")
+    with pytest.raises(BadRequest, match='the unit "km/h"'):
+        await service.ingest([], "cars", schema=read_schema(schema))
+    with pytest.raises(BadRequest, match='the unit "km/h"'):
+        await service.sync(service.mirror(Folder(tmp_path), "cars"))
+
+    assert (put.status_code, put.json()["errors"][0]["where"]) == (422, "schema")
+    assert 'the unit "km/h"' in put.json()["detail"]
+    assert (await client.get("/v1/collections/cars")).status_code == 404
 
 
 async def test_the_declared_word_for_a_document_is_what_is_counted(client: httpx2.AsyncClient):

@@ -89,12 +89,40 @@ async def test_an_opinion_that_is_not_valid_is_refused_with_its_place(
 
 async def test_no_more_documents_are_kept_than_allowed(service: Service):
     trace = await ask(service)
+    await service.ingest([Document(f"d{n}", f"d{n}", f"d{n}", "Note.") for n in range(120)], "notes")
 
-    await service.feedback(trace, document_ids=[f"first {n}" for n in range(60)])
-    await service.feedback(trace, document_ids=[f"second {n}" for n in range(60)])
+    await service.feedback(trace, document_ids=[f"d{n}" for n in range(60)])
+    await service.feedback(trace, document_ids=[f"d{n}" for n in range(60, 120)])
 
     kept = (await stored(service))[2]
-    assert (len(kept), kept[0], kept[-1]) == (100, "first 0", "second 39")
+    assert (len(kept), kept[0], kept[-1]) == (100, "d0", "d99")
+
+
+async def test_a_document_that_does_not_exist_is_refused_by_its_id_and_nothing_is_stored(
+    service: Service, client: httpx2.AsyncClient
+):
+    trace = await ask(service)
+    ids = ["a", "z", "b", "y"]
+
+    refused = await client.post("/v1/feedback", json={"trace_id": trace, "score": 9, "document_ids": ids})
+
+    assert (refused.status_code, refused.json()["errors"][0]["where"]) == (422, "document_ids.1")
+    assert 'no document "y", "z"' in refused.json()["detail"]
+    assert await service.database.fetch(ALL, "SELECT FROM signalbox.feedback", ()) == []
+
+
+async def test_documents_beside_the_answer_and_deleted_ones_of_the_answer_are_known(service: Service):
+    trace = await ask(service)
+    secret = Document("secret", "secret", "secret", "Note.", readers=("user:1",))
+    await service.ingest([Document("late", "late", "late", "Note."), secret], "notes")
+    await service.ingest([Document("else", "else", "else", "Note.")], "others")
+    await service.delete("notes", document="a")
+
+    await service.feedback(trace, document_ids=["a", "late"])
+    for id in ("secret", "else"):  # a document of other readers, and one of another collection
+        with pytest.raises(BadRequest, match=f'no document "{id}"'):
+            await service.feedback(trace, document_ids=[id], tenant=Viewer("default"))
+    assert (await stored(service))[2] == ["a", "late"]
 
 
 async def test_python_refuses_what_http_refuses(service: Service):

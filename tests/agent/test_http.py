@@ -573,10 +573,12 @@ async def test_who_waits_too_long_or_leaves_takes_no_turn():
         assert gate.at_work == 1
 
 
-async def test_a_client_that_goes_away_ends_its_work(service: Service):
+async def test_a_client_that_goes_away_ends_its_work_and_leaves_its_place_to_the_next(service: Service):
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def waits(decide):
+        if begun.is_set():
+            return await decide()
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -584,16 +586,19 @@ async def test_a_client_that_goes_away_ends_its_work(service: Service):
             ended.set()
 
     app = create_app(with_pipeline(service, waits))
-    async with serving(app) as port:
+    app.state.gates.searches = Gate(1, 4)
+    async with serving(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as next_one:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b'{"query": "x"}'
         head = b"POST /v1/retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await begun.wait()
+            waiting = asyncio.create_task(next_one.post("/v1/retrieve", json={"query": "worker", "timeout_s": 10}))
+            await until(lambda: app.state.gates.searches.waiting == 1)
             writer.close()
-            await ended.wait()
-            await until(lambda: app.state.gates.searches.at_work == 0)
+            answer = await waiting
+    assert (answer.status_code, ended.is_set()) == (200, True)
 
 
 async def test_what_waits_counts_against_the_deadline(service: Service):

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -296,23 +297,34 @@ class Endless:
         return []
 
 
+async def searches_at_work(url: str) -> int:
+    """The figure of /metrics on the server of this MCP address."""
+    async with httpx2.AsyncClient() as http:
+        text = (await http.get(f"{url.removesuffix('/mcp')}/metrics")).text
+    (found,) = re.findall(r'^signalbox_gate_at_work\{gate="searches".*\} (\d+)', text, re.MULTILINE)
+    return int(found)
+
+
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
 async def test_a_call_whose_client_hangs_up_ends_its_search(service: Service, version: str) -> None:
     source = Endless(Card("fulltext", ""), asyncio.Event(), asyncio.Event())
     slow = replace(service, pipeline=replace(service.pipeline, sources={"fulltext": source}))
     async with served(slow) as url, asyncio.timeout(20):
-        if version == "2026-07-28":
-            async with connected(url) as client:
-                calling = asyncio.create_task(client.call_tool(SEARCH, {"query": "penguins"}))
-                await source.begun.wait()
-                calling.cancel()
-                await source.cancelled.wait()
-        else:
-            async with httpx2.AsyncClient(headers={**HEADERS, "MCP-Protocol-Version": version}) as http:
-                calling = asyncio.create_task(http.post(url, json=call(SEARCH, {"query": "penguins"})))
-                await source.begun.wait()
-                calling.cancel()
-                await source.cancelled.wait()
+        async with AsyncExitStack() as stack:
+            if version == "2026-07-28":
+                client = await stack.enter_async_context(connected(url))
+                calling = asyncio.ensure_future(client.call_tool(SEARCH, {"query": "penguins"}))
+            else:
+                headers = {**HEADERS, "MCP-Protocol-Version": version}
+                http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers))
+                calling = asyncio.ensure_future(http.post(url, json=call(SEARCH, {"query": "penguins"})))
+            await source.begun.wait()
+            before = await searches_at_work(url)
+            calling.cancel()
+            await source.cancelled.wait()
+        while await searches_at_work(url):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (before, await searches_at_work(url)) == (1, 0)
 
 
 @pytest.mark.parametrize("tool", [SEARCH, "answer_with_citations"])

@@ -316,6 +316,9 @@ def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_u
     finally:
         running.end()
     until(lambda: not any(map(is_alive, children)))
+    # No process answers at the address any more.
+    with closing(running.connection()) as connection:
+        assert (len(children) >= 2, is_open(connection)) == (True, False)
 
 
 @pytest.mark.slow

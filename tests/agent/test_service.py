@@ -419,6 +419,29 @@ async def test_a_model_that_sees_nothing_to_retrieve_is_believed(teams: Service)
 
 
 @pytest.mark.parametrize(
+    ("later", "fallback"),
+    [
+        ({"kind": "none"}, "ordered_backoff"),
+        ({"kind": "none"}, "do_not_route"),
+        ({"by": "llm", "sources": [{"name": "wiki", "confidence": 1.0, "reason": "made up"}]}, "do_not_route"),
+    ],
+)
+async def test_searches_that_a_models_reading_makes_needless_are_no_asked_sources(
+    teams: Service, later: dict[str, Any], fallback: Any
+):
+    asked = reading(teams, Scripted(later=later, later_s=0.0))
+    result = await asked.retrieve("thanks, penguins", fallback=fallback)
+
+    early = [one for one in result.outcomes if one.step == 1]
+    assert {one.source for one in early} >= {"fulltext", "vector"}
+    assert {(one.status, one.hits) for one in result.outcomes} == {("skipped", 0)}
+    assert all((one.reason or "").startswith("not needed: the search began before") for one in early)
+    record = await teams.explain(result.trace_id)
+    assert {(one["status"], one["hits"]) for one in record["outcomes"]} == {("skipped", 0)}
+    assert {one["count"] for one in record["answers"]} == {0}
+
+
+@pytest.mark.parametrize(
     ("later", "later_s"),
     [
         (None, 0.0),

@@ -6,6 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evals.cli import app
+from evals.datasets import load
+from evals.replies import write_recording
 from retrievers.core.errors import BadRequest
 
 
@@ -54,6 +56,28 @@ def test_recorded_replies_are_served_as_the_model(routed: Callable[..., Path], a
     assert done.exception is None
     assert "the model read 1 of 1 questions" in done.stdout
     assert json.loads(out.read_text())["questions"][0]["intent_filter"] == wanted
+
+
+def test_replies_to_questions_without_a_date_are_told(routed: Callable[..., Path], tmp_path: Path):
+    text = "Who is mentioned near the reef?"
+    folder = routed(
+        {"id": "q", "text": text, "now": "2026-11-20", "relevant": {"b": 1}},
+        {"id": "undated", "text": text, "relevant": {"b": 1}},
+        {"id": "silent", "text": text, "relevant": {"b": 1}},
+    )
+    replies, recording = tmp_path / "replies.jsonl", tmp_path / "recording.jsonl"
+    told: list[str] = []
+    replies.write_text('{"id": "q", "filter": null}\n{"id": "undated", "filter": null}\n')
+
+    assert write_recording(load(folder, split="all"), replies, recording, told.append) == 1
+
+    assert len(recording.read_text().splitlines()) == 1
+    assert told == [
+        '1 of 2 replies are not used: "undated"; a reply belongs to a date: add it to the question as `now`'
+    ]
+    replies.write_text('{"id": "undated", "filter": null}\n')
+    with pytest.raises(BadRequest, match='no question has a `now`: "undated"'):
+        write_recording(load(folder, split="all"), replies, recording, told.append)
 
 
 def test_bench_prints_figures_with_units(beir: Path, address: list[str]):

@@ -64,7 +64,9 @@ async def test_feedback_and_corrections_become_candidates_and_nobody_is_named(se
     await service.feedback(rated, 9, "thanks")
     opened = await ask(service, "how much leave is there?")
     await service.feedback(opened, document_ids=["oven"])
+    await service.ingest([Document("gone", "gone", "Gone", "The old rules.")], "handbook")
     await service.feedback(opened, document_ids=["leave", "gone", "oven"])
+    await service.delete("handbook", document="gone")
     await ask(service, "who cleans?")
     await ask(service, "Who cleans?", filter=RED)
     await ask(service, "who lights?", filter=BLUE)  # a filter from the beginning corrects nothing

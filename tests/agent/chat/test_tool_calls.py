@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from agent.answering.tool_calls import permitted
+from agent.llm.options import LONGEST_ARGUMENTS, MOST_CALLS
 from agent.testing import Fault
 from agent.types import MOST_TOOL_CHARACTERS, MOST_TOOLS, ModelOptions
 from retrievers.core.errors import BadRequest
@@ -242,6 +243,25 @@ async def test_of_several_calls_only_those_that_were_offered_pass(chatting, stre
     passed = await ask(chatting, stream, **WEATHER)
     assert ([one["id"] for one in passed.calls], passed.finish_reason) == (["a"], "tool_calls")
     assert passed.degraded == ["tool_call_dropped"]
+
+
+@BOTH
+@pytest.mark.parametrize("text", [TEXT, ""], ids=["text", "no text"])
+async def test_a_call_with_too_long_arguments_is_dropped_and_is_no_answer_that_broke_off(chatting, text, stream):
+    town = "R" * (LONGEST_ARGUMENTS // 2)
+    scripted(chatting, [call(id="a"), call(json.dumps({"town": town + town}), id="b")], text=text, cut=20_000)
+    passed = await ask(chatting, stream, **WEATHER)
+    assert (passed.status, passed.text or "", passed.finish_reason) == (200, text, "tool_calls")
+    assert [one["id"] for one in passed.calls] == ["a"]
+    assert passed.degraded == ["tool_call_dropped"]
+
+
+@BOTH
+async def test_calls_beyond_the_most_are_dropped_and_the_first_ones_pass(chatting, stream):
+    scripted(chatting, [{**call(id=f"c{n}"), "index": n} for n in range(MOST_CALLS + 2)])
+    passed = await ask(chatting, stream, **WEATHER)
+    assert [one["id"] for one in passed.calls] == [f"c{n}" for n in range(MOST_CALLS)]
+    assert (passed.text, passed.degraded) == (TEXT, ["tool_call_dropped"])
 
 
 @BOTH
