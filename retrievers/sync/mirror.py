@@ -103,7 +103,7 @@ class Mirror:
         """Return what `run` would do now, without writing.
 
         Raises:
-            BadRequest: the source does not exist.
+            BadRequest: the source does not exist, or its schema is refused.
             Unavailable: the source or the database cannot be reached.
         """
         manifest = self.manifest
@@ -136,8 +136,6 @@ class Mirror:
         report = Mirrored()
         difference, listing = await self._differ(manifest)
         if listing.schema:
-            if self.check is not None:
-                self.check(listing.schema)
             await declare(self.database, self.tenant, self.collection, listing.schema)
         stored, before = await manifest.stored()
         touched = await manifest.documents_of([*difference.vanished, *(one.key for one in difference.wanted)])
@@ -157,6 +155,8 @@ class Mirror:
 
     async def _differ(self, manifest: Manifest) -> tuple[_Difference, Listing]:
         listing = await in_thread(self.source.listing)
+        if self.check is not None:
+            self.check(listing.schema)
         known = await manifest.known()
         return await asyncio.to_thread(_difference, listing, known), listing
 

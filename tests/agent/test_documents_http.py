@@ -411,6 +411,8 @@ async def test_a_unit_that_no_question_can_say_is_refused_at_every_door(
         await service.ingest([], "cars", schema=read_schema(schema))
     with pytest.raises(BadRequest, match='the unit "km/h"'):
         await service.sync(service.mirror(Folder(tmp_path), "cars"))
+    with pytest.raises(BadRequest, match='the unit "km/h"'):
+        await service.plan_sync(service.mirror(Folder(tmp_path), "cars"))
 
     assert (put.status_code, put.json()["errors"][0]["where"]) == (422, "schema")
     assert 'the unit "km/h"' in put.json()["detail"]
