@@ -58,6 +58,7 @@ class Columns:
         stems: the stemmed words of each field's name, without its unit.
         words: the same words unstemmed; they may be abbreviations.
         measures: the fields that hold numbers, including numbers written as text.
+        nouns: the stems of what a field counts: "page" for texts like "120 pages", or a declared unit.
         keys: text fields with a different value in (almost) every document.
     """
 
@@ -65,11 +66,8 @@ class Columns:
     stems: Mapping[str, tuple[str, ...]]
     words: Mapping[str, tuple[str, ...]]
     measures: Mapping[str, Measure]
+    nouns: Mapping[str, tuple[str, ...]]
     keys: frozenset[str]
-
-    def noun(self, name: str) -> str:
-        """Return the stems of what a field counts, "page" for texts like "120 pages" or a declared unit; or ""."""
-        return self.measures[name].noun if name in self.measures else ""
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """Return the fields that the words from a token on point at, or None."""
@@ -144,7 +142,7 @@ class Columns:
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            if full := tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),)):
+            if full := tuple(name for name, words in self.stems.items() if run in (words, self.nouns.get(name))):
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
             short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
@@ -162,9 +160,8 @@ class Columns:
 
     def _counted(self, sentence: Sentence, index: int) -> Column | None:
         """Return the fields whose noun or declared unit stands here, or None."""
-        nouns = {name: noun.split() for name in self.measures if (noun := self.noun(name))}
-        stems = [token.stem for token in sentence.tokens[index : index + _LONGEST]]
-        said = {name: len(one) for name, one in nouns.items() if stems[: len(one)] == one}
+        stems = tuple(token.stem for token in sentence.tokens[index : index + _LONGEST])
+        said = {name: len(noun) for name, noun in self.nouns.items() if stems[: len(noun)] == noun}
         return Column(tuple(said), index + max(said.values()), _FULL) if said else None
 
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
@@ -381,13 +378,15 @@ def _columns(key: _Key) -> Columns:
     }  # fmt: skip
     words = {name: _own_words(name, measures.get(name)) for name in fields}
     stems = {name: tuple(stem(word) for word in own) for name, own in words.items()}
+    nouns = {name: tuple(one.noun.split()) for name, one in measures.items() if one.noun}
     keys = frozenset(
         name
         for name, one in fields.items()
         if one.field.type == "string" and name not in measures and one.distinct > 2 and one.distinct >= one.documents
     )
     return Columns(
-        key.vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures), keys
+        key.vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures),
+        MappingProxyType(nouns), keys,
     )  # fmt: skip
 
 
