@@ -16,7 +16,7 @@ from agent.settings import Settings
 from agent.types import Result
 from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
-from evals.datasets import CORPUS, Dataset
+from evals.datasets import CORPUS, Dataset, read_text
 from evals.filters import FilterCorpus, corpus_of
 from evals.reading_questions import CALCULATED, Days, ReadingQuestion, questions_of
 from retrievers.core.errors import BadRequest, Unavailable
@@ -308,11 +308,10 @@ def load(path: Path) -> Json:
     Raises:
         BadRequest: the file cannot be read, or is no such measurement.
     """
+    text = read_text(path)
     try:
-        measured: Json = json.loads(path.read_text(encoding="utf-8"))
+        measured: Json = json.loads(text)
         measured["readings"].items()
-    except OSError as error:
-        raise BadRequest(f"{path}: the file cannot be read: {error.strerror}", where="against") from error
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise BadRequest(f"{path}: this is not a file of `signalbox eval reading --out`", where="against") from None
     return measured

@@ -5,7 +5,6 @@ it. If another word stops it, it is unclear what is denied, and neither the cond
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
 
 from agent.intent import lexicon
 from agent.intent.linking import Mention
@@ -157,11 +156,6 @@ def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
         longest = max((word for word in words if sentence.text.endswith(word, 0, end)), key=len)
         return place - len(longest) + 1, "over"
     return place, "clause" if sentence.text.endswith("的", 0, end) else "word"
-
-
-@cache
-def _chinese_restarts() -> tuple[str, ...]:
-    return tuple(filter(has_chinese, words_of_kind("restarts")))
 
 
 def _chinese_words(sentence: Sentence) -> tuple[str, ...]:
