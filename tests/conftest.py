@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpcore2
@@ -94,16 +95,35 @@ def template(server: EmbeddedServer) -> str:
     return "template_of_tests"
 
 
+@pytest.fixture(scope="session")
+def copy_of(server: EmbeddedServer) -> Callable[[str], AbstractContextManager[str]]:
+    """Makes a copy of a database, by name, for a `with` block; gives the connection string of its owner."""
+
+    @contextmanager
+    def copied(template: str) -> Iterator[str]:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+            # Copying the template's files takes half the processor time of logging each of its pages.
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
+        yield server.conninfo(database=name)
+        with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    return copied
+
+
 @pytest.fixture
-def owner_url(server: EmbeddedServer, template: str) -> Iterator[str]:
+def owner_url(copy_of: Callable[[str], AbstractContextManager[str]], template: str) -> Iterator[str]:
     """Connection string of the owner of a fresh, migrated database."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        # Copying the template's files takes half the processor time of logging each of its pages.
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY FILE_COPY')
-    yield server.conninfo(database=name)
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    with copy_of(template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_url(copy_of: Callable[[str], AbstractContextManager[str]], template: str) -> Iterator[str]:
+    """The same of a database for all tests of a file."""
+    with copy_of(template) as url:
+        yield url
 
 
 @pytest.fixture

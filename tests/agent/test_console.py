@@ -7,7 +7,6 @@ import runpy
 import shutil
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ from agent.service.tenancy import TenantChanges
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.ingest.read import read_record
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.sync.folder import Folder
 
@@ -145,15 +143,9 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def urls(server: EmbeddedServer, template: str) -> Iterator[tuple[str, str]]:
+def urls(module_url: str) -> tuple[str, str]:
     """Connection strings of the owner and of the service, of one database for all tests of this file."""
-    name = f"console_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
-    owner = server.conninfo(database=name)
-    yield owner, make_conninfo(owner, user=SERVICE_ROLE)
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    return module_url, make_conninfo(module_url, user=SERVICE_ROLE)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,9 @@ import os
 import subprocess
 import sys
 import textwrap
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -19,7 +17,6 @@ from agent.settings import Settings
 from retrievers.core.errors import BadFilter, BadRequest
 from retrievers.core.extras import install_command
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 # Before the packages are imported: some of them call home.
@@ -32,15 +29,10 @@ QUESTION = "Where do penguins march?"
 
 
 @pytest.fixture(scope="module")
-def settings(server: EmbeddedServer, template: str) -> Iterator[Settings]:
+def settings(module_url: str) -> Settings:
     """Of a database for this file: what is stored below is only read."""
-    name = f"integrations_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
-    url = server.conninfo(database=name)
-    yield Settings(database_url=url, service_url=make_conninfo(url, user=SERVICE_ROLE), pool_size=4)
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    service_url = make_conninfo(module_url, user=SERVICE_ROLE)
+    return Settings(database_url=module_url, service_url=service_url, pool_size=4)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -19,11 +18,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from agent.observe.metrics import merged
 from agent.serve.http.admission import Gates
 from agent.serve.process.counts import Counts
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 ANSWERED = re.compile(r'signalbox_http_requests_total\{method="GET",process="(\d)",route="/healthz",.*\} (\d+)')
@@ -101,18 +100,13 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def running(server: EmbeddedServer, template: str) -> Iterator[Running]:
+def running(module_url: str) -> Iterator[Running]:
     """Both processes answer."""
-    name = f"processes_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
-    running = Running(server.conninfo(database=name), server.conninfo(user=SERVICE_ROLE, database=name))
+    running = Running(module_url, make_conninfo(module_url, user=SERVICE_ROLE))
     try:
         yield running.complete()
     finally:
         running.end()
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def shares(running: Running, connections: list[http.client.HTTPConnection]) -> dict[str, int]:

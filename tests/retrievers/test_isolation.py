@@ -6,8 +6,7 @@ import random
 import re
 import shutil
 import subprocess
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +26,6 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25
@@ -68,15 +66,11 @@ def platform_documents() -> list[Document]:
 
 
 @pytest.fixture(scope="module")
-def world(server: EmbeddedServer, template: str) -> Iterator[str]:
+def world(module_url: str) -> str:
     """A database with eight tenants and the platform; the owner's connection string."""
-    name = f"world_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
-    url = server.conninfo(database=name)
 
     async def fill() -> None:
-        async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=4) as database:
+        async with Database(module_url, make_conninfo(module_url, user=SERVICE_ROLE), size=4) as database:
             for tenant in TENANTS:
                 report = await ingest(database, EMBEDDER, tenant, "docs", documents(tenant))
                 assert (report.inserted, report.failed) == (12, [])
@@ -86,9 +80,7 @@ def world(server: EmbeddedServer, template: str) -> Iterator[str]:
             await ingest(database, EMBEDDER, PLATFORM, "inside", inside)
 
     asyncio.run(fill())
-    yield url
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    return module_url
 
 
 @pytest.fixture(params=["directly", "through PgBouncer"])

@@ -5,14 +5,12 @@ import json
 import logging
 import shutil
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,7 +36,6 @@ from retrievers.ingest.read import read_record
 from retrievers.local import Local
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.sandbox import Stopped
@@ -386,22 +383,16 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def filled(server: EmbeddedServer, template: str) -> Iterator[str]:
+def filled(module_url: str) -> str:
     """A database with the records in the collection `docs`; its owner's address."""
-    name = f"local_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
-    url = server.conninfo(database=name)
 
     async def fill() -> None:
-        async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=2) as database:
+        async with Database(module_url, make_conninfo(module_url, user=SERVICE_ROLE), size=2) as database:
             items = [read_record(one, one["id"]) for one in RECORDS]
             assert (await service_on(database).ingest(items, "docs")).inserted == len(RECORDS)
 
     asyncio.run(fill())
-    yield url
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    return module_url
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +32,6 @@ from retrievers.ingest.prepare import field_values
 from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
@@ -103,22 +101,16 @@ CORPUS = corpus(400)
 
 
 @pytest.fixture(scope="module")
-def filled(server: EmbeddedServer, template: str) -> Iterator[str]:
+def filled(module_url: str) -> str:
     """A database with two collections, `large` of 400 documents and `small` of the first 80; its owner's address."""
-    name = f"search_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
-    url = server.conninfo(database=name)
 
     async def fill() -> None:
-        async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=4) as database:
+        async with Database(module_url, make_conninfo(module_url, user=SERVICE_ROLE), size=4) as database:
             assert (await service_on(database).ingest(CORPUS, "large")).inserted == 400
             assert (await service_on(database).ingest(CORPUS[:80], "small")).inserted == 80
 
     asyncio.run(fill())
-    yield url
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    return module_url
 
 
 @pytest.fixture

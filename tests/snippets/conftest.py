@@ -15,7 +15,7 @@ import time
 import uuid
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import httpx2
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from agent import open_service
 from agent.serve.cli import run as run_command
@@ -347,29 +348,20 @@ def _shape(shown: Any, got: Any, where: str = "") -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def prepared(server: EmbeddedServer, template: str) -> Iterator[str]:
+def prepared(module_url: str) -> str:
     """The name of a database that holds the sample and the handbook of the tour; pages get copies of it."""
-    name = f"snippets_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
     with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("SIGNALBOX_DATABASE_URL", server.conninfo(database=name))
+        changed.setenv("SIGNALBOX_DATABASE_URL", module_url)
         sample = ["ingest", str(SAMPLE / "corpus.jsonl"), "--collection", "sample"]
         assert run_command([*sample, "--schema", str(SAMPLE / "schema.json")]) == 0
-    yield name
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    return str(conninfo_to_dict(module_url)["dbname"])
 
 
 @pytest.fixture
-def page_url(server: EmbeddedServer, prepared: str) -> Iterator[str]:
+def page_url(copy_of: Callable[[str], AbstractContextManager[str]], prepared: str) -> Iterator[str]:
     """Connection string of the owner of a copy of the prepared database."""
-    name = f"page_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{prepared}" STRATEGY FILE_COPY'.encode())
-    yield server.conninfo(database=name)
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    with copy_of(prepared) as url:
+        yield url
 
 
 @pytest.fixture

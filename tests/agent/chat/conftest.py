@@ -4,7 +4,7 @@ import asyncio
 import socket
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import Fault, Reply, ScriptedServer
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 ROTOR = "The rotor stops when the wind is faster than 25 m/s. Its bearing is oiled every three months."
@@ -96,19 +95,8 @@ class Chatting:
         return end
 
 
-@pytest.fixture(scope="module")
-def chat_database(server: EmbeddedServer, template: str) -> Iterator[str]:
-    """Connection string of the owner of a database for the tests of a module."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
-    yield server.conninfo(database=name)
-    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
+async def chatting_all(module_url: str) -> AsyncIterator[Chatting]:
     async def identify(authorization: str | None) -> Caller:
         key = (authorization or "").removeprefix("Bearer ")
         if key not in TENANTS:
@@ -118,8 +106,8 @@ async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
     script, watcher = Script(), Watcher()
     with script.server:
         settings = Settings(
-            database_url=chat_database,
-            service_url=make_conninfo(chat_database, user=SERVICE_ROLE),
+            database_url=module_url,
+            service_url=make_conninfo(module_url, user=SERVICE_ROLE),
             llm="openai/small",
             llm_base_url=script.server.base_url,
             llm_api_key="sk-behind",
@@ -166,11 +154,11 @@ def conversation() -> str:
 
 
 @pytest.fixture
-def stored(chat_database: str) -> Callable[[str], list[tuple[Any, ...]]]:
+def stored(module_url: str) -> Callable[[str], list[tuple[Any, ...]]]:
     """Reads the stored turns of a conversation: number, role and text."""
 
     def read(conversation: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(chat_database) as connection:
+        with psycopg.connect(module_url) as connection:
             statement = """
                 SELECT number, role, content FROM signalbox.message
                 WHERE split_part(conversation, E'\\n', 1) = %s ORDER BY number

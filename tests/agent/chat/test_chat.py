@@ -124,11 +124,9 @@ async def test_a_question_that_waits_for_tools_joins_with_its_final_answer(chatt
     assert stored(conversation) == [(1, "user", ASKED), (2, "assistant", GOOD)]
 
 
-async def test_memory_that_does_not_answer_costs_its_share_of_the_time_and_is_named(
-    chatting, conversation, chat_database
-):
+async def test_memory_that_does_not_answer_costs_its_share_of_the_time_and_is_named(chatting, conversation, module_url):
     chatting.script.replies.append(GOOD)
-    with psycopg.connect(chat_database) as other:
+    with psycopg.connect(module_url) as other:
         other.execute("LOCK TABLE signalbox.message IN ACCESS EXCLUSIVE MODE")
         answer = await chatting.service.chat(ASKED, conversation=conversation, timeout_s=6)
     assert (answer.text, answer.degraded) == (GOOD, ("memory_unavailable",))
@@ -301,10 +299,10 @@ async def test_what_no_database_can_store_is_asked_and_recorded_none_the_less(ch
     assert (record.question, record.answer) == ("When does the rotor stop\ufffd?", answer.text)
 
 
-async def test_what_has_expired_is_not_shown_and_goes(chatting, conversation, chat_database, stored):
+async def test_what_has_expired_is_not_shown_and_goes(chatting, conversation, module_url, stored):
     chatting.script.replies.extend([GOOD, OILED])
     await chatting.service.chat(ASKED, conversation=conversation)
-    with psycopg.connect(chat_database) as owner:
+    with psycopg.connect(module_url) as owner:
         for table, key in (("conversation", "id"), ("exchange", "conversation")):
             owner.execute(f"UPDATE signalbox.{table} SET expires_at = now() WHERE {key} = %s", (conversation,))  # noqa: S608
     assert await chatting.service.asked(conversation=conversation) == []
