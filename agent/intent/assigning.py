@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from agent.intent import lexicon
+from agent.intent.amounts import AmountReading
 from agent.intent.bounds import Comparison, comparing_words
 from agent.intent.columns import Columns
 from agent.intent.numbered import holds_years, is_had, is_key
@@ -336,7 +337,7 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
         values = {
             reading.value * scale
             for reading in amount.readings
-            if (scale := _scale(columns, measure, name, reading.unit)) is not None
+            if (scale := _scale(columns, measure, name, reading)) is not None
         }
         if not values:
             return []
@@ -344,8 +345,10 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
     return found
 
 
-def _scale(columns: Columns, measure: Measure, name: str, unit: Unit | None) -> float | None:
-    known = columns.vocabulary.catalogue.fields[name]
+def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading) -> float | None:
+    known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
+    if unit is None and reading.magnitude > 1:
+        return 1 / measure.money_size  # "under 70k" of `amount_keur`
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))

@@ -7,11 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, dropwhile
+from functools import cache
+from itertools import chain
 from typing import Literal
 
 from agent.intent import accounts, lexicon
 from agent.intent.code_numbers import names_of_numbers
+from agent.intent.numerals import ENGLISH_NUMERALS
+from agent.intent.people import SURNAME_FIRST, is_surname_first, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -27,7 +30,6 @@ addresses; flag: the name of a field that is true or false.
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
-_INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
@@ -83,16 +85,6 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
         return {words: tuple(known.values()) for words, known in self.items()}
 
 
-def is_surname_first(text: str) -> bool:
-    """Return whether a text has the form "Miller, J. R."."""
-    return _INITIALS.fullmatch(text) is not None
-
-
-def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a name without leading titles: Jonas Reuter for "Prof. Dr. Jonas Reuter"."""
-    return tuple(dropwhile(lexicon.TITLES.__contains__, words)) or words
-
-
 def is_mail(text: str) -> bool:
     """Return whether a text is an e-mail address."""
     return _MAIL.fullmatch(text) is not None
@@ -105,14 +97,16 @@ def truth_of(values: FieldValues) -> dict[bool, str] | None:
         return {True: "1", False: "0"} if both else None
     found: dict[bool, str] = {}
     for value in values.values:
-        said = next((one for one in (True, False) if value.casefold() in _truths()[one]), None)
+        said = next((one for one in (True, False) if value.casefold() in truths()[one]), None)
         if said is None or said in found:
             return None
         found[said] = value
     return found if len(found) == 2 else None
 
 
-def _truths() -> dict[bool, frozenset[str]]:
+@cache
+def truths() -> Mapping[bool, frozenset[str]]:
+    """Return the words that stand for true and false as values."""
     made = {True: "yes", False: "no"}
     return {
         one: frozenset(word for language in ("en", "zh") for word in table("link", language)["truth"][name].split())
@@ -184,7 +178,7 @@ def _add_parts(
         parts = _owned(chain(_parts(held), inner, accounts.parts_of(held)))
         owned = {part: owners for part, owners in parts.items() if len(owners) == 1}
     for words, owners in owned.items():
-        if words in cues:
+        if words in cues or (len(words) == 1 and words[0] in _unnaming()):
             continue
         for value in _meant(owners, held):
             share = len("".join(words)) / max(len("".join(words_of(value))), 1)
@@ -199,6 +193,12 @@ def _add_parts(
             continue  # "bridges" are the values of the field `bridge`, not those whose name ends in Bridge
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
+
+
+@cache
+def _unnaming() -> frozenset[str]:
+    """Return words that name nothing by themselves: "non" of "non-contact", "one" of "one-to-one"."""
+    return lexicon.STOP_WORDS.union(table("negation", "en")["prefix"], ENGLISH_NUMERALS)
 
 
 def _groups(
@@ -294,7 +294,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield ("".join(local),), known
         if accounts.is_account(value) and len(both := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
             yield both, known
-        surname = _INITIALS.fullmatch(value)
+        surname = SURNAME_FIRST.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
             if len(own := words_of(surname["name"])) > 1 and len(own[0]) == 1:
@@ -317,31 +317,6 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:
                 yield tuple(other if word == "and" else word for word in words), known
-
-
-def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
-    """Yield first and last names that can stand for a person."""
-    surname = _INITIALS.fullmatch(value)
-    if surname is not None:
-        yield words_of(surname["name"])
-        yield words_of(surname["name"])[-1:]
-        return
-    if parts := [(part,) for part in accounts.names_in(value)]:
-        yield from parts
-        return
-    mail = _MAIL.fullmatch(value)
-    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
-    if mail and len(words) == 1:
-        yield from ((part,) for part in accounts.names_in(words[0]))
-    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
-        yield words[1:]  # 若水 for 孙若水
-    # Nobody calls a company by one of its words.
-    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
-        return
-    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
-    if len(words) > 2:
-        # A long name is often cut after its beginning or said without the middle name.
-        yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -394,3 +369,28 @@ def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]
     return ordered[:_MOST_OF_ONE_NAME]
+
+
+def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
+    """Yield first and last names that can stand for a person."""
+    surname = SURNAME_FIRST.fullmatch(value)
+    if surname is not None:
+        yield words_of(surname["name"])
+        yield words_of(surname["name"])[-1:]
+        return
+    if parts := [(part,) for part in accounts.names_in(value)]:
+        yield from parts
+        return
+    mail = _MAIL.fullmatch(value)
+    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
+    if mail and len(words) == 1:
+        yield from ((part,) for part in accounts.names_in(words[0]))
+    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
+        yield words[1:]  # 若水 for 孙若水
+    # Nobody calls a company by one of its words.
+    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
+        return
+    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
+    if len(words) > 2:
+        # A long name is often cut after its beginning or said without the middle name.
+        yield from (words[:2], words[1:], (words[0], words[-1]))

@@ -11,9 +11,10 @@ from agent.intent.beside import is_preposition
 from agent.intent.catalogue import truth_of
 from agent.intent.measures import are_others, kinds_implied, measure_of
 from agent.intent.numbers import CURRENCIES, Measure
+from agent.intent.people import looks_like_name
 from agent.intent.sentence import Sentence
 from agent.intent.text import chinese_words, has_chinese, stem
-from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+from agent.intent.vocabulary import PEOPLE, Vocabulary
 from retrievers.text.glosses import pinyin_of, senses_of
 
 _LONGEST = 5

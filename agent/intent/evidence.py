@@ -13,6 +13,7 @@ from agent.intent import lexicon, wording
 from agent.intent.beside import acting, class_after, class_before, is_acting
 from agent.intent.catalogue import Known
 from agent.intent.columns import pointed
+from agent.intent.flag_words import in_place_of_records
 from agent.intent.linking import Mention
 from agent.intent.negation import negator_of
 from agent.intent.roles import closeness
@@ -88,6 +89,7 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
     yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
     yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
+    yield "in place of records", float(first.how != "exact" and in_place_of_records(sentence, one.mention))
     yield "ends value", float(said != value and value.endswith(said))
     yield "begins value", float(said != value and value.startswith(said))
 
@@ -154,8 +156,7 @@ def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
         yield f"after {first}", 1.0
     elif sentence.is_noun(place):
         yield "after noun", 1.0
-    token = sentence.token(place)
-    if token is not None and token.kind == "word":
+    if (token := sentence.token(place)) is not None and token.kind == "word":
         yield "after capital", float(token.is_capital and place > 0)
         yield "after acting", float(token.stem in acting())
         yield "after participle", float(token.folded.endswith(("ed", "ing")))
@@ -338,8 +339,8 @@ def _of_neighbours(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, fl
     yield "beside other", float(other)
     again = [mention for mention in sentence.mentions if mention is not one.mention and mention.of(one.field)]
     yield "same field", float(len(again))
-    others = [mention for mention in sentence.mentions if mention is not one.mention and not mention.of(one.field)]
-    known = [other for mention in others for other in mention.known[:1]]
+    others = [other for other in sentence.mentions if other is not one.mention and not other.of(one.field)]
+    known = [other.known[0] for other in others if other.known]
     yield "other exact", float(sum(other.how in ("exact", "short", "form") for other in known))
     yield "other people", float(sum(sentence.vocabulary.roles[other.field] == "person" for other in known))
     yield "other rare", float(sum(not _is_ordinary(sentence, mention) for mention in others))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from agent.intent import lexicon
-from agent.intent.catalogue import Known, truth_of
+from agent.intent.catalogue import Known, truth_of, truths
 from agent.intent.deciding import UNCLEAR, Constraint, learned
 from agent.intent.evidence import Candidate, evidence
 from agent.intent.flag_words import (
@@ -41,6 +41,7 @@ _OF_ONE = re.compile(
     re.IGNORECASE,
 )
 """Marks a question about a document found before, or about people: "was it [escalated]?"."""
+_SETTING = frozenset(":：=")
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 
 
@@ -232,7 +233,11 @@ def _denial(sentence: Sentence, first: int) -> int | None:
 
 
 def _is_refused(sentence: Sentence, place: int) -> bool:
-    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption turned off"."""
+    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption off", "pets: no"."""
+    if sentence.folded(place) in _SETTING:
+        while sentence.folded(place) in _SETTING:
+            place += 1
+        return sentence.folded(place) in truths()[False]
     while sentence.folded(place) in _SWITCHED:
         place += 1
     return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()

@@ -203,9 +203,10 @@ def _is_in_counting_word(text: str, mention: Mention) -> bool:
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:
-    """Return whether a date lies inside a name of several words: "Business Today" is no day."""
+    """Return whether a date ends inside a name of several words: "Business Today", "on Sun Terrace"."""
     is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
-    return is_whole and mention.start <= one.start and one.end <= mention.end
+    is_inside = mention.start < one.end <= mention.end
+    return is_whole and is_inside and (mention.start <= one.start or one.end < mention.end)
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:

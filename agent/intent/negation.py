@@ -113,12 +113,21 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             closed, joined = closed and not joined, False  # 没有实验的[设计]课; 没有实验的和设计的
         elif what == "other":
             crosses, closed = True, False
-        elif what == "word":
+        elif what == "word" or _joins_words(sentence, place - 1):
             unclear += 1
         depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
     return None, 0, False
+
+
+def _joins_words(sentence: Sentence, place: int) -> bool:
+    """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
+    if sentence.folded(place) not in JOINING or sentence.mention_at(place) is not None:
+        return False
+    before = sentence.token(place - 1)
+    is_word = before is not None and before.kind == "word" and sentence.mention_at(place - 1) is None
+    return is_word and not sentence.is_noun(place - 1) and not sentence.cue_fields(place - 1)
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:
@@ -214,9 +223,11 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
         if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
             return True
         if behind > place:
-            longer = any(one.first == place and one.last > behind for one in sentence.negators.values())
-            if longer or sentence.folded(behind).isdecimal():
-                return False  # "drafts, aside from those of Ann", 绘画，除去 2020 年的
+            longer = next((one for one in sentence.negators.values() if one.first == place and one.last > behind), None)
+            if longer is not None:
+                return _closes(sentence, longer.last)  # 草稿别给我, but not "drafts, aside from those of Ann"
+            if sentence.folded(behind).isdecimal():
+                return False  # 绘画，除去 2020 年的
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
     for place in range(places[-1], min(places[-1] + 2 * UNCLEAR, len(sentence.tokens))):
         ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))

@@ -160,9 +160,20 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
     word = sentence.token(before)
     plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
     subject = related or (plain and sentence.mention_at(before) is None)
+    if acts and negator.first > place and _begins_clause(sentence, before):
+        role = negator.last
+        while sentence.folded(role) in _BEING:
+            role += 1
+        return True if set(sentence.cue_fields(role)) & set(fields) else None  # "Ann isn't the author"
     if negator.first == place or not subject or not (acts or related):
         return False
     return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
+
+
+def _begins_clause(sentence: Sentence, before: int) -> bool:
+    """Return whether the token after `before` begins a clause."""
+    token = sentence.token(before)
+    return token is None or token.text in ENDS or token.folded in JOINING
 
 
 def _is_deed_denied_zh(sentence: Sentence, first: int, place: int, fields: Collection[str]) -> bool | None:

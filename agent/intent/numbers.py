@@ -10,6 +10,8 @@ from agent.intent.text import has_chinese
 from agent.intent.words import table
 
 CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
+_SIZES = {"k": 1e3, "t": 1e3, "m": 1e6}
+"""What stands before a currency in names of fields: `amount_keur`, `umsatz_teur`."""
 NUMBER = "number({})"
 """The expression of the aggregates for the number in a text."""
 
@@ -63,6 +65,11 @@ class Measure:
         own = next((unit for unit in self.units if unit.kind == said.kind), None)
         return None if own is None else said.of / own.of
 
+    @property
+    def money_size(self) -> float:
+        """How much money 1 stands for, 1000 in `amount_keur`; 1 if the field holds no money."""
+        return self.units[0].of if self.units and self.units[0].kind in CURRENCIES else 1.0
+
 
 @cache
 def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
@@ -75,6 +82,9 @@ def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
             said[word.replace("_", " ")] = (*said.get(word.replace("_", " "), ()), unit)
         for word in (*one["words"].split(), *one.get("fields", "").split()):
             named.setdefault(word, unit)
+    for currency in CURRENCIES:
+        for mark, size in _SIZES.items():
+            named.setdefault(mark + currency, Unit(currency, size))
     return said, named
 
 

@@ -13,7 +13,8 @@ from rapidfuzz import fuzz, process
 
 from agent.intent import accounts, foreign, lexicon
 from agent.intent import catalogue as value_names
-from agent.intent.catalogue import Known, Names, is_surname_first, without_titles
+from agent.intent.catalogue import Known, Names
+from agent.intent.people import are_people, looks_like_name
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
@@ -33,15 +34,6 @@ _SAME_PEOPLE = 0.8
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
-_NAME_OF_PERSON = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
-_CHINESE_NAME_OF_PERSON = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
-_INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
-"""Initials before a surname: "K. Ho"."""
-_LONGEST_CHINESE, _FEW_NAMES = 3, 2
-_NAMES, _SIGNED = 0.7, 0.3
-"""Minimum shares of a field's values that look like names of people, and that can be nothing else."""
-_MANY = 6
-"""Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
 
 
@@ -146,41 +138,6 @@ def role_of(values: FieldValues) -> Role:
     return "label" if values.distinct <= _MOST_LABELS and repeated else "text"
 
 
-def looks_like_name(text: str) -> bool:
-    """Return whether a text may be the name of a person, by how it is written."""
-    if _CHINESE_NAME_OF_PERSON.fullmatch(text):
-        return "·" in text or text[0] in table("link", "zh")["surnames"]
-    if is_surname_first(text):
-        return True
-    parts = text.split()
-    capital = sum(part[:1].isupper() for part in parts)
-    return _NAME_OF_PERSON.fullmatch(text) is not None and capital >= 2 and not any(c.isdigit() for c in text)
-
-
-def are_people(name: str, texts: Sequence[str]) -> bool:
-    """Return whether a field with an uninformative name holds people: by names, titles, initials or a role noun."""
-    if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
-        return False
-    signed = sum(map(_is_signed, texts))
-    return len(texts) >= _MANY or signed >= _SIGNED * len(texts) or _says_who_acts(name)
-
-
-def _is_signed(text: str) -> bool:
-    """Return whether a name is written as only a person's is: with a title, an initial, or a Chinese surname."""
-    words = words_of(text)
-    is_chinese = _CHINESE_NAME_OF_PERSON.fullmatch(text) is not None and len(text) <= _LONGEST_CHINESE
-    return (
-        is_chinese or is_surname_first(text) or without_titles(words) != words or _INITIAL.fullmatch(text) is not None
-    )
-
-
-def _says_who_acts(name: str) -> bool:
-    """Return whether a field's name ends in a noun for a person who acts: "surveyor", "leadAttorney", 独奏家."""
-    words = lexicon.name_words(name)
-    agents = (*table("link", "en")["agents"].split(), *table("link", "zh")["agents"].split())
-    return bool(words) and words[-1].endswith(agents)
-
-
 def _holds_languages(values: FieldValues) -> bool:
     """Return whether a field holds language codes only."""
     is_of_all = values.distinct > 1 and all(value in lexicon.LANGUAGES for value in values.values)
@@ -192,6 +149,8 @@ def concepts_of(name: str) -> frozenset[str]:
     """Return the general concepts that a field's name belongs to."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
+    if lexicon.name_words(name)[-1:] == ("to",) and "valid" in own:
+        own.add("until")
     chinese = {*in_chinese(name), *filter(has_chinese, own)}
     words = {stem(word) for word in own} | own | chinese
     return frozenset(

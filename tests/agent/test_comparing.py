@@ -113,6 +113,20 @@ def test_a_comparison_is_read_whole_and_of_the_field_that_is_meant(question: str
 
 
 @pytest.mark.parametrize(
+    ("question", "filter"),
+    [
+        ("insured for at least 300 thousand euros", "insured_keur gte 300"),
+        ("insured for over half a million euros", "insured_keur gt 500"),
+        ("insured under 70k", "insured_keur lt 70"),
+        ("insured under 70", "insured_keur lt 70"),
+    ],
+)
+def test_an_amount_of_money_is_compared_in_the_thousands_that_the_field_counts(question: str, filter: str):
+    fields = {"harbour": BOATS["harbour"], "insured_keur": number("insured_keur", 20, 900)}
+    assert shown(read(question, fields).filter) == filter
+
+
+@pytest.mark.parametrize(
     ("question", "said"),
     [
         ("ready in under 10 hours", "under 10 hours"),  # paint or refit

@@ -116,3 +116,8 @@ def test_what_is_no_one_period_is_unread_and_said(text: str):
 @pytest.mark.parametrize("text", ["in recent years", "in the coming days", "in the last weeks", "past months"])
 def test_units_without_a_number_are_no_period(text: str):
     assert read_dates(text, TODAY).ranges == []
+
+
+@pytest.mark.parametrize("text", ["runs of A14 in March", "unit B7 of May 2024"])
+def test_digits_of_a_code_are_no_day(text: str):
+    assert all(one.period.days > 1 for one in read_dates(text, TODAY).ranges)

@@ -8,9 +8,10 @@ import pytest
 from agent.intent.derived import nouns_of
 from agent.intent.found import find
 from agent.intent.linking import find_mentions
+from agent.intent.people import are_people
 from agent.intent.text import tokenize
 from agent.intent.time.periods import Calendar
-from agent.intent.vocabulary import are_people, build, role_of
+from agent.intent.vocabulary import build, role_of
 from retrievers.core.fields import Field, FieldType, ScalarType
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.glosses import composed_senses, senses_of
@@ -110,9 +111,11 @@ def test_a_mark_at_the_end_tells_values_apart():
         ("quarter", ["Old Town", "Harbour", "Millbank", "Garden Suburb"], False),
         ("hall", ["Great Hall", "Small Hall"], False),  # too few to tell by their looks
         ("taster", ["own-pocket", "corporate-card"], False),
+        ("piste", ["Blue Ridge", "Rabbit Run", "Lower Meadow", "Sun Terrace", "Black Ridge", "Glacier Bowl"], False),
+        ("poet", ["Rose Hartley", "Sol Grey", "Lucian Snow", "Idris Vale", "Anjali Stone", "Mara Field"], True),
     ],
 )
-def test_a_few_names_are_people_where_titles_or_the_field_say_so(name: str, values: list[str], wanted: bool):
+def test_a_field_holds_people_by_titles_its_own_name_or_first_names(name: str, values: list[str], wanted: bool):
     assert are_people(name, values) is wanted
 
 

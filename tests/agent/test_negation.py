@@ -64,6 +64,8 @@ def stated(question: str) -> set[tuple[bool, str]]:
         "reports on floods with Lisbon taken out",
         "reports on floods, everything save Lisbon",
         "reports on floods where Lisbon doesn't appear",
+        "洪水的报告，Lisbon的别给我",
+        "洪水的报告，Lisbon的别给我看",
         "Lisbon is not what I want; reports on floods",
     ],
 )
@@ -75,6 +77,7 @@ def test_words_that_leave_out_are_read_as_leaving_out(question: str):
     "question",
     [
         "reports on floods, far from Lisbon",
+        "reports on floods not yet estimated and still in Lisbon",
         "reports on floods, hardly Lisbon",
         "reports on floods that have yet to be shipped",
         "reports on floods that failed to be Baroque",
@@ -99,6 +102,7 @@ def test_where_it_is_not_certain_what_is_denied_nothing_is_read(question: str):
         ("李伟和王芳都没批准的报告", {"李伟", "王芳"}),
         ("reports with Cy Marlow not as the reviewer", {"Cy Marlow"}),
         ("reports, Cy Marlow neither the reviewer nor the author", {"Cy Marlow"}),
+        ("reports on floods, Cy Marlow isn't the reviewer", {"Cy Marlow"}),
     ],
 )
 def test_what_several_have_not_done_is_denied_of_each(question: str, denied: set[str]):

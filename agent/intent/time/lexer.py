@@ -19,6 +19,7 @@ _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
 _PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
 _MONTHS, _LONGEST_MONTH = 12, 31
+_ARTICLES = frozenset(["a", "an", "the"])
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
@@ -303,7 +304,7 @@ def _is_code(text: str, tokens: list[DateToken], place: int) -> bool:
     if glued and previous and previous.text[-1] in "-/" and place > 1 and tokens[place - 2].end == previous.start:
         return not tokens[place - 2].items
     if glued and previous and re.search(r"[^\W\d_]$", previous.text) and not previous.is_chinese:
-        return not previous.items
+        return not previous.items or previous.text in _ARTICLES
     following = tokens[place + 1] if place + 1 < len(tokens) else None
     if following is None or len(token.text) < 4:
         return following is not None and following.text in ("%", "€", "$", "£")

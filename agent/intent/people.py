@@ -1,0 +1,73 @@
+"""Recognise fields that hold people, by how names of people are written."""
+
+import re
+from collections.abc import Sequence
+from itertools import dropwhile
+
+from agent.intent import lexicon
+from agent.intent.text import stem, words_of
+from agent.intent.words import ordinary, table
+
+SURNAME_FIRST = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
+"""For example "Miller, J. R."."""
+_NAME_OF_PERSON = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
+_CHINESE_NAME_OF_PERSON = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
+_INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
+"""Initials before a surname: "K. Ho"."""
+_LONGEST_CHINESE, _FEW_NAMES = 3, 2
+_NAMES, _SIGNED = 0.7, 0.3
+"""Minimum shares of a field's values that look like names of people, and that can be nothing else."""
+_MANY = 6
+"""Minimum number of values whose look alone shows that a field holds people, whatever its name."""
+
+
+def is_surname_first(text: str) -> bool:
+    """Return whether a text has the form "Miller, J. R."."""
+    return SURNAME_FIRST.fullmatch(text) is not None
+
+
+def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a name without leading titles: Jonas Reuter for "Prof. Dr. Jonas Reuter"."""
+    return tuple(dropwhile(lexicon.TITLES.__contains__, words)) or words
+
+
+def looks_like_name(text: str) -> bool:
+    """Return whether a text may be the name of a person, by how it is written."""
+    if _CHINESE_NAME_OF_PERSON.fullmatch(text):
+        return "·" in text or text[0] in table("link", "zh")["surnames"]
+    if is_surname_first(text):
+        return True
+    parts = text.split()
+    capital = sum(part[:1].isupper() for part in parts)
+    return _NAME_OF_PERSON.fullmatch(text) is not None and capital >= 2 and not any(c.isdigit() for c in text)
+
+
+def are_people(name: str, texts: Sequence[str]) -> bool:
+    """Return whether a field with an uninformative name holds people: by names, titles, initials or a role noun."""
+    if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
+        return False
+    if sum(map(_is_signed, texts)) >= _SIGNED * len(texts) or _says_who_acts(name):
+        return True
+    return len(texts) >= _MANY and not _begin_with_ordinary_words(texts)
+
+
+def _begin_with_ordinary_words(texts: Sequence[str]) -> bool:
+    """Return whether half of some names begin with ordinary words, as places do and people do not: "Blue Ridge"."""
+    first = [words[0] for text in texts if len(words := text.split()) > 1 and text.isascii()]
+    return 2 * sum(stem(word.casefold()) in ordinary() for word in first) >= len(first) > 0
+
+
+def _is_signed(text: str) -> bool:
+    """Return whether a name is written as only a person's is: with a title, an initial, or a Chinese surname."""
+    words = words_of(text)
+    is_chinese = _CHINESE_NAME_OF_PERSON.fullmatch(text) is not None and len(text) <= _LONGEST_CHINESE
+    return (
+        is_chinese or is_surname_first(text) or without_titles(words) != words or _INITIAL.fullmatch(text) is not None
+    )
+
+
+def _says_who_acts(name: str) -> bool:
+    """Return whether a field's name ends in a noun for a person who acts: "surveyor", "leadAttorney", 独奏家."""
+    words = lexicon.name_words(name)
+    agents = (*table("link", "en")["agents"].split(), *table("link", "zh")["agents"].split())
+    return bool(words) and words[-1].endswith(agents)
