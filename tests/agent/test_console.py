@@ -44,7 +44,7 @@ ARGUMENTS = (
 ).split()
 VIEWS = ("#/ask", "#/collections", "#/collections/handbook", "#/sources", "#/jobs", "#/traces")
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 _TRAINS = "🚆" * 40
 DOCUMENTS: list[dict[str, Any]] = [
@@ -185,7 +185,7 @@ def visit(browser: Browser, running: Running) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, locale=locale, reduced_motion="reduce"
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         page.add_init_script(

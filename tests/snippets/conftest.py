@@ -29,6 +29,7 @@ from agent import open_service
 from agent.serve.cli import run as run_command
 from agent.settings import load_settings
 from agent.testing import ScriptedServer
+from evals import load
 from retrievers.postgres.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -378,6 +379,7 @@ def reader_of(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DATABASE_URL", page_url)
     monkeypatch.setenv("SIGNALBOX_PROCESSES", "1")  # each loads the models
+    monkeypatch.setattr(load, "_TIMEOUT_S", 120.0)  # twice what a request may take in tests
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", page_url)
     with ScriptedServer(reply) as model:
         monkeypatch.setenv("SIGNALBOX_LLM_BASE_URL", model.base_url)
