@@ -3,12 +3,14 @@
 from dataclasses import replace
 from datetime import date
 
+from agent.intent.sentence import ENDS, Sentence
 from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from retrievers.core.types import FieldValues
 
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
+_ASKERS = frozenset("i my we our me us 我".split())
 _DATES = ("published", "created", "updated", "", "effective", "expires")
 
 
@@ -51,3 +53,21 @@ def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRa
         return one, True
     is_end = "expires" in concepts_of(values.field.name)
     return (replace(one, period=ahead) if is_end else one), is_end
+
+
+def is_of_asker(sentence: Sentence, one: DateRange) -> bool:
+    """Return whether a date stands in a clause about the asker alone: "for my walk tomorrow: findings at the mill"."""
+    first, last = sentence.index_from(one.start), sentence.index_from(one.end)
+    while first > 0 and sentence.tokens[first - 1].text not in ENDS:
+        first -= 1
+    while last < len(sentence.tokens) and sentence.tokens[last].text not in ENDS:
+        last += 1
+    inside = range(first, last)
+    if _ASKERS.isdisjoint(sentence.tokens[place].folded for place in inside):
+        return False
+    stated = [
+        place
+        for place in range(len(sentence.tokens))
+        if sentence.mention_at(place) is not None or sentence.is_noun(place) or sentence.cue_fields(place)
+    ]
+    return bool(stated) and not any(place in inside for place in stated)

@@ -9,7 +9,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
-from agent.intent.date_fields import is_main_unclear, main_date, occurrence, rank_of_date
+from agent.intent.date_fields import is_main_unclear, is_of_asker, main_date, occurrence, rank_of_date
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
@@ -327,6 +327,7 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
             _named_date(sentence, one, fields) for one in ranges
         )
         is_sure = all(named) and all(sure for _, sure in meant)
+        is_sure = is_sure and not any(is_of_asker(sentence, one) for one in ranges)
         confidence = _GUESSED if is_guess else 1.0 if is_sure else _TOLD
         pieces.append(Piece(name, both(made) if meet else either(made), start, end, confidence))
     return pieces
@@ -379,7 +380,10 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
     before = [token.folded for token in sentence.tokens if token.end <= one.start]
     while before and before[-1] in _said("particle"):
         before.pop()
-    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
+    if not before or before[-1] in _said("makes"):
+        return False
+    is_event = before[-1].endswith("ing") and not sentence.is_noun(len(before) - 1)  # "with filming before May"
+    return is_event or _is_past_verb(before[-1])
 
 
 def _is_past_verb(word: str) -> bool:

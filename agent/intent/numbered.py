@@ -50,16 +50,23 @@ class NumberRange:
     texts: tuple[str, ...] | None = None
 
 
+_LONG_AGO = 20
+"""Minimum years from the end of a period to the first date that make it a year of another field."""
+
+
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Return whole years as conditions on numeric fields: "of the 2013 vintage", or "in 2013" without a date field."""
+    """Return whole years as conditions on numeric fields: "of the 2013 vintage", or "in 2013" without a date field that
+    reaches back so far.
+    """
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
     named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
-    by_default = named[0] if len(named) == 1 and not vocabulary.of_role("date") else None
     made = []
     for one in dates if fields else ():
         low, high = one.period.low, one.period.high
-        name = _year_named_near(sentence, one, fields) or by_default
+        name = _year_named_near(sentence, one, fields)
+        if name is None and len(named) == 1 and _is_long_before_dates(vocabulary, one):
+            name = named[0]
         is_whole = all(bound is None or (bound.month, bound.day) == (1, 1) for bound in (low, high))
         if name is None or not is_whole or not any(c.isdigit() for c in sentence.text[one.start : one.end]):
             continue  # "the last year they played" is no calendar year
@@ -69,6 +76,13 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
             first, last = low.year if low else None, high.year if high else None
             made.append(NumberRange(name, one.start, one.end, low=first, high=last, high_included=False))
     return made if len(made) == 1 else []
+
+
+def _is_long_before_dates(vocabulary: Vocabulary, one: DateRange) -> bool:
+    """Return whether a period ended long before the first day of every date field."""
+    lows = [str(vocabulary.catalogue.fields[name].low)[:4] for name in vocabulary.of_role("date")]
+    high = one.period.high
+    return all(low.isdecimal() and high is not None and high.year + _LONG_AGO <= int(low) for low in lows)
 
 
 def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:

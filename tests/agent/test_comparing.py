@@ -104,6 +104,8 @@ def shown(filter: Mapping[str, Any] | None) -> str:
         ("under 70k, in Visby if possible", "price_eur lt 70000, harbour eq Visby"),
         # years that are numbers, beside dates
         ("boats built 1990 or older", "built lte 1990"),
+        ("Kiel boats of the 1980s", "harbour eq Kiel, built gte 1980, built lt 1990"),
+        ("Kiel boats of 2018", "harbour eq Kiel, listed gte 2018-01-01, listed lt 2019-01-01"),
         ("built before 1990, listed since 2024", "built lt 1990, listed gte 2024-01-01"),
     ],
 )

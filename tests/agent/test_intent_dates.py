@@ -478,10 +478,26 @@ def test_a_period_without_a_word_for_its_field_is_of_when_documents_came_to_be(q
     assert read_date_piece(question, "end_date", "start_date") == ("start_date", True)
 
 
-@pytest.mark.parametrize("question", ["orders dispatched in 2024", "orders that arrived in 2024", "2024年取消的order"])
+@pytest.mark.parametrize(
+    "question",
+    ["orders dispatched in 2024", "orders that arrived in 2024", "orders with unloading in 2024", "2024年取消的order"],
+)
 def test_a_period_beside_a_verb_of_none_of_the_fields_is_not_sure(question: str):
     assert not read_date_piece(question, "ordered_at", "paid_at")[1]
     assert read_date_piece(question, "ordered_at")[1]
+
+
+@pytest.mark.parametrize(
+    ("question", "is_sure"),
+    [
+        ("for my trip of last week: all orders", False),
+        ("I was away last week, show all orders", False),
+        ("show all orders of last week, I was away", True),
+        ("which orders did I place last week?", True),
+    ],
+)
+def test_a_date_said_of_the_asker_excludes_nothing(question: str, is_sure: bool):
+    assert read_date_piece(question, "ordered_at") == ("ordered_at", is_sure)
 
 
 def dated(
