@@ -13,7 +13,6 @@ from agent.intent import lexicon, wording
 from agent.intent.beside import acting, class_after, class_before, is_acting
 from agent.intent.catalogue import Known
 from agent.intent.columns import pointed
-from agent.intent.flag_words import in_place_of_records
 from agent.intent.linking import Mention
 from agent.intent.negation import negator_of
 from agent.intent.roles import closeness
@@ -89,7 +88,6 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
     yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
     yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
-    yield "in place of records", float(first.how != "exact" and in_place_of_records(sentence, one.mention))
     yield "ends value", float(said != value and value.endswith(said))
     yield "begins value", float(said != value and value.startswith(said))
 

@@ -457,11 +457,7 @@ def stated(text: str, history: Any = ()) -> dict[str, Any]:
         ("还没关闭的事故有几起？", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),
         ("why wasn't it closed?", {}),
         ("每个酒店的事故数量", {"kind": ("eq", "incident")}),
-        pytest.param(
-            "My payment was closed with PAY-4031",
-            {},
-            marks=pytest.mark.xfail(strict=True, reason="it reads the state of a payment as that of the documents"),
-        ),
+        ("My payment was closed with PAY-4031", {}),
     ],
 )
 def test_what_the_words_state_of_hotels(text: str, wanted: dict[str, Any]):

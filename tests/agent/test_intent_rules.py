@@ -103,6 +103,7 @@ CITY = {
 
 MISREAD = frozenset(
     [
+        "has the city any permit denied?",
         "records about demolition permits",
         "what has Donald Stufft sponsered about attestations?",
     ]
