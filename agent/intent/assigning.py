@@ -347,7 +347,7 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
 
 def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading) -> float | None:
     known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
-    if unit is None and reading.magnitude > 1:
+    if unit is None and reading.magnitude >= 1000:
         return 1 / measure.money_size  # "under 70k" of `amount_keur`
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None

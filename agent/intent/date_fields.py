@@ -10,8 +10,9 @@ from retrievers.core.types import FieldValues
 
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
-_ASKERS = frozenset("i my we our me us 我".split())
 _DATES = ("published", "created", "updated", "", "effective", "expires")
+_ASKERS = frozenset("i my we our".split())
+_ASKING = frozenset("what which who when where how please show want need find list give get send mean".split())
 
 
 def rank_of_date(field: str) -> int:
@@ -63,7 +64,8 @@ def is_of_asker(sentence: Sentence, one: DateRange) -> bool:
     while last < len(sentence.tokens) and sentence.tokens[last].text not in ENDS:
         last += 1
     inside = range(first, last)
-    if _ASKERS.isdisjoint(sentence.tokens[place].folded for place in inside):
+    said = {sentence.tokens[place].folded for place in inside}
+    if said.isdisjoint(_ASKERS) or not said.isdisjoint(_ASKING):
         return False
     stated = [
         place

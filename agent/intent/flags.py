@@ -24,8 +24,9 @@ from agent.intent.flag_words import (
 )
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
+from agent.intent.negators import JOINING
 from agent.intent.reading import BOOSTS_FROM
-from agent.intent.sentence import Sentence
+from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.vocabulary import Same, in_chinese
 from agent.intent.words import table
@@ -197,7 +198,9 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     if negated is None:
         return None
     start = min(_extent(sentence, mention), start if begins is None else begins)
-    denied ^= negated or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
+    is_no = _is_set_to_no(sentence, mention.last)
+    denied ^= negated or is_no or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
+    denied |= is_no and not flag.is_denial  # "not moved = no" is said of the field `moved`
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     return Named(Candidate(mention, flag.field, (known,), 1 + len(fields)), flag.truth, start, denied)
@@ -232,12 +235,18 @@ def _denial(sentence: Sentence, first: int) -> int | None:
     return found.start() if found is not None else None
 
 
+def _is_set_to_no(sentence: Sentence, place: int) -> bool:
+    """Return whether a flag is written with its value for false: "pets: no", `pets=0`."""
+    value = place
+    while sentence.folded(value) in _SETTING:
+        value += 1
+    behind = sentence.token(value + 1)
+    ends = behind is None or behind.text in ENDS or behind.kind == "cjk" or behind.folded in JOINING
+    return value > place and ends and sentence.folded(value) in truths()[False]
+
+
 def _is_refused(sentence: Sentence, place: int) -> bool:
-    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption off", "pets: no"."""
-    if sentence.folded(place) in _SETTING:
-        while sentence.folded(place) in _SETTING:
-            place += 1
-        return sentence.folded(place) in truths()[False]
+    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption turned off"."""
     while sentence.folded(place) in _SWITCHED:
         place += 1
     return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()

@@ -380,10 +380,7 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
     before = [token.folded for token in sentence.tokens if token.end <= one.start]
     while before and before[-1] in _said("particle"):
         before.pop()
-    if not before or before[-1] in _said("makes"):
-        return False
-    is_event = before[-1].endswith("ing") and not sentence.is_noun(len(before) - 1)  # "with filming before May"
-    return is_event or _is_past_verb(before[-1])
+    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
 
 
 def _is_past_verb(word: str) -> bool:

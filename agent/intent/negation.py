@@ -98,11 +98,12 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
     """Return the negator before a token, the number of unknown words between, and whether a condition is between."""
-    place, unclear, depth, crosses, closed, joined = first, 0, 0, False, False, False
+    place, unclear, joins, depth, crosses, closed, joined = first, 0, 0, 0, False, False, False
     for _ in range(_REACH):
         negator = sentence.negators.get(place)
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
             # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.
+            unclear += joins if negator.kind == "not" else 0
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
@@ -113,8 +114,9 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             closed, joined = closed and not joined, False  # 没有实验的[设计]课; 没有实验的和设计的
         elif what == "other":
             crosses, closed = True, False
-        elif what == "word" or _joins_words(sentence, place - 1):
+        elif what == "word":
             unclear += 1
+        joins += _joins_words(sentence, place - 1)
         depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
@@ -123,11 +125,11 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
 
 def _joins_words(sentence: Sentence, place: int) -> bool:
     """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
-    if sentence.folded(place) not in JOINING or sentence.mention_at(place) is not None:
-        return False
     before = sentence.token(place - 1)
-    is_word = before is not None and before.kind == "word" and sentence.mention_at(place - 1) is None
-    return is_word and not sentence.is_noun(place - 1) and not sentence.cue_fields(place - 1)
+    if sentence.folded(place) != "and" or before is None or before.kind != "word":
+        return False
+    is_known = sentence.mention_at(place - 1) is not None or sentence.is_noun(place - 1)
+    return not is_known and not sentence.cue_fields(place - 1) and before.stem not in acting_words()[0]
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:

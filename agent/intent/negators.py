@@ -23,6 +23,7 @@ JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
 _ALL_ZH = frozenset("都均也全皆还从并")
 _RELATIVE = frozenset("that which whom who what".split())
+_CONTRACTED = frozenset("isn aren wasn weren".split())
 _DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
 
 
@@ -160,7 +161,7 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
     word = sentence.token(before)
     plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
     subject = related or (plain and sentence.mention_at(before) is None)
-    if acts and negator.first > place and _begins_clause(sentence, before):
+    if acts and negator.kind == "not" and _begins_clause(sentence, before) and _is_verbal(sentence, place, negator):
         role = negator.last
         while sentence.folded(role) in _BEING:
             role += 1
@@ -168,6 +169,12 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
     if negator.first == place or not subject or not (acts or related):
         return False
     return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
+
+
+def _is_verbal(sentence: Sentence, place: int, negator: Negator) -> bool:
+    """Return whether only an auxiliary stands between a token and a negation: "isn't", "did not"."""
+    between = {sentence.folded(one) for one in range(place, negator.first)}
+    return bool(between) and between <= _BEING | _DOING | _CONTRACTED | _APOSTROPHES
 
 
 def _begins_clause(sentence: Sentence, before: int) -> bool:

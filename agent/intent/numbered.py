@@ -8,6 +8,7 @@ from agent.intent import lexicon
 from agent.intent.amounts import Amount, AmountReading
 from agent.intent.bounds import Comparison, compared_alone, turned
 from agent.intent.columns import Columns, columns_of
+from agent.intent.negation import is_negated
 from agent.intent.numerals import parse_amount
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.time.dates import DateRange
@@ -50,6 +51,7 @@ class NumberRange:
     texts: tuple[str, ...] | None = None
 
 
+_YEAR_WORDS = frozenset(["year", "yr"])
 _LONG_AGO = 20
 """Minimum years from the end of a period to the first date that make it a year of another field."""
 
@@ -60,7 +62,8 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
     """
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
-    named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
+    called = [name for name in fields if not _YEAR_WORDS.isdisjoint(lexicon.name_words(name)) or "年" in name]
+    named = called if vocabulary.of_role("date") else called or fields
     made = []
     for one in dates if fields else ():
         low, high = one.period.low, one.period.high
@@ -70,7 +73,13 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
         is_whole = all(bound is None or (bound.month, bound.day) == (1, 1) for bound in (low, high))
         if name is None or not is_whole or not any(c.isdigit() for c in sentence.text[one.start : one.end]):
             continue  # "the last year they played" is no calendar year
-        if low is not None and high is not None and high.year - low.year == 1:
+        is_one = low is not None and high is not None and high.year - low.year == 1
+        denied = is_negated(sentence, one.start, one.end, (name,))
+        if denied is None or (denied and not is_one):
+            continue
+        if denied and low is not None:
+            made.append(NumberRange(name, one.start, one.end, values=(low.year,), negated=True))
+        elif is_one and low is not None:
             made.append(_of_year(sentence, one, name, low.year))
         else:
             first, last = low.year if low else None, high.year if high else None

@@ -17,6 +17,8 @@ _INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
 _LONGEST_CHINESE, _FEW_NAMES = 3, 2
 _NAMES, _SIGNED = 0.7, 0.3
 """Minimum shares of a field's values that look like names of people, and that can be nothing else."""
+_RARE = 2
+"""Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
 _MANY = 6
 """Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 
@@ -52,9 +54,9 @@ def are_people(name: str, texts: Sequence[str]) -> bool:
 
 
 def _begin_with_ordinary_words(texts: Sequence[str]) -> bool:
-    """Return whether half of some names begin with ordinary words, as places do and people do not: "Blue Ridge"."""
-    first = [words[0] for text in texts if len(words := text.split()) > 1 and text.isascii()]
-    return 2 * sum(stem(word.casefold()) in ordinary() for word in first) >= len(first) > 0
+    """Return whether half of some names begin with everyday words, as places do and people do not: "Blue Ridge"."""
+    first = [words[0] for text in texts if len(words := text.split()) > 1]
+    return 2 * sum(ordinary().get(stem(word.casefold()), 0) > _RARE for word in first) >= len(first) > 0
 
 
 def _is_signed(text: str) -> bool:

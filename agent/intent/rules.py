@@ -17,7 +17,6 @@ from agent.intent.identifiers import beside_identifiers, is_identifier
 from agent.intent.mentioned import Mentioned, mentioned
 from agent.intent.reading import FILTERS_FROM
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
-from agent.intent.sentence import Sentence
 from agent.intent.sources import usual
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.intent.time.periods import Calendar
@@ -197,7 +196,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None:
-        calculation = replace(calculation, pieces=tuple(_meant(found.sentence, one) for one in calculation.pieces))
+        calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
@@ -228,10 +227,9 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     )
 
 
-def _meant(sentence: Sentence, piece: Piece) -> Piece:
-    """Raise a likely constraint of a calculation to sure, because it has no other purpose; "about X" may be a topic."""
-    is_likely = _LEAST_COUNTED <= piece.confidence < FILTERS_FROM and not sentence.in_about(piece.start)
-    return replace(piece, confidence=FILTERS_FROM) if is_likely else piece
+def _meant(piece: Piece) -> Piece:
+    """Raise a likely constraint of a calculation to sure, because it has no other purpose in the question."""
+    return replace(piece, confidence=FILTERS_FROM) if _LEAST_COUNTED <= piece.confidence < FILTERS_FROM else piece
 
 
 def _aggregated(

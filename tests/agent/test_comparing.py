@@ -104,7 +104,7 @@ def shown(filter: Mapping[str, Any] | None) -> str:
         ("under 70k, in Visby if possible", "price_eur lt 70000, harbour eq Visby"),
         # years that are numbers, beside dates
         ("boats built 1990 or older", "built lte 1990"),
-        ("Kiel boats of the 1980s", "harbour eq Kiel, built gte 1980, built lt 1990"),
+        ("boats not built in 1990", "built ne 1990"),
         ("Kiel boats of 2018", "harbour eq Kiel, listed gte 2018-01-01, listed lt 2019-01-01"),
         ("built before 1990, listed since 2024", "built lt 1990, listed gte 2024-01-01"),
     ],
@@ -125,6 +125,19 @@ def test_a_comparison_is_read_whole_and_of_the_field_that_is_meant(question: str
 )
 def test_an_amount_of_money_is_compared_in_the_thousands_that_the_field_counts(question: str, filter: str):
     fields = {"harbour": BOATS["harbour"], "insured_keur": number("insured_keur", 20, 900)}
+    assert shown(read(question, fields).filter) == filter
+
+
+@pytest.mark.parametrize(
+    ("question", "filter"),
+    [
+        ("boats of the 1980s", "yr_built gte 1980, yr_built lt 1990"),
+        ("boats not of 1950", "yr_built ne 1950"),
+        ("boats of 2018", "listed gte 2018-01-01, listed lt 2019-01-01"),
+    ],
+)
+def test_a_year_long_before_all_dates_is_of_the_field_of_years(question: str, filter: str):
+    fields = {"yr_built": number("yr_built", 1900, 2024), "listed": BOATS["listed"]}
     assert shown(read(question, fields).filter) == filter
 
 

@@ -77,6 +77,8 @@ def stated(text: str, known: FieldCatalogue = CAMPS) -> dict[str, Any]:
         ("camps nobody has inspected", {"inspected": "false"}),
         ("camps, hasShower=N", {"hasShower": "N"}),
         ("camps, inspected: no", {"inspected": "false"}),
+        ("camps, not inspected = n", {"inspected": "false"}),
+        ("inspected camps: no idea which", {"inspected": "true"}),
         ("inspected: yes, camps", {"inspected": "true"}),
         ("camps yet to be inspected", {"inspected": "false"}),
         ("inspected camps", {"inspected": "true"}),

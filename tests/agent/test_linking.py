@@ -112,6 +112,7 @@ def test_a_mark_at_the_end_tells_values_apart():
         ("hall", ["Great Hall", "Small Hall"], False),  # too few to tell by their looks
         ("taster", ["own-pocket", "corporate-card"], False),
         ("piste", ["Blue Ridge", "Rabbit Run", "Lower Meadow", "Sun Terrace", "Black Ridge", "Glacier Bowl"], False),
+        ("byline", ["Mark Ek", "Victor Lund", "Iris Holm", "Lily Dahl", "Anna Berg", "Sven Moe"], True),
         ("poet", ["Rose Hartley", "Sol Grey", "Lucian Snow", "Idris Vale", "Anjali Stone", "Mara Field"], True),
     ],
 )

@@ -153,3 +153,24 @@ def test_a_denial_of_a_name_that_nobody_knows_is_told(question: str):
 def test_what_is_denied_in_brackets_stays_there():
     assert stated("reports (not Gothic) from Lisbon") == {(False, "Gothic"), (True, "Lisbon")}
     assert stated("reports except Gothic (late) or Baroque (early)") == {(False, "Gothic")}
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("Cy Marlow as reviewer, no drafts", (True, "Cy Marlow")),
+        ("Ann Lee reports not in Lisbon", (False, "Lisbon")),
+        ("Bo Chen reports, not Lisbon", (False, "Lisbon")),
+        ("reports not written or reviewed by Cy Marlow", (False, "Cy Marlow")),
+        ("exclude any and all Lisbon reports", (False, "Lisbon")),
+    ],
+)
+def test_a_denial_further_on_leaves_the_name_before_it_as_it_is(question: str, wanted: tuple[bool, str]):
+    read = stated(question)
+    assert wanted in read
+    assert (not wanted[0], wanted[1]) not in read
+
+
+@pytest.mark.parametrize("question", ["Ann Lee reports not in Lisbon", "Ann Lee is author and not reviewer"])
+def test_the_person_named_first_is_not_denied_by_what_follows(question: str):
+    assert (False, "Ann Lee") not in stated(question)
