@@ -24,8 +24,8 @@ install := $(call install_in,$(VENV))
 # A file's tests stay together: what they share is made once. They wait more than they compute, so four run on two cores.
 parallel := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# Where statements to the database are: what an older PostgreSQL could answer otherwise. The slow tests kill processes in
-# the middle of the same statements.
+# Where statements to the database are: what an older PostgreSQL could answer otherwise. The slow tests there, most of
+# which kill processes, send the same statements as the others.
 stored := tests/retrievers tests/agent/records/test_trace.py
 
 .PHONY: demo test check dev test-fast test-adapters lint docs dist schema clean

@@ -319,6 +319,31 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
                 yield tuple(other if word == "and" else word for word in words), known
 
 
+def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
+    """Yield first and last names that can stand for a person."""
+    surname = SURNAME_FIRST.fullmatch(value)
+    if surname is not None:
+        yield words_of(surname["name"])
+        yield words_of(surname["name"])[-1:]
+        return
+    if parts := [(part,) for part in accounts.names_in(value)]:
+        yield from parts
+        return
+    mail = _MAIL.fullmatch(value)
+    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
+    if mail and len(words) == 1:
+        yield from ((part,) for part in accounts.names_in(words[0]))
+    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
+        yield words[1:]  # 若水 for 孙若水
+    # Nobody calls a company by one of its words.
+    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
+        return
+    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
+    if len(words) > 2:
+        # A long name is often cut after its beginning or said without the middle name.
+        yield from (words[:2], words[1:], (words[0], words[-1]))
+
+
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (words, value) for the first words of a longer name, "Quillsoft" for "Quillsoft Inc.", and the last part of
     a path.
@@ -369,28 +394,3 @@ def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]
     return ordered[:_MOST_OF_ONE_NAME]
-
-
-def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
-    """Yield first and last names that can stand for a person."""
-    surname = SURNAME_FIRST.fullmatch(value)
-    if surname is not None:
-        yield words_of(surname["name"])
-        yield words_of(surname["name"])[-1:]
-        return
-    if parts := [(part,) for part in accounts.names_in(value)]:
-        yield from parts
-        return
-    mail = _MAIL.fullmatch(value)
-    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
-    if mail and len(words) == 1:
-        yield from ((part,) for part in accounts.names_in(words[0]))
-    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
-        yield words[1:]  # 若水 for 孙若水
-    # Nobody calls a company by one of its words.
-    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
-        return
-    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
-    if len(words) > 2:
-        # A long name is often cut after its beginning or said without the middle name.
-        yield from (words[:2], words[1:], (words[0], words[-1]))
