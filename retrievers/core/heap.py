@@ -5,7 +5,8 @@ from contextlib import suppress
 
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-_LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 256 * 1024
+"""Minimum size of an input after which free memory is returned to the system."""
 _KEPT_BYTES = 1024 * 1024
 _ARENAS = 2
 
@@ -17,7 +18,7 @@ def return_freed_memory() -> None:
     freed so far, up to 32 MiB, and gives every thread its own heap. A server that reads uploads of megabytes in several
     threads then keeps a hundred megabytes of holes between small blocks.
     """
-    for parameter, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, _LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
+    for parameter, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
         _call("mallopt", parameter, value)
 
 

@@ -29,8 +29,6 @@ _LONGEST_WAIT_S = 300.0
 # Workers are killed for many reasons. After this many deaths during a job, one of its documents may be the cause, so
 # they are taken one by one. After the maximum, the job is given up.
 _DEATHS, _MOST_DEATHS = 3, 10
-_LARGE_BYTES = 256 << 10
-"""Minimum size of a delivery after which free memory is returned to the system."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,7 +177,7 @@ class JobRunner:
             await _step(self._load(run))
             async with run.turn:
                 await _step(self._store(run))
-        if len(run.work.payload or b"") >= _LARGE_BYTES:
+        if len(run.work.payload or b"") >= heap.LARGE_BYTES:
             run.items = ()
             await asyncio.to_thread(heap.trim)
         return run.report

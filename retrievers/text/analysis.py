@@ -43,8 +43,10 @@ CHINESE_STOP_WORDS = frozenset(
     "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()
 )
 _MOST_CHARACTERS = 64
-_CACHED_WORDS = 1 << 14
-"""Entries of each cache. Four times as many analyse SciFact 10 % faster but may hold 60 MB more."""
+_CACHED_WORDS, _CACHED_PARTS = 1 << 13, 1 << 11
+"""Entries of the cache of analysed words, and of those of folded and stemmed parts. Twice as many words analyse SciFact
+5 % faster and hold 7 MB more.
+"""
 _SHOUTED_WORDS = 3
 # Normalising long runs of combining marks takes quadratic time. No word contains these characters.
 _MANY_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
@@ -197,7 +199,7 @@ def _pairs(run: str, position: int, *, extra: bool) -> Iterator[Term]:
 _LIGATURES = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}
 
 
-@lru_cache(maxsize=_CACHED_WORDS)
+@lru_cache(maxsize=_CACHED_PARTS)
 def fold(word: str) -> str:
     """Return the word without case and accents. The input is already NFKC, which unifies width."""
     if word.isascii():
@@ -211,7 +213,7 @@ def fold(word: str) -> str:
 _STOP_WORDS = {language: frozenset(map(fold, words)) for language, words in STOP_WORDS.items()}
 
 
-@lru_cache(maxsize=_CACHED_WORDS)
+@lru_cache(maxsize=_CACHED_PARTS)
 def stem(word: str, language: str) -> str:
     """Return the Snowball stem of a folded word. Words with digits are unchanged."""
     if not word.isalpha():

@@ -143,7 +143,7 @@ def on_grid(mean: float) -> float:
     return math.exp(round(math.log(max(mean, 1.0)) / _STEP) * _STEP)
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 13)
 def hashed(term: str) -> int:
     """Return the term's dimension, in [0, DIMENSIONS)."""
     return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest()) % DIMENSIONS

@@ -336,6 +336,20 @@ async def test_a_file_over_the_limit_is_refused(client: httpx2.AsyncClient):
     assert answer.status_code == 413
 
 
+async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_after_a_small_one(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
+    returned: list[str] = []
+    monkeypatch.setattr("retrievers.core.heap.trim", lambda: returned.append(size))
+
+    for size in ("small", "large"):
+        body = json.dumps({"collection": 5, "documents": ["x" * (1000 if size == "small" else 1 << 20)]})
+        answer = await client.post("/v1/documents", content=body, headers=JSON)
+        assert answer.status_code == 422
+
+    assert returned == ["large"]
+
+
 # Jobs.
 
 

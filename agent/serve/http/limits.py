@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
 from agent.serve.identity import PRINCIPALS, Forbidden, Identify, RecentTenants, Unauthenticated
+from retrievers.core import heap
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
@@ -178,29 +179,36 @@ class Bodies:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._held_bytes = 0
+        self._freed_large = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or "caller" not in scope["state"]:
             await self._app(scope, receive, send)
             return
         with self._holding() as hold:
-            try:
-                whole = await self._complete(scope, receive, hold)
-            except Problem as problem:
-                await respond(scope, problem)(scope, receive, send)
-                return
+            await self._pass_on(scope, receive, send, hold)
+        if self._freed_large and self._held_bytes < heap.LARGE_BYTES:
+            self._freed_large = False
+            await asyncio.to_thread(heap.trim)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, hold: Callable[[int], None]) -> None:
+        try:
+            whole = await self._complete(scope, receive, hold)
+        except Problem as problem:
+            await respond(scope, problem)(scope, receive, send)
+            return
+        if whole is None:
+            return
+
+        async def replay() -> Message:
+            nonlocal whole
             if whole is None:
-                return
+                return await receive()
+            message: Message = {"type": "http.request", "body": whole, "more_body": False}
+            whole = None
+            return message
 
-            async def replay() -> Message:
-                nonlocal whole
-                if whole is None:
-                    return await receive()
-                message: Message = {"type": "http.request", "body": whole, "more_body": False}
-                whole = None
-                return message
-
-            await self._app(scope, replay, send)
+        await self._app(scope, replay, send)
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], None]]:
@@ -220,6 +228,7 @@ class Bodies:
             yield hold
         finally:
             self._held_bytes -= held
+            self._freed_large |= held >= heap.LARGE_BYTES
 
     async def _complete(self, scope: Scope, receive: Receive, hold: Callable[[int], None]) -> bytes | None:
         """Return the body; None if the client disconnected before its end."""
