@@ -7,6 +7,8 @@ from typing import Any
 
 from retrievers.core.places import Places
 
+MAX_TITLE_CHARACTERS = 8000
+"""Each passage of a document is stored with the title, so a longer one would multiply."""
 NOTHING_TO_FIND = "the text is empty, and there is no title or metadata to search"
 
 

@@ -9,11 +9,13 @@ from typing import Any
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Scalar, flatten, normalise
 from retrievers.core.places import Places
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document, says_something
+from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, NOTHING_TO_FIND, Document, says_something
 from retrievers.text import analysis, bm25, languages, split
 
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
+_MOST_CONTEXT = 512
+"""Characters of a title or heading that are embedded with a passage. A longer one would take the place of its text."""
 _TOO_MUCH_METADATA = f"the metadata takes more than {MAX_METADATA_BYTES:,} bytes"
 
 
@@ -23,7 +25,7 @@ class Passage:
 
     Attributes:
         gap: the white space between it and the document's next passage.
-        embedded: the text to embed: title, headings and the passage.
+        embedded: the text to embed: the beginnings of title and headings, and the passage.
         packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
             which Python does not give back.
         length: see `bm25.lexemes`.
@@ -103,6 +105,8 @@ def check(document: Document) -> None:
         raise BadDocument("the id is empty")
     if len(document.id) > MAX_ID_CHARACTERS:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
+    if len(document.title) > MAX_TITLE_CHARACTERS:
+        raise BadDocument(f"the title has {len(document.title):,} characters; the limit is {MAX_TITLE_CHARACTERS:,}")
     if not says_something(document):
         raise BadDocument(NOTHING_TO_FIND)
     _check_extent(document.metadata)
@@ -160,9 +164,9 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     following = [span.start for span in spans[1:]] + [len(document.text)]
     for span, after in zip(spans, following, strict=True):
         text = document.text[span.start : span.end]
-        context = [part for part in (document.title, span.heading) if part and not text.startswith(part)]
         body = text or ("" if document.title else _told(document.metadata))
-        embedded = "\n".join(filter(None, [*context, body]))
+        context = [part for part in (document.title, span.heading) if part and not body.startswith(part)]
+        embedded = "\n".join([*(part[:_MOST_CONTEXT] for part in context), body] if body else context)
         found, length = bm25.lexemes(
             body,
             language,

@@ -13,7 +13,7 @@ from retrievers.core.places import Places
 from retrievers.core.principals import check_principals
 from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem, says_something
+from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, NOTHING_TO_FIND, Document, RejectedItem, says_something
 
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
@@ -74,7 +74,7 @@ def build_document(
         fields = _read_fields(given, cleaner)
         is_record = text is None
         text, places = _read_body(fields, text, cleaner, places)
-        named, stated = cleaner.text(title), _take_title(fields)
+        named, stated = cleaner.text(title[:MAX_TITLE_CHARACTERS]), _take_title(fields)
         url, is_code = _take_address(fields)
         if is_code:
             notes = (*notes, "its url was left out: it is code, not an address")

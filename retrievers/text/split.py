@@ -24,6 +24,8 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.])\1{2,}\s*$")
 _SLACK = 1.15
 # The splitter takes quadratic time on a text without sentences, so it gets at most this many passages' worth of text.
 _MOST_AT_ONCE = 10
+_LONGEST_HEADING = 512
+"""Characters of a heading that its passages keep."""
 _BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 
@@ -155,14 +157,14 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
             fence = marks[1]
         else:
             markdown = _MARKDOWN_HEADING.match(line)
-            title = _markdown_title(line[markdown.end() :]) if markdown else ""
+            title = _markdown_title(line[markdown.end() :])[:_LONGEST_HEADING] if markdown else ""
             underline = _UNDERLINE.match(line)
             if markdown and title:
                 yield at, len(markdown[1]), title
             elif underline and _may_be_title(before, line):
                 if underline[1] not in underlines:
                     underlines.append(underline[1])
-                yield before_at, underlines.index(underline[1]) + 1, before.strip()
+                yield before_at, underlines.index(underline[1]) + 1, before.strip()[:_LONGEST_HEADING]
         before, before_at = line, at
         at += len(line)
 
