@@ -1,9 +1,13 @@
 """Choose the date field that a date in a question is about, and the year of a date without a year."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 
+from agent.intent import lexicon
+from agent.intent.linking import Mention
 from agent.intent.sentence import ENDS, Sentence
+from agent.intent.text import stem
 from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from retrievers.core.types import FieldValues
@@ -54,6 +58,19 @@ def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRa
         return one, True
     is_end = "expires" in concepts_of(values.field.name)
     return (replace(one, period=ahead) if is_end else one), is_end
+
+
+def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:
+    """Return whether a name is the verb of the date behind it: "signed in 2025", although a status is called "signed".
+
+    A word can name the date field or the status, not both.
+    """
+    if mention.last - mention.first > 1 or not any(
+        mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates
+    ):
+        return False
+    named = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
+    return sentence.tokens[mention.first].stem in named
 
 
 def is_of_asker(sentence: Sentence, one: DateRange) -> bool:

@@ -9,7 +9,7 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
-from agent.intent.date_fields import is_main_unclear, is_of_asker, main_date, occurrence, rank_of_date
+from agent.intent.date_fields import is_main_unclear, is_of_asker, is_verb_of_date, main_date, occurrence, rank_of_date
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
@@ -161,6 +161,7 @@ def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateR
     ranges, unread = read_dates(sentence.text, calendar)
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
+    sentence = sentence.without([one for one in sentence.mentions if is_verb_of_date(sentence, one, dates)])
     taken = tuple((one.start, one.end) for one in dates)
     sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
     denials = denials_of(sentence)
