@@ -19,7 +19,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import prepare
 from retrievers.ingest.read import read
 from retrievers.ingest.rows import term_counts
-from retrievers.text.ids import MOST_IDS, word_of_ids
+from retrievers.text.ids import MOST_IDS, words_for_documents
 
 _CARDS = {
     name: Card(name, "", kind)  # type: ignore[arg-type]
@@ -62,9 +62,9 @@ def ground_of_corpus(path: Path) -> Ground:
     if schema.is_file():
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
-    # As in the service, a document is called what its id says. The folder's name is never a word for it.
-    called = word_of_ids(sorted(corpus.documents)[:MOST_IDS])
-    nouns = nouns_of([called] if called else [], catalogue)
+    # As in the service, ids and titles say what a document is called. The folder's name is never a word for it.
+    first = sorted(documents, key=lambda one: one.id)[:MOST_IDS]
+    nouns = nouns_of(words_for_documents([(one.id, one.title) for one in first]), catalogue)
     # Count per passage, as ingestion does: a long document has many passages, and a common word is not in all of them.
     prepared = [prepare(one, {}, b"") for one in documents]
     passages = sum(len(one.passages) for one in prepared)

@@ -148,8 +148,8 @@ class Cascade:
         more: Sequence[tuple[str, str, int]] = ()
         if any(one.distinct > _LARGE for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
-        called = await _in_time(self.catalogue.called(scope), None, deadline)
-        nouns = nouns_of((called,) if called else (), fields)
+        called = await _in_time(self.catalogue.called(scope), (), deadline)
+        nouns = nouns_of(called, fields)
         frequencies = await _in_time(self._frequencies(question, request, scope), {}, deadline)
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 

@@ -204,18 +204,18 @@ class Chooser:
         key = (scope.tenant == same[0].tenant, scope.changed, same[0].name, versions)
         if key not in self._profiles:
             called = await self.catalogue.called(replace(scope, collections=tuple(same)))
-            self._profiles[key] = await asyncio.to_thread(profile_of, same, known, called or "")
+            self._profiles[key] = await asyncio.to_thread(profile_of, same, known, called)
             while len(self._profiles) > _MOST_PROFILES:
                 self._profiles.popitem(last=False)
         return self._profiles[key]
 
 
-def profile_of(same: Sequence[Collection], held: Sequence[Held], called: str = "") -> Profile:
+def profile_of(same: Sequence[Collection], held: Sequence[Held], called: Sequence[str] = ()) -> Profile:
     """Return the profile of collections of one name.
 
     Args:
         held: the values of their fields.
-        called: the word for their documents, from their ids.
+        called: the words for their documents, from their ids and titles.
     """
     languages = Counter[str]()
     for collection in same:
@@ -239,7 +239,7 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held], called: str = "
         tuple(one.number for one in same),
         max(sum(one.chunks for one in same), 1),
         shares,
-        _terms((same[0].name, called, *(word for one in held for word in one.records)), language),
+        _terms((same[0].name, *called, *(word for one in held for word in one.records)), language),
         _terms((*names, description), language),
         f"{same[0].name}. {description or ', '.join(names)}",
     )

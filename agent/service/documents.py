@@ -170,8 +170,7 @@ class DocumentService:
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
         described["job"] = await self._under_way(self.viewer(tenant), scope)
-        called = await self.catalogue.called(scope)
-        return with_derived(described, derive(fields, [called] if called else []))
+        return with_derived(described, derive(fields, await self.catalogue.called(scope)))
 
     async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
         """Return the running rebuild of the tenant's own collection; None for viewers with principals."""

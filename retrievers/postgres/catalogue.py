@@ -21,7 +21,7 @@ from retrievers.postgres.values import FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
 from retrievers.postgres.visible_collections import VisibleCollections
-from retrievers.text.ids import MOST_IDS, word_of_ids
+from retrievers.text.ids import MOST_IDS, words_for_documents
 
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
@@ -29,9 +29,9 @@ _PASSAGES = """
            metadata, gap, places, CASE WHEN %(filtered)s THEN fields END
     FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
-_IDS = """
-    SELECT d.id FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
-    CROSS JOIN LATERAL (SELECT id FROM signalbox.document
+_NAMES = """
+    SELECT d.id, d.title FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    CROSS JOIN LATERAL (SELECT id, title FROM signalbox.document
                         WHERE tenant = one.tenant AND collection = one.number ORDER BY id LIMIT %(each)s) d
 """
 _MOST_TENANTS = 1024
@@ -46,7 +46,7 @@ class Catalogue:
         self._visible = VisibleCollections(database.reads)
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
-        self._called: OrderedDict[tuple[bool, int, tuple[tuple[int, ...], ...]], str | None] = OrderedDict()
+        self._called: OrderedDict[tuple[bool, int, tuple[tuple[int, ...], ...]], tuple[str, ...]] = OrderedDict()
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
@@ -125,8 +125,8 @@ class Catalogue:
         """Return the field values of each collection, cached as in `fields`."""
         return await self._fields.held(scope)
 
-    async def called(self, scope: Scope) -> str | None:
-        """Return the word that document ids begin with, "pep" for "pep-1" and "pep-2"; None if there is no such word.
+    async def called(self, scope: Scope) -> tuple[str, ...]:
+        """Return the words for a document that ids and titles show, see `ids.words_for_documents`.
 
         Cached until a collection's size doubles or halves, or its parts or a document's readers change.
         """
@@ -137,8 +137,7 @@ class Catalogue:
                 "among": [one.number for one in scope.collections],
                 "each": MOST_IDS,
             }
-            ids = [row[0] for row in await self._reads.fetch(scope.viewer, _IDS, values)]
-            self._called[key] = word_of_ids(ids)
+            self._called[key] = words_for_documents(await self._reads.fetch(scope.viewer, _NAMES, values))
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]

@@ -1,4 +1,4 @@
-"""Ids of documents in texts: which words of a question may be ids, and the word that ids begin with."""
+"""Ids of documents in texts: which words of a question may be ids, and what ids and titles call a document."""
 
 import re
 from collections import Counter
@@ -9,10 +9,12 @@ from retrievers.core.types import ChunkId, Collection
 from retrievers.text.languages import STOP_WORDS
 
 MOST_IDS = 50
-"""Number of ids, the first in order, that show how the documents of a collection are numbered."""
+"""Number of documents, the first in order of their ids, that show what the documents of a collection are called."""
 _NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
 _ALIKE = 0.8
 """Minimum share of ids that must begin with a word for it to be the name of a document."""
+_LEAST_TITLES, _NEARLY_ALL = 10, 0.95
+_TITLE_WORD = re.compile(r"[a-z]{3,}")
 
 _ID = re.compile(r"(?<![\w./+-])[A-Za-z0-9]+(?:[-_./:+]{1,3}[A-Za-z0-9]+)*\+{0,2}(?![A-Za-z0-9_-])", re.ASCII)
 # Matches ids wherever they occur: prop-0042, PH1050, setup/guide_07.md; but not HIV-1.
@@ -33,11 +35,21 @@ _ALONE = re.compile(
 _MOST_NAMED = 300
 
 
-def word_of_ids(ids: Sequence[str]) -> str | None:
-    """Return the word that most ids begin with, "pep" for "pep-1" and "pep-2"; None if there is no such word."""
-    words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
-    word, count = words.most_common(1)[0] if words else ("", 0)
-    return word if count >= _ALIKE * len(ids) and count else None
+def words_for_documents(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return what documents are called, by their ids and titles.
+
+    These are the word that most ids begin with, "pep" for "pep-1" and "pep-2", and the English words that nearly all
+    titles contain, "contract" for "Rope supply contract 12".
+
+    Args:
+        named: id and title of each document.
+    """
+    begun = Counter(found[1].casefold() for id, _ in named if (found := _NUMBERED.fullmatch(id)) is not None)
+    of_ids = [word for word, count in begun.most_common(1) if count >= _ALIKE * len(named)]
+    titles = {title.casefold() for _, title in named} - {""}
+    said = Counter(word for title in titles for word in {*_TITLE_WORD.findall(title)} - STOP_WORDS["en"])
+    least = max(_LEAST_TITLES, _NEARLY_ALL * len(titles))
+    return tuple(dict.fromkeys([*of_ids, *sorted(word for word, count in said.items() if count >= least)]))
 
 
 def may_be_ids(text: str) -> tuple[list[str], bool]:
