@@ -46,6 +46,7 @@ Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 _LARGE = 1000
 _LONG = 250
 """Minimum characters of a question that is read in a thread, because reading it may take tens of milliseconds."""
+_MANY_VALUES = 2000
 _AHEAD_S = 0.5
 """Seconds after a question before the dictionary is preloaded; by then a one-question process has ended."""
 _HELP_SHARE = 0.1
@@ -104,9 +105,10 @@ class Cascade:
         language = question_language(question, scope)
 
         async def read(context: Context) -> RulesReading:
-            if history or len(question) > _LONG or not glosses.is_loaded():
-                # Reading a conversation means reading several turns, and Chinese field names may load the dictionary.
-                # Both would block the event loop for too long.
+            values = sum(len(one.values) for one in context.catalogue.fields.values())
+            if history or len(question) > _LONG or values > _MANY_VALUES or not glosses.is_loaded():
+                # Each of these may block the event loop for too long: a conversation has several turns, the names of
+                # many values are collected anew after each change, and Chinese field names may load the dictionary.
                 made = await asyncio.to_thread(rules.read_rules, question, history, context)
                 asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
             else:

@@ -181,8 +181,9 @@ class Metering:
             self._note(account.tenant, 0, account.tokens)
 
     async def state(self, tenant: str) -> State:
-        """Return a tenant's rules and use of today, including everything this process has counted."""
-        await self.flush()
+        """Return a tenant's rules and use of today, including what this process has counted and can write now."""
+        with suppress(Unavailable):
+            await self.flush()
         return await self.tenants.state(tenant)
 
     async def flush(self) -> None:

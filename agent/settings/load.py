@@ -102,7 +102,7 @@ def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+        stated = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # as Notepad writes it
         given = {key.lower(): value for key, value in stated.items()}
         # JSON in strict mode accepts a text for a path but not for a number. No setting is a date or a list of lists.
         text = json.dumps(given, default=lambda date: [[]])

@@ -50,6 +50,7 @@ _CLOSED = (
     "pg_catalog.pg_terminate_backend(integer, bigint)",
     "pg_catalog.pg_cancel_backend(integer)",
 )
+_HAS_TEMPORARY = "SELECT has_database_privilege('public', %s, 'TEMPORARY')"
 _IS_SECURE = """
     SELECT NOT EXISTS (
         SELECT FROM unnest(%(closed)s::text[]) AS one WHERE has_function_privilege('public', one, 'EXECUTE'))
@@ -226,8 +227,9 @@ class EmbeddedServer:
             with psycopg.connect(self.conninfo(database="postgres"), autocommit=True) as connection:
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
                     connection.execute(f'CREATE DATABASE "{DATABASE}"')
-                # The service's role needs no temporary tables, and this server has no other users.
-                connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
+                if connection.execute(_HAS_TEMPORARY, (DATABASE,)).fetchone() == (True,):
+                    # The service's role needs no temporary tables, and this server has no other users.
+                    connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
             self.secure()
         except psycopg.Error as error:
             reason = read_only(self._data, self._user) or f"it started, then failed: {' '.join(str(error).split())}"

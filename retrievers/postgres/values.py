@@ -212,19 +212,8 @@ class FieldReader:
                 return known
             read_at = time.monotonic()
             held = (() if fresh else self._within(scope)) or await self.read(scope)
-            current = {one.number: one for one in held}
-            stored = tuple(
-                replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
-            )
-            fields = filterable(replace(scope, collections=stored, beside=()))
-            catalogue = FieldCatalogue(
-                key=tuple((one.number, one.version) for one in held),
-                documents=sum(one.documents for one in held),
-                fields=_for_filters(
-                    merged(held, {name: fields[name] for name in fields if _is_catalogued(name, held)})
-                ),
-                records=shared_records(held),
-            )
+            # Tens of thousands of values take a while.
+            catalogue = await asyncio.to_thread(_catalogue_of, held, scope)
             known = self._known[which] = _KnownValues(read_at, catalogue, held)
             self._known.move_to_end(which)
         while len(self._known) > _MOST_SCOPES:
@@ -243,6 +232,20 @@ class FieldReader:
             if known_by == asked and set(collections) <= set(among) and all(one in read for one in wanted):
                 return tuple(read[one] for one in wanted)
         return ()
+
+
+def _catalogue_of(held: Sequence[Held], scope: Scope) -> FieldCatalogue:
+    current = {one.number: one for one in held}
+    stored = tuple(
+        replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
+    )
+    fields = filterable(replace(scope, collections=stored, beside=()))
+    return FieldCatalogue(
+        key=tuple((one.number, one.version) for one in held),
+        documents=sum(one.documents for one in held),
+        fields=_for_filters(merged(held, {name: fields[name] for name in fields if _is_catalogued(name, held)})),
+        records=shared_records(held),
+    )
 
 
 def _which(scope: Scope) -> _Which:

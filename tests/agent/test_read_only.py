@@ -77,6 +77,9 @@ async def test_a_write_is_a_503_that_says_so_and_when_to_come_again(service: Ser
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "5"), (path, answer.text)
             assert answer.json()["detail"].startswith(READ_ONLY)
         assert len((await client.post("/v1/retrieve", json={"query": "queue"})).json()["hits"]) == 1
+        # The question is counted but cannot be written yet.
+        for path in ("/v1/sources", "/v1/tenant"):
+            assert (await client.get(path)).status_code == 200, path
 
 
 async def test_questions_of_callers_with_keys_are_answered(owner_url: str, service_url: str):

@@ -79,6 +79,11 @@ def test_an_empty_variable_unsets_what_the_file_sets(tmp_path: Path, monkeypatch
     assert (loaded.llm, loaded.processes, loaded.auth, loaded.depth) == (None, None, None, 50)
 
 
+def test_the_mark_that_notepad_writes_at_the_begin_of_a_file_is_no_part_of_it(tmp_path: Path):
+    (tmp_path / FILE).write_text("DEPTH = 50\n", encoding="utf-8-sig")
+    assert load_settings(folder=tmp_path).depth == 50
+
+
 def test_init_writes_the_file_once_and_again_only_if_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -332,6 +332,19 @@ def test_a_server_of_an_earlier_program_is_closed_at_its_next_start(home: Path):
     server.stop()
 
 
+def test_a_read_only_server_is_joined(home: Path):
+    server = EmbeddedServer(home, VERSION)
+    server.start()
+    ask(server, "ALTER SYSTEM SET default_transaction_read_only = on")
+    ask(server, "SELECT pg_reload_conf()")
+    again = EmbeddedServer(home, VERSION)
+    again.start()
+    assert ask(again, "SELECT 1") == 1
+    again.stop()
+    ask(server, "ALTER SYSTEM RESET default_transaction_read_only")
+    server.stop()
+
+
 def test_a_first_start_that_was_killed_is_begun_anew(tmp_path: Path):
     killed = User(tmp_path)
     for _ in range(500):

@@ -104,5 +104,7 @@ def fetch(
     The guarded fetcher refuses addresses inside the network.
     """
     from agent.serve.cli.fetch import run
+    from agent.settings import load_settings
 
+    load_settings()  # as in every command, a wrong setting is an error
     return asyncio.run(run(url, check=check, as_json=as_json))
