@@ -27,6 +27,8 @@ _CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
 _REACH, _REACH_BACK = 40, 12
 _MOST = 5
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
+_SETTING, _BEFORE_SET = frozenset(":="), frozenset(["with", "whose", "having"])
+"""What stands behind or before a field whose value may be written small."""
 _BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
 _BEFORE_GROUPS = frozenset(["by", "of", "from", "in"])
 _NO_NAMES = frozenset(
@@ -220,7 +222,7 @@ def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
     for index in range(len(sentence.tokens)):
         fields, behind = sentence.cue(index)
         if len(fields) == 1 and sentence.vocabulary.roles.get(fields[0]) in _NAMED_BY_FIELD:
-            name = _unread_name(found, _after(sentence, behind) or _before(sentence, index))
+            name = _unread_name(found, _after(sentence, index, behind) or _before(sentence, index))
             rejected |= _no_value(found, fields, name)
     return tuple((rejected or _strangers(found)).values())
 
@@ -257,19 +259,24 @@ def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, Rejec
     return {name: RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=valid, fields=(field,))}
 
 
-def _names_from(sentence: Sentence, place: int) -> range:
+def _names_from(sentence: Sentence, place: int, *, small: bool = False) -> range:
     """Return the indices of the words written as a name, from a token on."""
     last = place
-    while _is_name(sentence, last) and last - place < _MOST_WORDS:
+    while _is_name(sentence, last, small=small) and last - place < _MOST_WORDS:
         last += 1
     return range(place, last)
 
 
-def _after(sentence: Sentence, place: int) -> range:
-    """Return the name that follows a cue: "department of Geology", "status: Frozen"."""
+def _after(sentence: Sentence, first: int, place: int) -> range:
+    """Return the name that follows a cue: "department of Geology", "status: frozen", "with status frozen".
+
+    Args:
+        first, place: first token of the cue, and the one after it.
+    """
+    is_set = sentence.folded(place) in _SETTING or sentence.folded(first - 1) in _BEFORE_SET
     while sentence.folded(place) in _BETWEEN:
         place += 1
-    return _names_from(sentence, place)
+    return _names_from(sentence, place) or _names_from(sentence, place, small=is_set)
 
 
 def _before(sentence: Sentence, place: int) -> range:
