@@ -1,16 +1,30 @@
 """Tool calls: pass on only calls of tools that the caller offered, with arguments that fit the tool's schema.
 
+Keywords of all drafts of JSON Schema are honoured, since tools seldom name their draft. `format` is an annotation.
+
 Names and arguments come from the model, schemas from the caller. Both may be hostile, so the work is bounded and no
 reference is fetched. A call whose schema cannot be evaluated is dropped. The request itself is not refused: models
 accept schemas that no validator accepts, and the tool may never be called.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
-from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema import (
+    Draft3Validator,
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+)
+from jsonschema._utils import find_evaluated_property_keys_by_schema
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from pydantic_core import SchemaValidator, core_schema
@@ -19,6 +33,8 @@ from referencing import Registry
 from agent.types import ModelOptions
 
 Json = dict[str, Any]
+_Tool = tuple[str, str]
+"""A tool's type and name."""
 _Errors = Iterator[ValidationError]
 _Check = Callable[[Any, Any, Any, Any], _Errors]
 
@@ -27,6 +43,17 @@ _PROCESSOR_S = 0.5
 
 A call takes about 0.1 ms; a garbage collection in between may take 0.2 s in a large process.
 """
+_DRAFTS = {
+    "draft-03": Draft3Validator,
+    "draft-04": Draft4Validator,
+    "draft-06": Draft6Validator,
+    "draft-07": Draft7Validator,
+    "2019-09": Draft201909Validator,
+}
+_KEYWORDS = {**Draft7Validator.VALIDATORS, **Draft201909Validator.VALIDATORS, **Draft202012Validator.VALIDATORS}
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_NOT_COLLECTED = re.compile(r'"(patternProperties|\$recursiveRef|\$(ref|dynamicRef)": "[^#])')
+"""Where the library does not find the evaluated properties, or not within the CPU time."""
 _LONGEST_PATTERN = 1000
 _LONGEST_MATCHED = 10_000
 
@@ -40,102 +67,135 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
 
     Args:
         calls: as in `agent.llm.model.Reply.tool_calls`.
-        options: the request's options; `tools` and `tool_choice` decide.
+        options: the request's options; `tools`, `tool_choice` and `parallel_tool_calls` decide.
     """
     offered = _offered(options)
     evaluator, passed = _Evaluator(offered), dict[str, Json]()
     for call in calls:
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        tool = _tool(call)
         # Results are matched by the call's id, so a second call with the same id could get none.
-        if call["type"] != "function" or name not in offered or call["id"] in passed:
+        if tool is None or tool not in offered or call["id"] in passed:
             continue
-        if evaluator.fits(arguments, name):
+        if evaluator.fits(call, tool):
             passed[call["id"]] = call
-    return tuple(passed.values())
+    return tuple(passed.values())[: 1 if options and options.parallel_tool_calls is False else None]
 
 
-def _offered(options: ModelOptions | None) -> dict[str, Any]:
-    """Return the parameter schema of every function that may be called, by name; {} for a function without one."""
-    tools = (options.tools if options else None) or ()
-    functions = [one.get("function") for one in tools if one.get("type", "function") == "function"]
-    offered = {
-        one["name"]: {} if one.get("parameters") is None else one["parameters"]
-        for one in functions
-        if isinstance(one, Mapping) and isinstance(one.get("name"), str) and one["name"]
-    }
+def _offered(options: ModelOptions | None) -> dict[_Tool, list[Json]]:
+    """Return the definitions of every tool that may be called; a tool offered twice has two."""
+    offered: dict[_Tool, list[Json]] = {}
     chosen = _chosen(options.tool_choice if options else None)
-    return {name: schema for name, schema in offered.items() if chosen is None or name in chosen}
+    for one in (options.tools if options else None) or ():
+        if (tool := _tool(one)) and (chosen is None or tool in chosen):
+            offered.setdefault(tool, []).append(one[tool[0]])
+    return offered
 
 
-def _chosen(choice: str | Mapping[str, Any] | None) -> set[str] | None:
-    """Return the names that `tool_choice` permits; None if it permits all. An unknown form permits none."""
+def _tool(value: object) -> _Tool | None:
+    """Return which tool an offer, a choice or a call names; None if it is not in OpenAI's form."""
+    kind = value.get("type", "function") if isinstance(value, Mapping) else None
+    named = value.get(kind) if isinstance(value, Mapping) and kind in ("function", "custom") else None
+    name = named.get("name") if isinstance(named, Mapping) else None
+    return (str(kind), name) if isinstance(name, str) and name else None
+
+
+def _chosen(choice: str | Mapping[str, Any] | None) -> set[_Tool | None] | None:
+    """Return the tools that `tool_choice` permits; None if it permits all. An unknown form permits none."""
     if choice in (None, "auto", "required"):
         return None
     if not isinstance(choice, Mapping):
         return set()
     allowed = choice.get("allowed_tools")
     tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
-    functions = [one.get("function") for one in tools if isinstance(one, Mapping)] if isinstance(tools, list) else []
-    return {str(one.get("name")) for one in functions if isinstance(one, Mapping)}
+    return set(map(_tool, tools)) if isinstance(tools, list) else set()
 
 
 class _Evaluator:
-    """Checks arguments against function schemas, within one budget of CPU time."""
+    """Checks calls against the definitions of their tools, within one budget of CPU time."""
 
-    def __init__(self, schemas: Mapping[str, Any]) -> None:
-        self._schemas, self._validators = schemas, dict[str, Any]()
+    def __init__(self, tools: Mapping[_Tool, list[Json]]) -> None:
+        self._tools, self._validators = tools, dict[_Tool, list[Any]]()
         self._ends = time.thread_time() + _PROCESSOR_S
+        self._draft = cache(self._bounded_draft)
+
+    def fits(self, call: Json, tool: _Tool) -> bool:
+        """Return whether the call fits every definition of the tool."""
+        try:
+            self._check_time()
+            if tool[0] == "custom":
+                return all(self._is_input(call["custom"]["input"], one.get("format")) for one in self._tools[tool])
+            arguments, schemas = call["function"]["arguments"], [_schema(one) for one in self._tools[tool]]
+            # Some servers send an empty text for a function without parameters.
+            is_empty = not arguments.strip() and all(map(_has_no_parameters, schemas))
+            value = {} if is_empty else _strict_json(arguments)
+            if tool not in self._validators:
+                strict = [one.get("strict") is True for one in self._tools[tool]]
+                self._validators[tool] = list(map(self._validator, schemas, strict))
+            return isinstance(value, dict) and all(one.is_valid(value) for one in self._validators[tool])
+        except Exception:
+            # The schema may be anything, and a validator can fail in many ways on an invalid one.
+            return False
+
+    def _is_input(self, text: str, form: Any) -> bool:
+        """Return whether a custom tool takes the text. A grammar in Lark's syntax cannot be evaluated."""
+        if form is None or form["type"] == "text":
+            return True
+        grammar = form["grammar"]
+        return grammar["syntax"] == "regex" and self._matches(rf"\A(?:{grammar['definition']})\z", text)
+
+    def _validator(self, schema: Any, strict: bool) -> Any:
+        named = str(schema.get("$schema")) if isinstance(schema, dict) else ""
+        schema = _without_drafts(schema)
+        text = json.dumps(schema)
+        if "unevaluatedProperties" in text and _NOT_COLLECTED.search(text):
+            raise _Unevaluable
+        draft = next((one for name, one in _DRAFTS.items() if name in named), Draft202012Validator)
+        # An empty registry makes references to other documents an error; they are never fetched.
+        return self._draft(draft, strict)(schema, registry=Registry())
+
+    def _bounded_draft(self, draft: Any, strict: bool) -> Any:
+        checks = {**_KEYWORDS, **draft.VALIDATORS}
         own: dict[str, _Check] = {
             "pattern": self._pattern,
             "patternProperties": self._pattern_properties,
             "additionalProperties": self._additional_properties,
             "uniqueItems": _unique_items,
+            "multipleOf": _multiple_of,
+            "exclusiveMinimum": _exclusive("minimum", checks["exclusiveMinimum"]),
+            "exclusiveMaximum": _exclusive("maximum", checks["exclusiveMaximum"]),
+            "unevaluatedProperties": _unevaluated_properties,
             "unevaluatedItems": _unevaluable,
-            "unevaluatedProperties": _unevaluable,
+            **({"properties": _all_properties(checks["properties"])} if strict else {}),
         }
-        self._drafts = [
-            extend(draft, {name: self._bounded(name, own.get(name, check)) for name, check in draft.VALIDATORS.items()})
-            for draft in (Draft202012Validator, Draft7Validator)
-        ]
-
-    def fits(self, arguments: str, name: str) -> bool:
-        """Return whether the arguments are a JSON object that the function's schema allows."""
-        if time.thread_time() > self._ends:
-            return False
-        try:
-            schema = self._schemas[name]
-            # Some servers send an empty text for a function without parameters.
-            value = {} if not arguments.strip() and _has_no_parameters(schema) else _strict_json(arguments)
-            if not isinstance(value, dict):
-                return False
-            if name not in self._validators:
-                self._validators[name] = self._validator(schema)
-            fit: bool = self._validators[name].is_valid(value)
-        except Exception:
-            # The schema may be anything, and a validator can fail in many ways on an invalid one.
-            return False
-        return fit
-
-    def _validator(self, schema: Any) -> Any:
-        newest, older = self._drafts
-        draft = older if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")) else newest
-        # An empty registry makes references to other documents an error; they are never fetched.
-        return draft(_without_drafts(schema), registry=Registry())
+        return extend(
+            draft,
+            {name: self._bounded(name, own.get(name, check)) for name, check in checks.items()},
+            # The library asks this of every part in which it looks for evaluated properties.
+            type_checker=draft.TYPE_CHECKER.redefine("boolean", self._is_boolean),
+        )
 
     def _bounded(self, keyword: str, check: _Check) -> _Check:
-        refers = keyword in ("$ref", "$dynamicRef")
-
         def bounded(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+            self._check_time()
             # Refuse references to the library's own meta-schemas: their validators have no time limit.
-            if time.thread_time() > self._ends or (refers and not value.startswith("#")):
+            if keyword in _REFERENCES and not (value == "#" or (value.startswith("#") and keyword != "$recursiveRef")):
                 raise _Unevaluable
             return check(validator, value, instance, schema)
 
         return bounded
 
+    def _is_boolean(self, checker: object, value: object) -> bool:
+        self._check_time()
+        return isinstance(value, bool)
+
+    def _check_time(self) -> None:
+        if time.thread_time() > self._ends:
+            raise _Unevaluable
+
     def _matches(self, pattern: str, text: str) -> bool:
         """Return whether the pattern occurs in the text, in linear time; look-around and back-references are errors."""
-        if len(pattern) > _LONGEST_PATTERN or len(text) > _LONGEST_MATCHED or time.thread_time() > self._ends:
+        self._check_time()
+        if len(pattern) > _LONGEST_PATTERN or len(text) > _LONGEST_MATCHED:
             raise _Unevaluable
         expression = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
         return expression.isinstance_python(text)
@@ -166,12 +226,57 @@ def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> _E
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    return json.dumps(json.loads(json.dumps(value), parse_float=_number), sort_keys=True)
+
+
+def _number(text: str) -> int | float:
+    """Read a number so that 1 and 1.0 are the same."""
+    number = float(text)
+    return int(Decimal(text)) if number.is_integer() else number
+
+
+def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> _Errors:
+    # As decimal numbers, since 0.07 / 0.01 is no whole number in binary ones.
+    if validator.is_type(instance, "number") and (Fraction(str(instance)) / Fraction(str(step))).denominator != 1:
+        yield ValidationError("is no multiple")
+
+
+def _exclusive(inclusive: str, check: _Check) -> _Check:
+    """Honour draft 4 too, where `true` excludes the inclusive limit beside it."""
+
+    def checked(validator: Any, limit: Any, instance: Any, schema: Any) -> _Errors:
+        limit = (schema.get(inclusive) if limit else None) if isinstance(limit, bool) else limit
+        if limit is not None:
+            yield from check(validator, limit, instance, schema)
+
+    return checked
+
+
+def _all_properties(check: _Check) -> _Check:
+    """In OpenAI's strict mode every property is required, and there are no others."""
+
+    def checked(validator: Any, properties: Any, instance: Any, schema: Any) -> _Errors:
+        if isinstance(instance, dict) and instance.keys() != properties.keys():
+            yield ValidationError("has not exactly these properties")
+        yield from check(validator, properties, instance, schema)
+
+    return checked
+
+
+def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
+    if isinstance(instance, dict):
+        # The library looks each name up in a list.
+        for name in instance.keys() - set(find_evaluated_property_keys_by_schema(validator, instance, schema)):
+            yield from validator.descend(instance[name], allowed)
 
 
 def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-    # The library evaluates these keywords without calling the others, and so without a time limit.
+    # The library collects the items of all parts, in more memory than there may be.
     raise _Unevaluable
+
+
+def _schema(function: Json) -> Any:
+    return {} if function.get("parameters") is None else function["parameters"]
 
 
 def _has_no_parameters(schema: Any) -> bool:

@@ -1,5 +1,6 @@
 """A caller's options of a model call, those a server accepts, and tool calls assembled from a stream."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 """Two names of the same limit: a server may accept either or both."""
 LONGEST_ARGUMENTS = 200_000
 MOST_CALLS = 128
+_TEXTS = {"function": "arguments", "custom": "input"}
+"""What OpenAI's API calls the arguments, by type of tool."""
 
 
 class Options:
@@ -63,22 +66,24 @@ class ToolCalls:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._calls: dict[int, _Call] = {}
+        self._calls: list[_Call] = []
+        self._open: dict[int | str, _Call] = {}
 
     def add(self, pieces: object) -> None:
         """Add the tool-call pieces of a stream event.
 
-        A piece not in OpenAI's form makes its call `unreadable`, and so does a call beyond the limits.
+        A piece not in OpenAI's form makes its call `unreadable`, and so do another id and a call beyond the limits.
+        Pieces whose index is no integer are together one unreadable call.
         """
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
-            index = piece.get("index") if isinstance(piece, dict) else None
-            number = index if isinstance(index, int) else place
-            call = self._calls.setdefault(number, _Call())
-            if (function := _function(piece)) is None:
-                call.type = "unreadable"
-            else:
-                call.id = call.id or _text(piece.get("id"))
-                call.add(function.get("name") or "", function.get("arguments") or "")
+            index = piece.get("index") if isinstance(piece, dict) else ""
+            number = place if index is None else index if type(index) is int else "no integer"
+            read = None if number == "no integer" else _read(piece)
+            call = self._open.get(number)
+            if call is None or (read is not None and call.is_followed_by(read)):
+                call = self._open[number] = _Call(type=(read.type or "function") if read else "unreadable")
+                self._calls.append(call)
+            call.add(read)
             if len(self._calls) > MOST_CALLS or call.length > LONGEST_ARGUMENTS:
                 self.is_over, call.type, call.arguments = True, "unreadable", []
                 return
@@ -91,38 +96,77 @@ class ToolCalls:
     def made(self) -> tuple[dict[str, Any], ...]:
         """Return the calls in OpenAI's form, in order; `agent.answering.tool_calls.permitted` checks them."""
         return tuple(
-            {
-                "id": _whole(call.id) or f"call_{number}",
-                "type": call.type,
-                "function": {"name": _whole("".join(call.name)), "arguments": _whole("".join(call.arguments))},
-            }
-            for number, call in sorted(self._calls.items())
+            {"id": _whole(call.id) or f"call_{number}", "type": call.type, **call.content()}
+            for number, call in enumerate(self._calls)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of a tool call; `type` is empty if it does not say. The input of a custom tool is its `arguments`."""
+
+    id: str
+    type: str
+    name: str
+    arguments: str
 
 
 @dataclass(slots=True)
 class _Call:
     """A tool call while its pieces arrive. The pieces are joined only at the end because each may be one character."""
 
+    type: str
     id: str = ""
-    type: str = "function"
     name: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
     length: int = 0
 
-    def add(self, name: str, arguments: str) -> None:
-        self.name.append(name)
-        self.arguments.append(arguments)
-        self.length += len(name) + len(arguments)
+    def add(self, piece: _Piece | None) -> None:
+        if piece is None or piece.type not in ("", self.type) or (piece.id and self.id not in ("", piece.id)):
+            self.type = "unreadable"
+            return
+        self.id = self.id or piece.id
+        # Some servers repeat the whole name in every piece.
+        if piece.name and self.name != [piece.name]:
+            self.name.append(piece.name)
+            self.length += len(piece.name)
+        if piece.arguments:
+            self.arguments.append(piece.arguments)
+            self.length += len(piece.arguments)
+
+    def is_followed_by(self, piece: _Piece) -> bool:
+        """Return whether this call is whole and the piece begins another one.
+
+        Some servers send whole calls one after the other under the same index or without one.
+        """
+        # Without ids only a call of one piece counts, since looking at the arguments again for each piece is slow.
+        is_other = piece.id != self.id if piece.id else len(self.arguments) == 1 and bool(piece.arguments.strip())
+        return bool(piece.name) and is_other and self._is_whole(by_id=bool(piece.id))
+
+    def _is_whole(self, *, by_id: bool) -> bool:
+        if self.type != "function":
+            return by_id and self.type == "custom"
+        try:
+            return isinstance(json.loads("".join(self.arguments)), dict)
+        except (ValueError, RecursionError):
+            return False
+
+    def content(self) -> dict[str, dict[str, str]]:
+        """Return the name and the arguments in OpenAI's form."""
+        kind = "custom" if self.type == "custom" else "function"
+        return {kind: {"name": _whole("".join(self.name)), _TEXTS[kind]: _whole("".join(self.arguments))}}
 
 
-def _function(piece: Any) -> dict[str, Any] | None:
-    """Return a piece's `function` object; None if the piece is not in OpenAI's form."""
-    if not isinstance(piece, dict) or piece.get("type") not in (None, "", "function"):
+def _read(piece: Any) -> _Piece | None:
+    """Return what a piece holds; None if it is not in OpenAI's form."""
+    kind = piece.get("type")
+    if kind in (None, ""):
+        kind = next((one for one in _TEXTS if piece.get(one) is not None), "")
+    content = piece.get(kind) or {} if kind in ("", *_TEXTS) else None
+    if not isinstance(content, dict):
         return None
-    function = piece.get("function") or {}
-    texts = [function.get(name) for name in ("name", "arguments")] if isinstance(function, dict) else [0]
-    return function if all(one is None or isinstance(one, str) for one in texts) else None
+    name, text = content.get("name") or "", content.get(_TEXTS.get(kind)) or ""
+    return _Piece(_text(piece.get("id")), kind, name, text) if isinstance(name, str) and isinstance(text, str) else None
 
 
 def _text(value: object) -> str:

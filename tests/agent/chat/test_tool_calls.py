@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from agent.answering.tool_calls import permitted
-from agent.llm.options import LONGEST_ARGUMENTS, MOST_CALLS
+from agent.llm.options import LONGEST_ARGUMENTS, MOST_CALLS, ToolCalls
 from agent.testing import Fault
 from agent.types import MOST_TOOL_CHARACTERS, MOST_TOOLS, ModelOptions
 from retrievers.core.errors import BadRequest
@@ -27,8 +27,8 @@ TOWN = {
 RIBE = '{"town": "Ribe"}'
 
 
-def tool(name: str = "weather", schema: Any = TOWN) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "parameters": schema}}
+def tool(name: str = "weather", schema: Any = TOWN, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
 
 
 def call(arguments: Any = RIBE, name: Any = "weather", id: Any = "call_7", **more: Any) -> dict[str, Any]:
@@ -43,6 +43,18 @@ def doubled(keyword: str) -> dict[str, Any]:
     """A schema whose parts are evaluated 2^40 times."""
     parts = {f"p{n}": {keyword: [{"$ref": f"#/$defs/p{n + 1}"}] * 2} for n in range(40)}
     return {"$defs": {**parts, "p40": {"not": {}} if keyword == "anyOf" else {}}, "$ref": "#/$defs/p0"}
+
+
+def custom(name: str = "weather", **more: Any) -> dict[str, Any]:
+    return {"type": "custom", "custom": {"name": name, **more}}
+
+
+def regex(definition: str) -> dict[str, Any]:
+    return {"format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": definition}}}
+
+
+def custom_call(input: str = "in Ribe?", name: str = "weather", id: str = "call_7") -> dict[str, Any]:
+    return {"id": id, "type": "custom", "custom": {"name": name, "input": input}}
 
 
 WEATHER: dict[str, Any] = {"tools": [tool()]}
@@ -64,9 +76,26 @@ UNOFFERED = {
     "no name": {**WEATHER, "calls": [{"id": "c", "type": "function", "function": {"arguments": RIBE}}]},
     "a number for a name": {**WEATHER, "calls": [call(name=7)]},
     "a list for a name": {**WEATHER, "calls": [call(name=["weather"])]},
-    "a name that a tool of another type has": {
-        "tools": [{"type": "custom", "custom": {"name": "weather"}}],
-        "calls": [call()],
+    "a name that a tool of another type has": {"tools": [custom()], "calls": [call()]},
+    "a custom tool where a function was offered": {**WEATHER, "calls": [custom_call()]},
+    "another custom tool": {"tools": [custom("storms")], "calls": [custom_call()]},
+    "a custom tool, where a function was chosen": {
+        "tools": [custom(), tool()],
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "calls": [custom_call()],
+    },
+    "a custom tool's input in two types": {
+        "tools": [custom()],
+        "calls": [custom_call(), {"index": 0, "function": {"arguments": "{}"}}],
+    },
+    "an input that a custom tool's grammar forbids": {"tools": [custom(**regex("[a-z]+"))], "calls": [custom_call()]},
+    "a grammar that cannot be evaluated": {
+        "tools": [custom(format={"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /.+/"}})],
+        "calls": [custom_call()],
+    },
+    "one id after the other in one call": {
+        **WEATHER,
+        "calls": [call('{"town"', id="a"), {**call(': "R"}'), "index": 0}],
     },
     "a tool that the service has itself": {**WEATHER, "calls": [call(name="search_knowledge", arguments="{}")]},
     "a choice of none": {**WEATHER, "tool_choice": "none", "calls": [call()]},
@@ -117,6 +146,72 @@ UNOFFERED = {
     "a key that only a pattern forbids": with_schema({"patternProperties": {"^to": False}}),
     "a key that no pattern allows": with_schema({"patternProperties": {"^x": {}}, "additionalProperties": False}),
     "items twice": with_schema({"properties": {"a": {"uniqueItems": True}}}, '{"a": [{"x": 1}, {"x": 1}]}'),
+    "equal items that are written differently": with_schema(
+        {"properties": {"a": {"items": {"uniqueItems": True}}}}, '{"a": [[1, 2], [{"x": [1]}, {"x": [1.0]}]]}'
+    ),
+    "an excluded limit, in the form of draft 4": with_schema(
+        {"properties": {"n": {"minimum": 5, "exclusiveMinimum": True}}}, '{"n": 5}'
+    ),
+    "another excluded limit, of a named draft 4": with_schema(
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "maximum": 5,
+            "additionalProperties": {"maximum": 5, "exclusiveMaximum": True},
+        },
+        '{"n": 5.0}',
+    ),
+    "a dependency of an older draft, none named": with_schema({"dependencies": {"town": ["day"]}}),
+    "a schema that depends on an argument, no draft named": with_schema(
+        {"dependencies": {"town": {"minProperties": 2}}}
+    ),
+    "a recursive reference elsewhere": with_schema({"$recursiveRef": "http://127.0.0.1:9/schema.json"}),
+    "a recursive reference elsewhere, of a named draft": with_schema(
+        {"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveRef": "http://127.0.0.1:9/schema.json"}
+    ),
+    "a recursive reference that is none": with_schema({"$recursiveRef": "#/$defs/t", "$defs": {"t": False}}),
+    "a dynamic reference elsewhere": with_schema({"$dynamicRef": "http://127.0.0.1:9/schema.json#t"}),
+    "a dynamic reference elsewhere, in an older draft": with_schema(
+        {"$schema": "http://json-schema.org/draft-07/schema#", "$dynamicRef": "http://127.0.0.1:9/schema.json#t"}
+    ),
+    "no multiple": with_schema({"properties": {"n": {"multipleOf": 0.01}}}, '{"n": 19.995}'),
+    "an argument that no part evaluates": with_schema(
+        {
+            "allOf": [{"$ref": "#/$defs/t"}],
+            "$defs": {"t": {"properties": {"town": {}}}},
+            "unevaluatedProperties": False,
+        },
+        '{"town": "Ribe", "to": "evil"}',
+    ),
+    "an argument that only a failing alternative evaluates": with_schema(
+        {"anyOf": [{"properties": {"town": {"const": "Oslo"}}}, {}], "unevaluatedProperties": False}
+    ),
+    "a slow pattern beside unevaluated properties": with_schema(
+        {"patternProperties": {SLOW_PATTERN: {}}, "unevaluatedProperties": False}, json.dumps({"a" * 5000: 1})
+    ),
+    "parts that double without a keyword": with_schema(
+        {
+            "$defs": {
+                f"p{n}": {"if": True, "$ref": (ref := f"#/$defs/p{n + 1}"), "then": {"$ref": ref}} for n in range(40)
+            }
+            | {"p40": {}},
+            "unevaluatedProperties": False,
+            "$ref": "#/$defs/p0",
+        }
+    ),
+    "a meta-schema, asked what was evaluated": with_schema({"unevaluatedProperties": False, "$ref": NEWEST}),
+    "a strict function with an argument left out": {"tools": [tool(strict=True)], "calls": [call()]},
+    "a strict function with an argument too many": {
+        "tools": [tool(schema={"properties": {"town": {}}}, strict=True)],
+        "calls": [call('{"town": "Ribe", "to": "evil"}')],
+    },
+    "a strict function with an argument left out further in": {
+        "tools": [tool(schema={"properties": {"at": {"properties": {"town": {}, "day": {}}}}}, strict=True)],
+        "calls": [call('{"at": {"town": "Ribe"}}')],
+    },
+    "a function offered twice, of which only one fits": {
+        "tools": [tool(schema=False), tool()],
+        "calls": [call()],
+    },
     "another draft": with_schema(
         {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"town": ["x"]}}
     ),
@@ -168,11 +263,11 @@ def scripted(chatting: Any, calls: Any, *, text: str = TEXT, legacy: Any = None,
     deltas: list[dict[str, Any]] = [{"content": text}]
     deltas += [{"tool_calls": calls}] if calls is not None and cut is None else []
     for place, one in enumerate(calls if cut else ()):
-        function = one["function"]
-        deltas.append({"tool_calls": [{**one, "index": place, "function": {**function, "arguments": ""}}]})
+        kind, key = ("custom", "input") if one["type"] == "custom" else ("function", "arguments")
+        deltas.append({"tool_calls": [{**one, "index": place, kind: {**one[kind], key: ""}}]})
         deltas += [
-            {"tool_calls": [{"index": place, "function": {"arguments": function["arguments"][at : at + cut]}}]}
-            for at in range(0, len(function["arguments"]), cut or 1)
+            {"tool_calls": [{"index": place, kind: {key: one[kind][key][at : at + cut]}}]}
+            for at in range(0, len(one[kind][key]), cut or 1)
         ]
     deltas += [{"function_call": legacy}] if legacy else []
     chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
@@ -226,14 +321,27 @@ async def test_a_call_that_was_not_offered_so_is_dropped_and_the_text_stands(cha
                        "properties": {"town": {"$ref": "#/$defs/t"}}})], [call()]),
         ([tool(schema={"properties": {"day": {"pattern": r"^\d{4}-\d{2}-\d{2}$"}}})], [call('{"day": "2026-11-22"}')]),
         ([tool(schema={"$schema": "http://json-schema.org/draft-07/schema#", **TOWN})], [call()]),
+        ([tool(schema={"properties": {"n": {"items": {"multipleOf": 0.01}}}})], [call('{"n": [19.99, 0.07, 3]}')]),
+        ([tool(schema={"properties": {"n": {"uniqueItems": True}}})], [call('{"n": [1, true, "1", 1.5, 0, false]}')]),
+        ([tool(schema={"properties": {"n": {"minimum": 5, "exclusiveMinimum": False}}})], [call('{"n": 5}')]),
+        ([tool(schema={"properties": {"n": {"minimum": 0, "exclusiveMinimum": True}}})], [call('{"n": 0.5}')]),
+        ([tool(schema={"dependencies": {"town": ["day"], "to": False}})], [call('{"town": "Ribe", "day": 3}')]),
+        ([tool(schema={"allOf": [{"$ref": "#/$defs/t"}], "$defs": {"t": {"properties": {"town": {}}}},
+                       "properties": {"day": {}}, "unevaluatedProperties": False})], [call('{"town": "R", "day": 3}')]),
+        ([tool(strict=True)], [call('{"town": "Ribe", "days": 3}')]),
+        ([tool(), tool(schema={"required": ["town"]})], [call()]),
+        ([custom(), tool()], [custom_call(), call(id="call_8")]),
+        ([custom(**regex(r"in|in \w+\?"))], [custom_call()]),
     ],
-    ids=["one", "spelling", "parallel", "empty", "no schema", "references", "pattern", "draft 7"],
+    ids=["one", "spelling", "parallel", "empty", "no schema", "references", "pattern", "draft 7", "multiples", "unique",
+         "draft 4 includes", "draft 4 excludes", "dependencies", "unevaluated", "strict", "offered twice", "custom",
+         "grammar"],
 )  # fmt: skip
 async def test_a_call_as_it_was_offered_passes_unchanged_though_it_comes_in_pieces(chatting, tools, calls, stream):
     scripted(chatting, calls, text="Let me look.", cut=3)
     passed = await ask(chatting, stream, tools=tools)
     assert (passed.status, passed.text, passed.finish_reason) == (200, "Let me look.", "tool_calls")
-    assert [{name: one[name] for name in ("id", "type", "function")} for one in passed.calls] == calls
+    assert [{name: one[name] for name in one if name != "index"} for one in passed.calls] == calls
     assert passed.degraded == []
 
 
@@ -243,6 +351,115 @@ async def test_of_several_calls_only_those_that_were_offered_pass(chatting, stre
     passed = await ask(chatting, stream, **WEATHER)
     assert ([one["id"] for one in passed.calls], passed.finish_reason) == (["a"], "tool_calls")
     assert passed.degraded == ["tool_call_dropped"]
+
+
+@BOTH
+async def test_where_one_call_at_a_time_was_wanted_only_the_first_passes(chatting, stream):
+    scripted(chatting, [call(id="a"), call(id="b")], cut=9)
+    passed = await ask(chatting, stream, **WEATHER, parallel_tool_calls=False)
+    assert [one["id"] for one in passed.calls] == ["a"]
+    assert passed.degraded == ["tool_call_dropped"]
+
+
+def passing(*events: Any, tools: Any = ()) -> list[tuple[str, str]]:
+    """The ids and arguments of the calls that pass, from the pieces of a stream's events."""
+    calls = ToolCalls()
+    for pieces in events:
+        calls.add(pieces)
+    passed = permitted(calls.made(), ModelOptions(tools=[tool(), tool("now", {}), tool("nowhere", {}), *tools]))
+    return [(one["id"], one["function"]["arguments"]) for one in passed]
+
+
+def piece(arguments: Any = None, **more: Any) -> dict[str, Any]:
+    named = {"name": more.pop("name")} if "name" in more else {}
+    return {**more, "function": {**named, "arguments": arguments}}
+
+
+START, END = RIBE[:8], RIBE[8:]
+NAMED = {"name": "weather"}
+JOINED = {
+    "an id that changes": ([piece(START, index=0, id="a", **NAMED)], [piece(END, index=0, id="b")]),
+    "an id that changes with the name": (
+        [piece(START, index=0, id="a", **NAMED)], [piece(END, index=0, id="b", **NAMED)],
+    ),
+    "an id that changes back": (
+        [piece(START, index=0, id="a", **NAMED)], [piece("", index=0, id="b")], [piece(END, index=0, id="a")],
+    ),
+    "a name over two ids": (
+        [piece("", index=0, id="a", name="now")], [piece("{}", index=0, id="b", name="here")],
+    ),
+    "an index in text": ([piece(RIBE, index="0", id="a", **NAMED)],),
+    "an index in text, in pieces": ([piece(START, index="0", id="a", **NAMED)], [piece(END, index="0")]),
+    "an index that is true": ([piece(RIBE, index=True, id="a", **NAMED)],),
+    "an index with a fraction": ([piece(RIBE, index=0.0, id="a", **NAMED)],),
+    "an index that is a list": ([piece(RIBE, index=[], id="a", **NAMED)],),
+    "a type that is a list": ([piece(RIBE, index=0, type=[], id="a", **NAMED)],),
+    "a type that changes": ([piece(START, index=0, id="a", **NAMED)], [piece(END, index=0, type="custom")]),
+    "a whole call behind a cut one": (
+        [piece(START, index=0, id="a", **NAMED)], [piece(RIBE, index=0, id="b", **NAMED)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("events", JOINED.values(), ids=JOINED)
+async def test_pieces_that_are_not_of_one_call_are_not_joined_to_one(events):
+    assert passing(*events) == []
+
+
+async def test_an_index_that_is_no_integer_takes_no_other_call_with_it():
+    assert passing([piece(RIBE, index=0, id="a", **NAMED)], [piece(RIBE, index="0", id="b", **NAMED)]) == [("a", RIBE)]
+
+
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": 0}], ids=["none", "null", "the same"])
+async def test_whole_calls_one_after_the_other_both_pass_though_nothing_numbers_them(index):
+    events = [[piece(RIBE, id=id, **NAMED, **index)] for id in "ab"]
+    assert passing(*events) == [("a", RIBE), ("b", RIBE)]
+    assert passing([piece(START, id="a", **NAMED, **index)], [piece(END, **index)], events[1]) == [
+        ("a", RIBE),
+        ("b", RIBE),
+    ]
+    assert passing(*[[piece(RIBE, **NAMED, **index)] for _ in "ab"]) == [("call_0", RIBE), ("call_1", RIBE)]
+
+
+async def test_calls_in_one_event_without_an_index_both_pass():
+    assert passing([piece(RIBE, index=None, id=id, **NAMED) for id in "ab"]) == [("a", RIBE), ("b", RIBE)]
+
+
+@pytest.mark.parametrize("id", [{"id": "a"}, {}], ids=["with the id", "without an id"])
+async def test_a_name_that_every_piece_repeats_is_one_name(id):
+    events = [[piece(part, index=0, **NAMED, **id)] for part in ("", START, END, "")]
+    assert passing(*events) == [(id.get("id", "call_0"), RIBE)]
+
+
+async def test_a_name_in_pieces_is_joined():
+    assert passing([piece("", index=0, id="a", name="wea")], [piece(RIBE, index=0, name="ther")]) == [("a", RIBE)]
+
+
+async def test_whole_custom_calls_one_after_the_other_both_pass():
+    calls = ToolCalls()
+    for id in "ab":
+        calls.add([custom_call(id=id)])
+        calls.add([{"index": 0}])
+    assert permitted(calls.made(), ModelOptions(tools=[custom()])) == (custom_call(id="a"), custom_call(id="b"))
+
+
+async def test_many_pieces_that_repeat_the_name_take_no_time_that_grows_with_the_square():
+    calls = ToolCalls()
+    began = time.thread_time()
+    calls.add([piece('{"town": "', index=0, **NAMED)])
+    for _ in range(100_000):
+        calls.add([piece("}", index=0, **NAMED)])
+    assert time.thread_time() - began < 5
+
+
+async def test_very_many_evaluated_properties_are_looked_up_within_the_processor_time():
+    names = {f"p{n}": {} for n in range(8_000)}
+    parts = {"$defs": {"t": {"properties": names}}, "allOf": [{"$ref": "#/$defs/t"}] * 2_000}
+    tools = [tool(schema={**parts, "unevaluatedProperties": False})]
+    arguments = json.dumps({f"q{n}": 1 for n in range(15_000)})
+    began = time.thread_time()
+    assert permitted([call(arguments)], ModelOptions(tools=tools)) == ()
+    assert time.thread_time() - began < 5
 
 
 @BOTH
