@@ -19,6 +19,7 @@ _NAMES, _SIGNED = 0.7, 0.3
 """Minimum shares of a field's values that look like names of people, and that can be nothing else."""
 _RARE = 2
 """Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
+_SHORTEST = 3
 _MANY = 6
 """Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 
@@ -48,15 +49,20 @@ def are_people(name: str, texts: Sequence[str]) -> bool:
     """Return whether a field with an uninformative name holds people: by names, titles, initials or a role noun."""
     if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
         return False
-    if sum(map(_is_signed, texts)) >= _SIGNED * len(texts) or _says_who_acts(name):
+    if sum(map(_is_signed, texts)) >= _SIGNED * len(texts):
         return True
-    return len(texts) >= _MANY and not _begin_with_ordinary_words(texts)
+    names = [words for text in texts if len(words := text.split()) > 1]
+    if _are_everyday([word for words in names for word in words if len(word) >= _SHORTEST]):
+        return False  # "Village Post", "Bright Office"
+    return _says_who_acts(name) or (len(texts) >= _MANY and not _are_everyday([words[0] for words in names]))
 
 
-def _begin_with_ordinary_words(texts: Sequence[str]) -> bool:
-    """Return whether half of some names begin with everyday words, as places do and people do not: "Blue Ridge"."""
-    first = [words[0] for text in texts if len(words := text.split()) > 1]
-    return 2 * sum(ordinary().get(stem(word.casefold()), 0) > _RARE for word in first) >= len(first) > 0
+def _are_everyday(words: Sequence[str]) -> bool:
+    """Return whether half of the words are everyday words, as in names of places and companies and not of people.
+
+    Surnames are often everyday words, first names hardly ever: "Ken Baker", but "Blue Ridge".
+    """
+    return 2 * sum(ordinary().get(stem(word.casefold()), 0) > _RARE for word in words) >= len(words) > 0
 
 
 def _is_signed(text: str) -> bool:

@@ -337,6 +337,11 @@ _SAYING_LITTLE = frozenset("name type date number count code value status kind l
 _AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
 
 
+def deed_of(agent: str) -> str:
+    """Return what the person of a field did, "inspected" for `inspector`; "" if the word names nobody who acts."""
+    return _AGENT.sub("ed", agent) if _AGENT.search(agent) else ""
+
+
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the words that point at a field: those of its name, and general words for its concepts."""
     cues: dict[tuple[str, ...], list[str]] = {}
@@ -352,7 +357,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:
         # "inspected" points at the inspector, unless the verb already is a cue: "created".
-        for deed in (_AGENT.sub("ed", word) for word in lexicon.name_words(name)):
-            if deed.endswith("ed") and (deed,) not in cues and (stem(deed),) not in cues:
+        for deed in map(deed_of, lexicon.name_words(name)):
+            if deed and (deed,) not in cues and (stem(deed),) not in cues:
                 cues[deed,] = [name]
     return {cue: tuple(dict.fromkeys(names)) for cue, names in cues.items() if cue}

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part, part_text
 from agent.intent.columns import Columns
-from agent.intent.lexicon import AUXILIARIES, CONCEPTS, STOP_WORDS
+from agent.intent.lexicon import AUXILIARIES, CONCEPTS, STOP_WORDS, name_words
 from agent.intent.numbers import unit_of
 from agent.intent.sentence import Sentence
+from agent.intent.text import stem
+from agent.intent.vocabulary import deed_of
 from agent.intent.words import table
 
 # Kinds after which a plural noun names the records: "how many [sightings]", "at least 5 [parcels]".
@@ -43,6 +45,8 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
             parts[place] = replace(part, kind=FILLER)
         elif part.kind in (FIELD, UNKNOWN) and place and _is_general(sentence, part, parts[place - 1]):
             parts[place] = replace(part, kind=FILLER, fields=())
+        elif part.kind == UNKNOWN and before == "who" and (doers := _doers(sentence, part, columns)):
+            parts[place] = replace(part, kind=FIELD, fields=doers)
         elif (
             part.kind == FIELD
             and before in _BEFORE_PLURAL
@@ -59,6 +63,16 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _doers(sentence: Sentence, part: Part, columns: Columns) -> tuple[str, ...]:
+    """Return the fields of people whose names a verb after "who" means: `owner` for "who [owns] most"."""
+    verb = sentence.tokens[part.first].stem
+    return tuple(
+        name
+        for name in columns.vocabulary.of_role("person")
+        if any(stem(deed) == verb for word in name_words(name) if (deed := deed_of(word)))
+    )
 
 
 def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
