@@ -24,5 +24,7 @@ CONTROL_TOKENS = (
     "<PRE> <SUF> <MID> <fake_token_around_image> <global-img> <row_1_col_1> <image_soft_token> <IMG_CONTEXT> "
     "<image_placeholder> <loc0001> <seg001> <TOKENS_UNUSED_1> <reserved_106> <unused_3> <dummy00001> <ctrl99> "
     "<repo_name> <reponame> <gh_stars> <jupyter_code> <issue_start> <commit_before> <empty_output> "
+    "[|system|] [|user|] [|assistant|] [|endofturn|] [TRANSCRIBE] [STREAMING_PAD] [unused1] <beginning_of_sentence> "
+    "<end_of_sentence> <start_function_call> <end_function_call> <escape> "
     "<minimax:tool_call> ]~b] ]~!b[ [e~[ ＜s＞ ［INST］"
 ).split()

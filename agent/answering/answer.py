@@ -197,7 +197,7 @@ class Answerer:
         works: bool | None = None
         try:
             pieces = decision.calls.watch(self.model).stream(
-                [*messages(prompt, request.history), *request.following, *turns],
+                [*messages(prompt, request.history), *_following(request), *turns],
                 stage=STAGE,
                 deadline=self._ends_at(request, started),
                 key=_key(request, prompt) | ({"round": searches.round} if searches is not None else {}),
@@ -340,8 +340,12 @@ def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
     return (
         key
         | ({"options": options} if options else {})
-        | ({"following": list(request.following)} if request.following else {})
+        | ({"following": _following(request)} if request.following else {})
     )
+
+
+def _following(request: AskRequest) -> list[dict[str, Any]]:
+    return [turn.sent for turn in request.following]
 
 
 def _options(request: AskRequest) -> dict[str, Any]:

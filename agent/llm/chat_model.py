@@ -18,7 +18,7 @@ from agent.llm.answers import CUT, LONGEST_TEXT, read_answer, read_delta
 from agent.llm.attempts import CallState, FormRefused, fault_of_status, next_event, reason_of_status, with_retries
 from agent.llm.forms import ReplyForm, reply_format, schema_text
 from agent.llm.json import BadReply, Spoken, ends_unmarked_thoughts, parse, without_thoughts
-from agent.llm.messages import cleaned
+from agent.llm.messages import cleaned, cleaned_options
 from agent.llm.model import CallUsage, Messages, ModelFailed, Reply, no_answer
 from agent.llm.options import Options, ToolCalls
 from agent.llm.wire import Wire
@@ -86,7 +86,7 @@ class ChatModel:
         if given_s <= 0:
             raise ModelFailed("no time was left for the call", fault="late")
         spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
-        wanted, calls = Options(options), ToolCalls()
+        wanted, calls = Options(await cleaned_options(options or {})), ToolCalls()
         events, event = await self._begin(await cleaned(messages), run, wanted)
         async with aclosing(events):
             while event is not None:

@@ -1,4 +1,4 @@
-"""Clean the messages of a model call before they are sent: remove invisible characters and control tokens."""
+"""Clean a model call before it is sent: remove invisible characters and control tokens."""
 
 import asyncio
 import json
@@ -11,12 +11,53 @@ from retrievers.text.visible import prompt_text, prompt_value
 _MOST_AT_ONCE = 20_000
 """Maximum number of characters cleaned on the event loop (about 1 ms); more go to a thread."""
 
+_DESCRIBED = ("tools", "response_format")
+"""Options that a model reads as text."""
+_AS_GIVEN = frozenset(
+    "name type enum const default examples pattern format required dependentRequired $schema $id $ref $anchor "
+    "$dynamicRef $dynamicAnchor contentEncoding contentMediaType syntax definition".split()
+)
+"""Keys of a tool or a schema whose values are names, patterns and data, which a program compares."""
+_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+"""Keys of a schema whose value holds schemas by name."""
+
 
 async def cleaned(messages: Messages) -> list[dict[str, Any]]:
     """Return copies of the messages with every string cleaned by `prompt_text`."""
     if sum(len(str(message.get(key))) for message in messages for key in ("content", "tool_calls")) <= _MOST_AT_ONCE:
         return [_cleaned(message) for message in messages]
     return await asyncio.to_thread(lambda: [_cleaned(message) for message in messages])
+
+
+async def cleaned_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a call with the texts of its tools and its response format cleaned, such as descriptions.
+
+    Names, keys, patterns and values of enumerations stay as the caller wrote them.
+    """
+    described = {name: options[name] for name in _DESCRIBED if options.get(name)}
+    if not described:
+        return dict(options)
+    if len(str(described)) <= _MOST_AT_ONCE:
+        return {**options, **_cleaned_schemas(described)}
+    return {**options, **await asyncio.to_thread(_cleaned_schemas, described)}
+
+
+def _cleaned_schemas(by_name: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _cleaned_schema(one) for name, one in by_name.items()}
+
+
+def _cleaned_schema(value: Any) -> Any:
+    if isinstance(value, str):
+        return prompt_text(value)
+    if isinstance(value, Mapping):
+        return {key: _cleaned_part(key, one) for key, one in value.items()}
+    return [_cleaned_schema(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _cleaned_part(key: str, value: Any) -> Any:
+    if key in _BY_NAME and isinstance(value, Mapping):
+        return _cleaned_schemas(value)
+    return value if key in _AS_GIVEN else _cleaned_schema(value)
 
 
 def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:

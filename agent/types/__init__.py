@@ -40,7 +40,7 @@ from agent.types.results import (
     Table,
     Usage,
 )
-from agent.types.shape import Message, Shape
+from agent.types.shape import LaterTurn, Message, Shape, ToolCallsMade
 
 __all__ = [
     "LEAST_TIMEOUT_S",
@@ -61,6 +61,7 @@ __all__ = [
     "FinishReason",
     "Intent",
     "Kind",
+    "LaterTurn",
     "Message",
     "Metadata",
     "Missing",
@@ -82,6 +83,7 @@ __all__ = [
     "Step",
     "Table",
     "Text",
+    "ToolCallsMade",
     "Usage",
     "UserName",
 ]

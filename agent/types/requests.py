@@ -17,7 +17,7 @@ from pydantic import (
 
 from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.options.rank_features import parse as parse_rank_features
-from agent.types.shape import Message, Shape
+from agent.types.shape import LaterTurn, Message, Shape
 from retrievers.core.errors import BadRequest
 from retrievers.core.principals import check_principals
 
@@ -255,4 +255,4 @@ class AskRequest(AugmentRequest):
     mode: Literal["retrieve", "tool"] = Field(
         "retrieve", description="retrieve: one retrieval before the answer; tool: the model searches itself"
     )
-    following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
+    following: Annotated[tuple[LaterTurn, ...], Field(max_length=200)] = ()

@@ -1,6 +1,6 @@
 """Base of the request and result types, and a conversation's messages."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,3 +16,53 @@ class Message(Shape):
 
     role: Literal["system", "user", "assistant"]
     content: Annotated[str, Field(max_length=100_000)]
+
+
+class CalledFunction(BaseModel):
+    """The function of a tool call. Unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """A model's call of a tool, in OpenAI's form. Unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunction
+
+
+ToolCallsMade = Annotated[tuple[ToolCall, ...], Field(max_length=128)]
+
+
+class TextPart(BaseModel):
+    """A part of a turn's content. Unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["text"]
+    text: Annotated[str, Field(max_length=100_000)]
+
+
+class LaterTurn(BaseModel):
+    """A turn after the question, in OpenAI's form: a tool call or its result. Unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: (
+        Annotated[str, Field(max_length=100_000)] | Annotated[tuple[TextPart, ...], Field(max_length=100)] | None
+    ) = None
+    name: str | None = None
+    tool_calls: ToolCallsMade | None = None
+    tool_call_id: str | None = None
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The turn as it is sent to a model: the keys that the caller gave."""
+        return self.model_dump(exclude_unset=True)

@@ -2,10 +2,16 @@
 
 A model reads code points, a person reads glyphs. A character without a glyph can carry an instruction, or bytes, past
 the person. A prompt keeps such a character only if it changes the adjacent glyphs: a joiner in a script that joins or
-stacks letters, the form selector of a Mongolian letter, the parts of an emoji.
+stacks letters, the form selector of a Mongolian letter, the parts of an emoji. The exceptions are two places where
+Persian writes a joiner that changes no glyph, see `_of_joined_letters`.
+
+A text can still choose between two visible forms: a joined and a separate letter, a picture and a sign. Two limits
+remain. Every Mongolian letter may have every form selector: the list of forms that exist is not at hand. The joiners of
+emoji are checked pair by pair, so "man, man" keeps a joiner although only longer sequences hold this pair.
 
 Source:
-    UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences).
+    UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences), The Unicode
+    Standard section 9.2 (joining types).
 """
 
 import re
@@ -13,6 +19,8 @@ import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+import regex
 
 from retrievers.text.marks import few_marks
 
@@ -42,23 +50,59 @@ _HIDDEN_RUN = re.compile(f"[{_HIDDEN}{_HIDDEN_BEYOND}]+")
 _FORMING_RUN = re.compile(f"[{_FORMING}{_FORMING_BEYOND}]+")
 
 _JOINER = re.compile("[\u200c\u200d]")
-_ZWJ = "\u200d"
-# Arabic, Syriac, N'Ko, Mandaic, Mongolian, Phags-pa, Manichaean, Pahlavi, Rohingya, Sogdian, Chorasmian, Adlam.
-_JOINING_SCRIPT = re.compile(
-    "[\u0600-\u08ff\u1800-\u18af\ua840-\ua87f\ufb50-\ufdff\ufe70-\ufefc\U00010ac0-\U00010aff\U00010b80-\U00010baf"
-    "\U00010d00-\U00010d3f\U00010f30-\U00010f6f\U00010fb0-\U00010fcf\U0001e900-\U0001e94b]"
-)
+_ZWNJ, _ZWJ = "\u200c", "\u200d"
+_JOINS_NEXT = regex.compile(r"[\p{Joining_Type=D}\p{Joining_Type=L}\p{Joining_Type=C}]")
+_JOINS_PREVIOUS = regex.compile(r"[\p{Joining_Type=D}\p{Joining_Type=R}\p{Joining_Type=C}]")
+_LATIN_OR_DIGIT = regex.compile(r"[\p{Latin}\p{Nd}]")
+_ARABIC_LETTER = regex.compile(r"(?V1)[\p{Arabic}&&\p{L}]")
+_PERSIAN_PLURAL = "ها"
 _MONGOLIAN_LETTER = re.compile("[\u1820-\u1878\u1880-\u18aa]")
 _MONGOLIAN_SELECTOR = re.compile("[\u180b-\u180d\u180f]")
 _VOWEL_SEPARATOR = "\u180e"
 _VIRAMA = 9
 """Canonical combining class of signs that stack consonants. A joiner beside such a sign selects the form."""
 _KHMER_SHIFTERS = "\u17c9\u17ca"
+_BLOCK = 128
+"""Number of code points of the block of an Indic script."""
 
-_EMOJI = re.compile(
-    "[©®‼⁉™ℹ\u2190-\u21ff\u2300-\u23ffⓂ\u25a0-\u27bf\u2934\u2935\u2b00-\u2bff〰〽㊗㊙\U0001f000-\U0001faff]"
-)
+_TEXT_BY_DEFAULT = regex.compile(r"(?V1)[\p{Emoji}--\p{Emoji_Presentation}--\p{ASCII}]")
+"""Emoji shown as signs without a selector. Other emoji are pictures, and a selector after them has no effect."""
 _SELECTOR = re.compile("[\ufe0e\ufe0f]")
+_SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
+# The left emoji of a line may be joined to the right ones (skin tones and selectors left out), Unicode 17.
+_EMOJI_SEQUENCES = """
+⛹🏃🏄🏊🏋🏌👮👯👰👱👳👷💁💂💆💇🕵🙅🙆🙇🙋🙍🙎🚣🚴🚵🚶🤦🤵🤷🤸🤹🤼🤽🤾🦸🦹🧍🧎🧏🧔🧖🧗🧘🧙🧚🧛🧜🧝🧞🧟 ♀♂
+👨👩🧑 ⚕⚖✈🌾🍳🍼🎓🎤🎨🏫🏭💻💼🔧🔬🚀🚒🦯🦰🦱🦲🦳🦼🦽❤🤝🐰🫯
+👨👩 👨👩👦👧
+🧑 🎄🩰🧑🧒
+👦 👦
+👧 👦👧
+🧒 🧒
+❤ 💋👨👩🧑🔥🩹
+💋🤝🐰🫯 👨👩🧑
+🫱 🫲
+🏃🚶🧎♀♂🦯🦼🦽 ➡
+🏳 🌈⚧
+🏴 ☠
+🐈 ⬛
+🐦 ⬛🔥
+🐕 🦺
+🐻 ❄
+👁 🗨
+😮 💨
+😵 💫
+😶 🌫
+🙂 ↔↕
+⛓ 💥
+🍄 🟫
+🍋 🟩
+"""
+_JOINED_EMOJI = frozenset(
+    one + other
+    for left, right in (line.split() for line in _EMOJI_SEQUENCES.split("\n") if line)
+    for one in left
+    for other in right
+)
 _KEYCAP_BASE, _KEYCAP = "0123456789#*", "\u20e3"
 _BLACK_FLAG = "\U0001f3f4"
 _FLAG_TAGS = re.compile(
@@ -66,21 +110,32 @@ _FLAG_TAGS = re.compile(
 )
 """Tags of England, Scotland and Wales: the regions whose flags are emoji."""
 
-_BRACKET = re.compile(r"[<＜\[\]［](?=([^\s<>＜＞\[\]［］]{1,66})[>＞\[\]］])")
-# Words that chat templates and tokenizers of common models write between < and >, and between [ and ].
+
+def _forms(characters: str) -> str:
+    """Return the characters and their compatibility forms, which NFKC turns into them, for a character class."""
+    # All such forms are among the compatibility and the full-width forms, U+FE30 to U+FFEF.
+    codes = (*range(0x80), *range(0xFE30, 0xFFF0))
+    return re.escape("".join(chr(code) for code in codes if unicodedata.normalize("NFKC", chr(code)) in characters))
+
+
+_BRACKET = re.compile(rf"[{_forms('<[]')}](?=([^\s{_forms('<>[]')}]{{1,66}})[{_forms('>[]')}])")
+# Words that chat templates and tokenizers of common models write between < and >, and between [ and ]. Names are
+# compared in NFKC. <role> and <ref> are left alone: they are as common in XML.
 _ANGLE_TOKEN = re.compile(
     r"""
-    [|｜].+ | .+[|｜]
+    \|.+ | .+\|
     | /?(?:
         s | sys | image | img | think | thinking | tools?
         | (?: bo[is] | so[ipst] | eo[adhimpst] | pad | unk | mask | cls | sep)(?:_token)?
-        | (?:tool|function|fim|im|special|reserved)_\w+ | (?:start|begin|end)_(?:of|header)_\w+ | arg_(?:key|value)
+        | (?:tool|function|fim|im|special|reserved)_\w+
+        | (?:start|begin(?:ning)?|end)_(?:of|header|function)_\w+ | arg_(?:key|value)
         | extra_id_\d+ | (?:tokens_)?unused_?\d+ | (?:dummy|ctrl)_?\d+ | 0x[0-9a-f]{2} | (?:seed|minimax):\w+
         | file_sep | repo_?name | gh_stars | empty_output | jupyter_\w+ | issue_(?:start|comment|closed)
         | commit_(?:before|msg|after) | fake_token_\w+ | global-img | row_\d+_col_\d+ | (?:image|audio)_soft_token
         | image_placeholder | img_context | loc\d{4} | seg\d{3}
     )
     | (?-i: PRE | SUF | MID)  # In small letters, <pre> is HTML.
+    | (?-i: escape)  # With a capital, <Escape> is a key.
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -89,33 +144,51 @@ _SQUARE_TOKEN = re.compile(
     r"""
     (?i: /?(?:INST | TOOL_CALLS | TOOL_RESULTS | TOOL_CONTENT | AVAILABLE_TOOLS | SYSTEM_PROMPT | MODEL_SETTINGS))
     | /?(?:THINK | ARGS | CALL_ID | PREFIX | MIDDLE | SUFFIX | IMG | IMG_BREAK | IMG_END | AUDIO | BEGIN_AUDIO
-        | CLS | SEP | MASK | [gs]MASK | PAD | UNK | BOS | EOS)
+        | TRANSCRIBE | STREAMING_PAD | CLS | SEP | MASK | [gs]MASK | PAD | UNK | BOS | EOS | SOT | EOT)
+    | \|\w+\| | unused_?\d+
     | ~!?b | e~
     """,
     re.VERBOSE,
 )
 
 
+_MOST_PASSES = 4
+"""Most texts need one or two. A text that needs more loses its joiners."""
+
+
 def prompt_text(text: str) -> str:
     """Return text for a prompt: only visible characters, in NFC, every control token broken by a space ("<
     |im_start|>").
 
-    Consecutive marks are limited, see `few_marks`. The number of lines does not increase.
+    Consecutive marks are limited, see `few_marks`. The number of lines does not increase. A second call
+    changes nothing.
     """
-    text = visible_text(text)
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", few_marks(text))
-    elif "<" not in text and "[" not in text and "]" not in text:
+    for _ in range(_MOST_PASSES):
+        given, text = text, _nfc(visible_text(text))
+        # Marks are reordered and joined to letters, and without a joiner between them that may happen again.
+        if text == given or not _SUSPECT.search(text):
+            break
+    else:
+        text = _nfc(_FORMING_RUN.sub("", text))
+    if text.isascii() and "<" not in text and "[" not in text and "]" not in text:
         return text
     return _BRACKET.sub(_broken, text)
 
 
 def prompt_value(value: Any) -> Any:
-    """Apply `prompt_text` to all strings of a JSON value, including keys."""
+    """Apply `prompt_text` to all strings of a JSON value, including keys.
+
+    Of keys that become equal, the one that is clean already counts, or else the first.
+    """
     if isinstance(value, str):
         return prompt_text(value)
     if isinstance(value, Mapping):
-        return {prompt_value(key): prompt_value(one) for key, one in value.items()}
+        shown: dict[Any, Any] = {}
+        for key, one in value.items():
+            name = prompt_value(key)
+            if name == key or not (name in value or name in shown):
+                shown[name] = prompt_value(one)
+        return shown
     return [prompt_value(one) for one in value] if isinstance(value, list | tuple) else value
 
 
@@ -137,24 +210,35 @@ def visible_text(text: str, mark: str = "") -> str:
     return text
 
 
+def _nfc(text: str) -> str:
+    few = few_marks(text)
+    normal = unicodedata.normalize("NFC", few)
+    # NFC splits a few letters into a letter and a mark.
+    return normal if normal == few else unicodedata.normalize("NFC", few_marks(normal))
+
+
 def _needed(found: re.Match[str], mark: str) -> str:
     """Return the part of a run that the adjacent characters need, and the mark in place of the rest."""
     run, text = found[0], found.string
     before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
-    kept = _of_emoji(before, run, after) or _of_mongolian(before, run, after) or _of_letters(before, run, after)
+    kept = _of_emoji(before, run, after, text[found.start() - 2 : found.start() - 1])
+    kept = kept or _of_mongolian(before, run, after) or _of_letters(found, before, after)
     return kept if kept == run else kept + mark
 
 
-def _of_emoji(before: str, run: str, after: str) -> str:
-    """Return the selector of the emoji's form and a joiner to the next emoji, or the tags of a flag."""
+def _of_emoji(before: str, run: str, after: str, earlier: str) -> str:
+    """Return the selector of the emoji's form and a joiner to the next emoji, or the tags of a flag.
+
+    Args:
+        earlier: the character in front of `before`, the emoji if `before` is a skin tone.
+    """
     if before == _BLACK_FLAG and (tags := _FLAG_TAGS.match(run)):
         return tags[0]
     if before and before in _KEYCAP_BASE and after == _KEYCAP and "\ufe0f" in run:
         return "\ufe0f"
-    if not _EMOJI.match(before):
-        return ""
-    selector = _SELECTOR.search(run)
-    joiner = _ZWJ if _ZWJ in run and _EMOJI.match(after) else ""
+    selector = _SELECTOR.search(run) if _TEXT_BY_DEFAULT.match(before) else None
+    emoji = earlier if _SKIN_TONE.match(before) else before
+    joiner = _ZWJ if _ZWJ in run and emoji + after in _JOINED_EMOJI else ""
     return (selector[0] if selector else "") + joiner
 
 
@@ -167,28 +251,57 @@ def _of_mongolian(before: str, run: str, after: str) -> str:
     return (selector[0] if selector else "") + separator
 
 
-def _of_letters(before: str, run: str, after: str) -> str:
-    """Return one joiner if it changes the adjacent letters, else ""."""
-    joiner = _JOINER.search(run)
-    if joiner is None or before.isascii():
+def _of_letters(found: re.Match[str], before: str, after: str) -> str:
+    """Return one joiner if the adjacent letters need it, else ""."""
+    joiner = _JOINER.search(found[0])
+    if joiner is None or not before:
         return ""
-    stacks = unicodedata.combining(before) == _VIRAMA or before in _KHMER_SHIFTERS
-    stacks = stacks or (before.isalpha() and after != "" and unicodedata.combining(after) == _VIRAMA)
-    # At the end of a word, a joiner shows the letter as if another letter followed.
-    joins = _joins(before) and (_joins(after) or (joiner[0] == _ZWJ and not after.isalnum()))
-    return joiner[0] if stacks or joins else ""
+    letter = _letter_before(found.string, found.start())
+    if unicodedata.combining(before) == _VIRAMA or before in _KHMER_SHIFTERS:
+        # At the end of a word, a sign without a joiner already stands alone.
+        needed = _share_script(letter, before) and (joiner[0] == _ZWJ or _share_script(before, after))
+    elif after and unicodedata.combining(after) == _VIRAMA:
+        needed = _share_script(before, after) and before.isalpha()
+    else:
+        needed = _of_joined_letters(joiner[0], letter, after, found.string[found.end() : found.end() + 2])
+    return joiner[0] if needed else ""
 
 
-def _joins(character: str) -> bool:
-    return _JOINING_SCRIPT.match(character) is not None and unicodedata.category(character)[0] in "LM"
+def _of_joined_letters(joiner: str, before: str, after: str, word: str) -> bool:
+    """Return whether letters join, or do not, because of the joiner.
+
+    True also where Persian writes a joiner between letters that do not join: in front of an ending after a Latin letter
+    or a digit, and in front of the plural ending.
+    """
+    joins_next = _JOINS_NEXT.match(before) is not None
+    joins_previous = _JOINS_PREVIOUS.match(after) is not None
+    if joiner == _ZWJ:
+        # At the end of a word, it shows the letter as if another letter followed.
+        return joins_next and not joins_previous and not (after and unicodedata.category(after)[0] == "M")
+    if joins_next or _LATIN_OR_DIGIT.match(before):
+        return joins_previous
+    return word == _PERSIAN_PLURAL and _ARABIC_LETTER.match(before) is not None
+
+
+def _letter_before(text: str, end: int) -> str:
+    """Return the character in front of `end` and of the marks there; "" if there is none."""
+    while end and unicodedata.category(text[end - 1])[0] == "M":
+        end -= 1
+    return text[end - 1 : end] if end else ""
+
+
+def _share_script(one: str, other: str) -> bool:
+    return one != "" and other != "" and ord(one) // _BLOCK == ord(other) // _BLOCK
 
 
 def _broken(found: re.Match[str]) -> str:
     """Return the bracket, followed by a space if a control token begins there."""
     bracket, name = found[0], found[1]
-    return f"{bracket} " if _is_token(bracket in "<＜", name) else bracket
+    return f"{bracket} " if _is_token(bracket, name) else bracket
 
 
 @lru_cache(maxsize=1024)
-def _is_token(angle: bool, name: str) -> bool:
-    return (_ANGLE_TOKEN if angle else _SQUARE_TOKEN).fullmatch(name) is not None
+def _is_token(bracket: str, name: str) -> bool:
+    if not (bracket.isascii() and name.isascii()):
+        bracket, name = (unicodedata.normalize("NFKC", one) for one in (bracket, _FORMING_RUN.sub("", name)))
+    return (_ANGLE_TOKEN if bracket == "<" else _SQUARE_TOKEN).fullmatch(name) is not None

@@ -66,7 +66,7 @@ def test_what_no_reader_can_know_is_shown_as_unknown(unknown: str):
         ("ᠨ\u180e\u180e\u180eᠠ ᠨ\u180e \u180eᠠ", "ᠨ\u180eᠠ ᠨ ᠠ"),
         ("a\u180bᠠ 葛\u180b᠐\u180b\u180e᠑ س\u180b\u180eس", "aᠠ 葛᠐᠑ سس"),
         ("葛\U000e0100飾\ufe00", "葛飾"),
-        ("😀\ufe0f\ufe0e\ufe0f\ufe0f\u200d\u200d😀", "😀\ufe0f\u200d😀"),
+        ("❤\ufe0f\ufe0e\ufe0f\ufe0f\u200d\u200d🔥", "❤\ufe0f\u200d🔥"),
         ("😀\u200dtext \u200d😀", "😀text 😀"),
         ("1\ufe0f2\ufe0f", "12"),
         ("🏴\U000e0067\U000e0062\U000e0078\U000e007f", "🏴"),
@@ -79,6 +79,43 @@ def test_what_no_reader_can_know_is_shown_as_unknown(unknown: str):
 )
 def test_what_scripts_need_carries_nothing_more(text: str, shown: str):
     assert prompt_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        # Letters that join anyway, and letters that never join.
+        ("\u200d".join("سلام"), "سلام"),
+        ("\u200c".join("دروازه"), "دروازه"),
+        ("جزء\u200cء شَ\u200dرق", "جزءء شَرق"),
+        ("ب\u200d\u064e", "بَ"),
+        # A sign that stacks consonants, without a consonant of its script.
+        ("x\u094d\u200d é\u200d\u094d É\u094d\u200cक 中\u200d\u094d", "x\u094d é\u094d É\u094dक 中\u094d"),
+        ("क्\u200c क्\u200cx ប៊\u200c ៊\u200cី", "क् क्x ប៊ ៊ី"),
+        ("x\u0301\u094d\u200d y", "x\u094d\u0301 y"),
+        ("x" + "\u0301" * MOST_MARKS + "\u094d\u200d y", "x" + "\u0301" * MOST_MARKS + " y"),
+        # Emoji that form no sequence, and pictures that have no other form.
+        ("😀\ufe0f😀\ufe0e→\ufe0f■\ufe0e⌚\ufe0f", "😀😀→■⌚"),
+        ("😀\u200d😀\u200d🍎\u200d→\u200d■ 🔥\u200d❤", "😀😀🍎→■ 🔥❤"),
+    ],
+)  # fmt: skip
+def test_a_joiner_that_changes_no_glyph_is_left_out(text: str, shown: str):
+    assert prompt_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "فایل PDF\u200cها و دههٔ ۱۰\u200cام",  # An ending after a Latin letter or a digit.
+        "کشور\u200cها، جزء\u200cها",  # The plural after a letter that does not join.
+        "خانهٔ\u200cما شِ\u200cت ه\u200d",  # Vowel signs between the letters.
+        "क\u093c\u094d\u200dष र\u093c\u094d\u200dय",
+        "👩🏽\u200d❤\ufe0f\u200d💋\u200d👩🏾",
+        "🏃🏽\u200d♀\ufe0f\u200d➡\ufe0f 🫱🏻\u200d🫲🏿 🧑🏻\u200d🐰\u200d🧑🏼 🐦\u200d🔥",
+    ],
+)
+def test_a_joiner_that_a_language_writes_is_kept(text: str):
+    assert prompt_text(text) == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("hide", ["", "\u200b", "\u00ad", "\u2060\u034f", "\U000e0041"])
@@ -95,7 +132,7 @@ def test_a_control_token_is_broken_and_can_still_be_read(token: str, hide: str):
     [
         one
         for one in DATA["CONTROL_TOKENS"]
-        if (one[0] in "<＜" or "INST" in one or "TOOL" in one) and one not in ("<PRE>", "<SUF>", "<MID>")
+        if (one[0] in "<＜" or "INST" in one or "TOOL" in one) and one not in ("<PRE>", "<SUF>", "<MID>", "<escape>")
     ],
 )
 def test_a_control_token_is_broken_in_capitals_and_in_small_letters(token: str):
@@ -103,10 +140,46 @@ def test_a_control_token_is_broken_in_capitals_and_in_small_letters(token: str):
         assert prompt_text(text) != text
 
 
+EVERY = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+FORMS: dict[str, list[str]] = {}
+for one in EVERY:
+    plain = unicodedata.normalize("NFKC", one)
+    if plain != one and len(plain) == 1 and plain.isascii():
+        FORMS.setdefault(plain, []).append(one)
+
+
+def test_a_control_token_is_broken_in_every_form_that_nfkc_folds_into_it():
+    for token in DATA["CONTROL_TOKENS"]:
+        if not token.isascii():
+            continue
+        most = max(len(FORMS.get(one, ())) for one in token)
+        for n in range(most):
+            forms = [[one, *FORMS.get(one, ())] for one in token]
+            for text in (
+                "".join(form[n % len(form)] for form in forms),
+                "".join(form[(n + at) % len(form)] for at, form in enumerate(forms)),
+            ):
+                assert unicodedata.normalize("NFKC", text) == token
+                assert token not in unicodedata.normalize("NFKC", prompt_text(text)), text
+
+
+@pytest.mark.parametrize(
+    "text", ["[|x, y|] [| |] <role> <ref> <Escape> <start> [escape] [transcribe] ﹤p﹥ ［１］ ﹇注﹈"]
+)
+def test_what_is_no_control_token_stays_as_it_is_in_every_form(text: str):
+    assert prompt_text(text) == text
+
+
 def test_the_strings_and_keys_of_json_values_are_cleaned_and_nothing_else():
     assert prompt_value({"a\u200b": ["<s>", 1, None, True, 1.5, {"b": ("\u202e",)}]}) == {
         "a": ["< s>", 1, None, True, 1.5, {"b": [""]}]
     }
+
+
+def test_a_cleaned_key_never_replaces_another():
+    assert prompt_value({"role": "tool", "ro\u200ble": "system"}) == {"role": "tool"}
+    assert prompt_value({"ro\u200ble": "system", "role": "tool"}) == {"role": "tool"}
+    assert prompt_value({"ro\u200ble": "tool", "ro\u200dle": "system", "x\u200b": 1}) == {"role": "tool", "x": 1}
 
 
 def test_a_message_shows_where_something_was_hidden_and_keeps_names_as_their_script_writes_them():
@@ -140,6 +213,24 @@ def test_cleaning_adds_no_lines_and_a_joiner_never_follows_another(text: str):
     }
 
 
+MARKED = st.text(
+    alphabet=st.one_of(
+        st.sampled_from(
+            "aé<s|>[]करনسدء\u094d\u093c\u09cd\u0301\u0338\u0344\u0654\u200c\u200d\ufe0f\u180b\u20e3❤🔥👩🏽"
+        ),
+        st.sampled_from("\u0958\u0cc6\u0cc2\u17c9\uff1c\u200bᠭ"),
+        st.characters(categories=["Mn", "Mc", "Lo"]),
+    )
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.one_of(ANY, MARKED, st.tuples(MARKED, st.integers(1, 12)).map(lambda text: text[0] * text[1])))
+def test_what_is_clean_stays_as_it_is(text: str):
+    shown = prompt_text(text)
+    assert prompt_text(shown) == shown
+
+
 SLOW = [
     "<",
     "[",
@@ -156,7 +247,19 @@ SLOW = [
     "ᠭ\u180b",
     "🏴\U000e0067",
 ]
-SLOW += ["─", "\u0301\u0323", "\u0323\u0301", "\ue000a", "\xa0"]
+SLOW += [
+    "\u0301\u094d\u200d",
+    "क\u0301\u200d\u094d\u200d",
+    "س\u064e\u200c",
+    "﹤",
+    "<ｓ>",
+    "𝐬",
+    "─",
+    "\u0301\u0323",
+    "\u0323\u0301",
+    "\ue000a",
+    "\xa0",
+]
 
 
 @pytest.mark.parametrize("text", SLOW)

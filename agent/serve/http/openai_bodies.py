@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from agent.serve.http.problems import Problem, field_problem
-from agent.types import AskRequest, Metadata, ModelOptions, Shape, UserName
+from agent.types import AskRequest, Metadata, ModelOptions, Shape, ToolCallsMade, UserName
 
 ANSWERS = "signalbox"
 PROMPTS = "signalbox-prompt"
@@ -41,7 +41,7 @@ class Turn(BaseModel):
         Annotated[str, Field(max_length=100_000)] | Annotated[tuple[ContentPart, ...], Field(max_length=100)] | None
     ) = None
     name: str | None = None
-    tool_calls: Annotated[tuple[dict[str, Any], ...], Field(max_length=128)] | None = None
+    tool_calls: ToolCallsMade | None = None
     tool_call_id: str | None = None
 
 
@@ -110,7 +110,7 @@ def question_of(body: ChatBody) -> dict[str, Any]:
         {
             "role": _role(turn),
             "content": text or None,
-            **turn.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_none=True),
+            **turn.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_unset=True, exclude_none=True),
         }
         for turn, text in zip(body.messages[last + 1 :], texts[last + 1 :], strict=True)
     ]

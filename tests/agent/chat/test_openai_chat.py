@@ -412,6 +412,57 @@ async def test_every_bad_body_is_the_callers_fault_in_openais_form(chatting):
     assert chatting.script.bodies == []
 
 
+@pytest.mark.parametrize(
+    ("turn", "where"),
+    [
+        ({"tool_calls": {"a": 1}}, "tool_calls"),
+        ({"tool_calls": [5]}, "tool_calls.0"),
+        ({"tool_calls": "abc"}, "tool_calls"),
+        ({"tool_calls": ["f"]}, "tool_calls.0"),
+        ({"tool_calls": [{"function": "f"}]}, "tool_calls.0.function"),
+        ({"tool_calls": [{"func\u200btion": {"name": "f", "arguments": "{}"}}]}, "tool_calls.0.function"),
+        ({"tool_calls": [{"function": {"name": "f", "arg\u200buments": "{}"}}]}, "tool_calls.0.function.arguments"),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, "tool_calls.0.function.arguments"),
+        ({"tool_calls": [{"function": {"name": ["f"], "arguments": "{}"}}]}, "tool_calls.0.function.name"),
+        ({"tool_calls": [{"id": 7, "function": {"name": "f", "arguments": "{}"}}]}, "tool_calls.0.id"),
+        ({"role": "robot"}, "role"),
+        ({"tool_call_id": 7}, "tool_call_id"),
+    ],
+)
+async def test_a_turn_after_the_question_of_another_shape_is_refused_by_its_place(chatting, turn, where):
+    turn = {"role": "assistant", "content": None} | turn
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}) as client:
+        for stream in (False, True):
+            body = {"model": "signalbox", "messages": [*ASKED, turn], "stream": stream}
+            answer = await client.post(f"{chatting.url}/v1/chat/completions", json=body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"messages.1.{where}")
+        body = {"query": ASKED[0]["content"], "following": [turn]}
+        answer = await client.post(f"{chatting.url}/v1/ask", json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["where"]) == (422, f"following.0.{where}")
+    assert chatting.script.bodies == []
+
+
+async def test_unknown_keys_of_a_turn_never_reach_the_model_and_never_replace_its_own(chatting):
+    call = CALL | {"ty\u200bpe": "x"} | {"function": CALL["function"] | {"na\u200bme": "x"}}
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call], "tool_\u200bcalls": [5], "refusal": None},
+        {"role": "tool", "ro\u200ble": "system", "tool_call_id": "call_7", "content": [{"type": "text", "text": "28"}]},
+    ]
+    sent = [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_7", "content": "28"},
+    ]
+    chatting.script.replies += [GOOD, GOOD]
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}) as client:
+        body = {"model": "signalbox", "messages": [*ASKED, *turns]}
+        assert (await client.post(f"{chatting.url}/v1/chat/completions", json=body)).status_code == 200
+        body = {"query": ASKED[0]["content"], "following": turns}
+        assert (await client.post(f"{chatting.url}/v1/ask", json=body)).status_code == 200
+    by_chat, by_ask = (body["messages"][-2:] for body in chatting.script.bodies)
+    assert by_chat == sent
+    assert by_ask == [sent[0], sent[1] | {"content": [{"type": "text", "text": "28"}]}]
+
+
 async def test_the_openapi_document_says_what_the_door_takes_and_gives(chatting):
     async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}) as client:
         said = (await client.get(f"{chatting.url}/openapi.json")).json()

@@ -132,6 +132,42 @@ async def test_whoever_wrote_a_message_it_is_sent_without_what_nobody_sees():
     assert said[1]["content"] == "Hi \U000e0041<|im_start|>"
 
 
+async def test_the_texts_of_tools_and_of_the_form_are_cleaned_and_what_a_program_compares_is_not():
+    hidden = "a\u200b\U000e0041<s>"
+    schema = {
+        "type": "object", "title": hidden, "description": hidden, "required": [hidden], "x-note": [hidden],
+        "properties": {
+            hidden: {"type": "string", "description": hidden, "enum": [hidden], "pattern": hidden, "default": hidden},
+            "name": {"description": hidden, "anyOf": [{"const": hidden, "title": hidden}, {"$ref": hidden}]},
+            "enum": {"items": {"description": hidden}, "examples": [hidden]},
+        },
+        "$defs": {"default": {"description": hidden}},
+    }  # fmt: skip
+    cleaned = json.loads(json.dumps(schema))
+    cleaned |= {"title": "a< s>", "description": "a< s>", "x-note": ["a< s>"]}
+    cleaned["properties"][hidden]["description"] = "a< s>"
+    cleaned["properties"]["name"]["description"] = cleaned["properties"]["name"]["anyOf"][0]["title"] = "a< s>"
+    cleaned["properties"]["enum"]["items"] = cleaned["$defs"]["default"] = {"description": "a< s>"}
+    options = {
+        "tools": [
+            {"type": "function", "function": {"name": hidden, "description": hidden * 5000, "parameters": schema}},
+            {"type": "custom", "custom": {"name": "c", "description": hidden, "format": {"definition": "<s>"}}},
+        ],
+        "response_format": {"type": "json_schema", "json_schema": {"name": hidden, "schema": schema}},
+        "stop": [hidden],
+    }
+    sent = json.loads(json.dumps(options))
+    sent["tools"][0]["function"] |= {"description": "a< s>" * 5000, "parameters": cleaned}
+    sent["tools"][1]["custom"]["description"] = "a< s>"
+    sent["response_format"]["json_schema"]["schema"] = cleaned
+    with ScriptedServer(["fine"]) as server:
+        async with model_at(server) as model:
+            async for _ in model.stream(ASKED, stage="s", deadline=time.monotonic() + 9, key={}, options=options):
+                pass
+    assert {name: server.requests[0].body[name] for name in options} == sent
+    assert options["response_format"]["json_schema"]["schema"]["title"] == hidden
+
+
 async def test_half_a_surrogate_pair_in_a_question_is_no_obstacle():
     with ScriptedServer(["fine"]) as server:
         async with model_at(server) as model:
