@@ -1,8 +1,8 @@
 """Base of the request and result types, and a conversation's messages."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Shape(BaseModel):
@@ -27,14 +27,31 @@ class CalledFunction(BaseModel):
     arguments: str
 
 
+class CustomInput(BaseModel):
+    """The input of a call of a custom tool. Unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    input: str
+
+
 class ToolCall(BaseModel):
     """A model's call of a tool, in OpenAI's form. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str | None = None
-    type: Literal["function"] | None = None
-    function: CalledFunction
+    type: Literal["function", "custom"] | None = None
+    function: CalledFunction | None = None
+    custom: CustomInput | None = None
+
+    @model_validator(mode="after")
+    def _is_of_its_type(self) -> Self:
+        kind = self.type or "function"
+        if getattr(self, kind) is None:
+            raise ValueError(f"{kind} is missing")
+        return self
 
 
 ToolCallsMade = Annotated[tuple[ToolCall, ...], Field(max_length=128)]

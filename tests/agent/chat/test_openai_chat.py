@@ -420,7 +420,9 @@ async def test_every_bad_body_is_the_callers_fault_in_openais_form(chatting):
         ({"tool_calls": "abc"}, "tool_calls"),
         ({"tool_calls": ["f"]}, "tool_calls.0"),
         ({"tool_calls": [{"function": "f"}]}, "tool_calls.0.function"),
-        ({"tool_calls": [{"func\u200btion": {"name": "f", "arguments": "{}"}}]}, "tool_calls.0.function"),
+        ({"tool_calls": [{"func\u200btion": {"name": "f", "arguments": "{}"}}]}, "tool_calls.0"),
+        ({"tool_calls": [{"type": "custom", "function": {"name": "f", "arguments": "{}"}}]}, "tool_calls.0"),
+        ({"tool_calls": [{"type": "custom", "custom": {"name": "f"}}]}, "tool_calls.0.custom.input"),
         ({"tool_calls": [{"function": {"name": "f", "arg\u200buments": "{}"}}]}, "tool_calls.0.function.arguments"),
         ({"tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, "tool_calls.0.function.arguments"),
         ({"tool_calls": [{"function": {"name": ["f"], "arguments": "{}"}}]}, "tool_calls.0.function.name"),
@@ -440,6 +442,17 @@ async def test_a_turn_after_the_question_of_another_shape_is_refused_by_its_plac
         answer = await client.post(f"{chatting.url}/v1/ask", json=body)
     assert (answer.status_code, answer.json()["errors"][0]["where"]) == (422, f"following.0.{where}")
     assert chatting.script.bodies == []
+
+
+async def test_the_call_of_a_custom_tool_goes_to_the_model_as_it_came(chatting):
+    call = {"id": "call_8", "type": "custom", "custom": {"name": "note", "input": "28 m/s"}}
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_8", "content": "noted"},
+    ]
+    chatting.script.replies.append(GOOD)
+    await chatting.client.chat.completions.create(model="signalbox", messages=[*ASKED, *turns])
+    assert chatting.script.bodies[0]["messages"][-2:] == turns
 
 
 async def test_unknown_keys_of_a_turn_never_reach_the_model_and_never_replace_its_own(chatting):
