@@ -103,11 +103,11 @@ class Publisher:
             self._failures = 0
 
 
-def summary_line(name: str, found: Json) -> str:
+def summary_line(found: Json) -> str:
     """Return the main figures of a run in one line."""
     failed = _failed_questions(found)
     counts = f"{len(found['questions']):,} questions" + (f", {failed:,} failed" if failed else "")
-    return f"evaluation {name}: {counts}; " + ", ".join(f"{key} {value:.3f}" for key, value in _measured(found).items())
+    return f"{counts}; " + ", ".join(f"{key} {value:.3f}" for key, value in _measured(found).items())
 
 
 def _measured(found: Json) -> dict[str, float]:

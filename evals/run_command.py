@@ -125,10 +125,10 @@ def run(
                 found = await publisher.run(partial(measure, _log.debug))
                 if out is not None:
                     write_figures(out, found)
-                return summary_line(publisher.name, found)
+                return summary_line(found)
 
             logs.configure(given)
-            asyncio.run(repeat(again, every_s))
+            asyncio.run(repeat(publisher.name, again, every_s))
             return 0
         once = partial(measure, note, out)
         found = asyncio.run(once() if publisher is None else publisher.run(once))

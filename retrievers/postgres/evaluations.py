@@ -97,7 +97,7 @@ async def evaluations(database: Database) -> list[Evaluation]:
 _PUBLISH = """
     INSERT INTO signalbox.evaluation AS e
         (name, tenant, dataset, collections, measures, answered, failed, every_s, failures)
-    VALUES (%(name)s, %(tenant)s, %(dataset)s, %(collections)s, %(measures)s::jsonb, %(answered)s, %(failed)s,
+    VALUES (%(name)s, %(tenant)s, %(dataset)s, %(collections)s, %(measures)s::json, %(answered)s, %(failed)s,
             %(every_s)s, %(failures)s)
     ON CONFLICT (name) DO UPDATE SET dataset = excluded.dataset, collections = excluded.collections,
         measures = excluded.measures, answered = excluded.answered, failed = excluded.failed,

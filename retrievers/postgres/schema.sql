@@ -59,7 +59,7 @@ CREATE TABLE signalbox.evaluation (
     tenant text NOT NULL,
     dataset text NOT NULL,
     collections text[] NOT NULL,
-    measures jsonb NOT NULL,
+    measures json NOT NULL,
     answered integer NOT NULL,
     failed integer NOT NULL,
     every_s double precision,
@@ -73,7 +73,7 @@ ALTER TABLE ONLY signalbox.evaluation FORCE ROW LEVEL SECURITY;
 
 COMMENT ON COLUMN signalbox.evaluation.name IS 'chosen by the operator; a label of the metrics';
 
-COMMENT ON COLUMN signalbox.evaluation.measures IS 'averages over the questions, by measure';
+COMMENT ON COLUMN signalbox.evaluation.measures IS 'averages over the questions by measure, in the order in which they are shown';
 
 COMMENT ON COLUMN signalbox.evaluation.failed IS 'questions without an answer, which count as missed';
 

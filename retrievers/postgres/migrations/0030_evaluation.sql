@@ -6,7 +6,7 @@ CREATE TABLE evaluation (
     tenant text NOT NULL CHECK (tenant <> ''),
     dataset text NOT NULL,
     collections text[] NOT NULL,
-    measures jsonb NOT NULL,
+    measures json NOT NULL,
     answered integer NOT NULL,
     failed integer NOT NULL,
     every_s double precision,
@@ -14,7 +14,7 @@ CREATE TABLE evaluation (
     failures bigint NOT NULL DEFAULT 0
 );
 COMMENT ON COLUMN evaluation.name IS 'chosen by the operator; a label of the metrics';
-COMMENT ON COLUMN evaluation.measures IS 'averages over the questions, by measure';
+COMMENT ON COLUMN evaluation.measures IS 'averages over the questions by measure, in the order in which they are shown';
 COMMENT ON COLUMN evaluation.failed IS 'questions without an answer, which count as missed';
 COMMENT ON COLUMN evaluation.every_s IS 'time between two runs; null if nothing repeats them';
 COMMENT ON COLUMN evaluation.failures IS 'runs that gave no figures, since the first that did';
