@@ -55,8 +55,8 @@ CREATE FUNCTION signalbox.erasure_subject(kind text, name text) RETURNS bytea
 '::text) || name), 'UTF8'::name));
 
 CREATE TABLE signalbox.evaluation (
-    name text NOT NULL COLLATE pg_catalog."C",
     tenant text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
     dataset text NOT NULL,
     collections text[] NOT NULL,
     measures json NOT NULL,
@@ -1284,7 +1284,10 @@ ALTER TABLE ONLY signalbox.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (tenant, id);
 
 ALTER TABLE ONLY signalbox.evaluation
-    ADD CONSTRAINT evaluation_pkey PRIMARY KEY (name);
+    ADD CONSTRAINT evaluation_name_key UNIQUE (name);
+
+ALTER TABLE ONLY signalbox.evaluation
+    ADD CONSTRAINT evaluation_pkey PRIMARY KEY (tenant, name);
 
 ALTER TABLE ONLY signalbox.exchange
     ADD CONSTRAINT exchange_pkey PRIMARY KEY (tenant, id);

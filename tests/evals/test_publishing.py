@@ -262,6 +262,26 @@ def test_the_metrics_keep_the_figures_while_the_database_is_away(
     assert isinstance(publish(handbook, questions, "quality").exception, Unavailable)
 
 
+def test_a_database_that_hangs_holds_the_metrics_up_for_a_second_at_most(handbook: Settings, questions: Path):
+    assert publish(handbook, questions, "quality").exception is None
+
+    async def look() -> tuple[httpx2.Response, httpx2.Response, float]:
+        async with monitoring(handbook) as request:
+            before = await request()
+            async with await psycopg.AsyncConnection.connect(str(handbook.database_url)) as holding:
+                await holding.execute("LOCK TABLE signalbox.evaluation")
+                started = time.monotonic()
+                requests = [asyncio.create_task(request()) for _ in range(3)]
+                without = [await one for one in requests]
+                return before, without[-1], time.monotonic() - started
+
+    before, without, took_s = asyncio.run(look())
+
+    assert without.status_code == 200
+    assert series(without.text) == series(before.text) != {}
+    assert 1.0 <= took_s < 10
+
+
 class Repeating:
     """`signalbox eval run --publish quality --every 1s` in a process of its own."""
 

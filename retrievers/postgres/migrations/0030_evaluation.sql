@@ -2,8 +2,8 @@
 --
 -- /metrics names no tenant, so a name belongs to one tenant of the database.
 CREATE TABLE evaluation (
-    name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     tenant text NOT NULL CHECK (tenant <> ''),
+    name text COLLATE "C" NOT NULL UNIQUE CHECK (name <> ''),
     dataset text NOT NULL,
     collections text[] NOT NULL,
     measures json NOT NULL,
@@ -11,7 +11,8 @@ CREATE TABLE evaluation (
     failed integer NOT NULL,
     every_s double precision,
     measured_at timestamptz NOT NULL DEFAULT now(),
-    failures bigint NOT NULL DEFAULT 0
+    failures bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, name)
 );
 COMMENT ON COLUMN evaluation.name IS 'chosen by the operator; a label of the metrics';
 COMMENT ON COLUMN evaluation.measures IS 'averages over the questions by measure, in the order in which they are shown';
