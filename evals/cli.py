@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evals import candidates, results, run_command
+from evals import candidates, published_command, results, run_command
 from evals.options import AsJson, Changes, Split, check_writable, settings_of, write_figures
 from evals.show import show_tuned
 from evals.tables import show_table
@@ -26,6 +26,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR 
 
 
 app.command()(run_command.run)
+app.command()(published_command.published)
 app.command()(results.compare)
 app.command()(results.report)
 app.command()(candidates.collect)

@@ -1,15 +1,21 @@
 """The command `signalbox eval run`."""
 
 import asyncio
+import logging
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from evals.options import AsJson, Changes, Split, check_writable, settings_of, write_figures
 from retrievers.core.errors import BadRequest
+
+_log = logging.getLogger("signalbox.eval")
 
 
 class Filters(StrEnum):
@@ -43,6 +49,16 @@ Resume = Annotated[
 ]
 
 
+Publish = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="show the averages in /metrics under this name; only for a stored collection"),
+]
+Every = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="with --publish: repeat the run until stopped, such as every 30m, 24h or 7d"),
+]
+
+
 def run(
     dataset: Questions,
     changes: Changes = None,
@@ -56,6 +72,8 @@ def run(
     judge: Judge = False,
     at_once: AtOnce = 1,
     resume: Resume = False,
+    publish: Publish = None,
+    every: Every = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask every question of a dataset and judge the hits or the answers.
@@ -64,11 +82,14 @@ def run(
     file has the columns question and document (ids, separated by ";") or answer, or answerable, and optionally filter
     or filters, history, collection, class, lang, now and id; its questions are sent to a stored collection.
     """
+    from agent.observe import logs
     from agent.serve.cli.output import note, write_json
     from agent.settings import load_settings
     from evals.asking import AskingOptions
     from evals.partial import partial_path
+    from evals.publishing import Publisher, check_stored, summary_line
     from evals.questions import load_questions
+    from evals.repeating import repeat
     from evals.replies import write_recording
     from evals.run import run as evaluate
     from evals.show import show_run
@@ -78,22 +99,64 @@ def run(
         raise BadRequest("--resume needs --out RUN.json of the run that was stopped", where="--resume")
     if judge and not answers:
         raise BadRequest("--judge judges answers: give --answers, too", where="--judge")
+    every_s = _seconds(every, publish=publish, is_single=resume or as_json)
     options = AskingOptions(filters.value, answers=answers, judge=judge, at_once=at_once)
-    loaded = load_questions(dataset, split, collection, note)
-    with tempfile.TemporaryDirectory() as folder:
-        own = {}
+    with ExitStack() as stack:
+        recording, own = None, {}
         if replies is not None:
-            recording = Path(folder) / "recording.jsonl"
-            write_recording(loaded, replies, recording, note)
+            recording = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "recording.jsonl"
             own = {"llm": f"replay:{recording}"}
+
+        async def measure(said: Callable[[str], None], kept: Path | None = None) -> dict[str, Any]:
+            loaded = load_questions(dataset, split, collection, said)
+            if publish is not None:
+                check_stored(loaded, collection)
+            if replies is not None and recording is not None:
+                write_recording(loaded, replies, recording, said)
+            return await evaluate(
+                loaded, given, said, options=options, limit=limit, collection=collection, out=kept, resume=resume
+            )
+
         given = load_settings({**settings_of(changes), **own})
-        asked = evaluate(
-            loaded, given, note, options=options, limit=limit, collection=collection, out=out, resume=resume
-        )
-        found = asyncio.run(asked)
+        publisher = Publisher(given, publish, every_s) if publish is not None else None
+        if publisher is not None and every_s is not None:
+
+            async def again() -> str:
+                found = await publisher.run(partial(measure, _log.debug))
+                if out is not None:
+                    write_figures(out, found)
+                return summary_line(found)
+
+            logs.configure(given)
+            asyncio.run(repeat(publisher.name, again, every_s))
+            return 0
+        once = partial(measure, note, out)
+        found = asyncio.run(once() if publisher is None else publisher.run(once))
+    if publish is not None:
+        note(f"published as {publish}")
     if out is not None:
         write_figures(out, found)
         partial_path(out).unlink(missing_ok=True)
         note(f"written to {out}")
     write_json(found) if as_json else show_run(found)
     return 0
+
+
+def _seconds(every: str | None, *, publish: str | None, is_single: bool) -> float | None:
+    """Return the seconds of --every; None without it.
+
+    Args:
+        is_single: whether another option is for a single run only.
+    Raises:
+        BadRequest: it is no duration, or does not go with the other options.
+    """
+    from agent.options.durations import read_duration
+
+    if every is None:
+        return None
+    if publish is None or is_single:
+        raise BadRequest("--every needs --publish NAME and no --resume or --json", where="--every")
+    try:
+        return read_duration(every)
+    except ValueError as error:
+        raise BadRequest(f"--every: {error}", where="--every") from error

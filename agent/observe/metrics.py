@@ -156,7 +156,12 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
             family = families.setdefault(one.name, Metric(one.name, one.documentation, one.type))
             for sample in one.samples:
                 family.add_sample(sample.name, sample.labels | {"process": str(process)}, sample.value)
-    return generate_latest(_Fixed(families.values()))
+    return text_of(families.values())
+
+
+def text_of(families: Iterable[Metric]) -> bytes:
+    """Return metrics in the format of `CONTENT_TYPE`."""
+    return generate_latest(_Fixed(families))
 
 
 class _Fixed(Collector):
@@ -188,34 +193,32 @@ class _Standing(Collector):
             _counter("signalbox_embedding_cache_hits", "Number of questions whose vector was cached.", recent.found),
             _counter("signalbox_embedding_cache_misses", "Number of questions that were embedded.", recent.missed),
             _counter("signalbox_traces_lost", "Number of traces that could not be stored.", service.traces.lost),
-            _gauge(
-                "signalbox_traces_waiting", "Number of traces that wait to be stored.", {"": service.traces.waiting}
-            ),
+            gauge("signalbox_traces_waiting", "Number of traces that wait to be stored.", {"": service.traces.waiting}),
         )
         pool = service.database.usage()
-        yield _gauge(
+        yield gauge(
             "signalbox_pool_connections",
             "Number of database connections, by state.",
             {"in_use": pool.in_use, "idle": pool.idle, "most": pool.most},
             label="state",
         )
-        yield _gauge(
+        yield gauge(
             "signalbox_pool_waiting", "Number of callers that wait for a database connection.", {"": pool.waiting}
         )
         yield from _standbys(service.database.reads.standbys())
         at_work = {name: gate.at_work for name, gate in self._gates.items()}
         waiting = {name: gate.waiting for name, gate in self._gates.items()}
-        yield _gauge("signalbox_gate_at_work", "Number of admitted requests in progress.", at_work, label="gate")
-        yield _gauge("signalbox_gate_waiting", "Number of requests that wait for admission.", waiting, label="gate")
+        yield gauge("signalbox_gate_at_work", "Number of admitted requests in progress.", at_work, label="gate")
+        yield gauge("signalbox_gate_waiting", "Number of requests that wait for admission.", waiting, label="gate")
         parts = self._health.parts()
         working = {name: float(part.works) for name, part in parts.items()}
         failures = {name: float(part.failures) for name, part in parts.items()}
-        yield _gauge(
+        yield gauge(
             "signalbox_part_up", "1 if the last use of a part succeeded, 0 if it failed.", working, label="part"
         )
-        yield _counters("signalbox_part_failures", "Number of failures of a part.", failures, label="part")
+        yield counters("signalbox_part_failures", "Number of failures of a part.", failures, label="part")
         resting = {name: float(state != "closed") for name, state in self._health.breakers().items()}
-        yield _gauge(
+        yield gauge(
             "signalbox_breaker_open",
             "1 while the circuit breaker of a part is open or half-open.",
             resting,
@@ -231,14 +234,15 @@ def _standbys(standbys: Sequence[Standing]) -> Iterator[Metric]:
         in_use = {one.name: float(one.fault is None) for one in standbys}
         lags = {one.name: one.lag_s for one in standbys if one.lag_s is not None}
         reads = {one.name: float(one.reads) for one in standbys}
-        yield _gauge("signalbox_standby_in_use", "1 while queries may use the standby.", in_use, label="standby")
-        yield _gauge("signalbox_standby_lag_seconds", "Maximum replication lag of a standby.", lags, label="standby")
-        yield _counters(
+        yield gauge("signalbox_standby_in_use", "1 while queries may use the standby.", in_use, label="standby")
+        yield gauge("signalbox_standby_lag_seconds", "Maximum replication lag of a standby.", lags, label="standby")
+        yield counters(
             "signalbox_standby_reads", "Number of statements that a standby answered.", reads, label="standby"
         )
 
 
-def _gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:
+def gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:
+    """Return a gauge with a value for each value of the label; without a label, with the one value of ""."""
     family = GaugeMetricFamily(name, about, labels=[label] if label else [])
     for key, value in values.items():
         family.add_metric([key] if label else [], value)
@@ -249,7 +253,8 @@ def _counter(name: str, about: str, value: float) -> Metric:
     return CounterMetricFamily(name, about, value=value)
 
 
-def _counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
+def counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
+    """Return a counter with a value for each value of the label."""
     family = CounterMetricFamily(name, about, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

@@ -1,13 +1,8 @@
 """Schedules of syncs: the tables `[sync.NAME]` of the settings file."""
 
-import re
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from retrievers.ingest.clean import plain_line
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+from agent.options.durations import read_duration
 
 
 class ScheduledSync(BaseModel):
@@ -28,13 +23,10 @@ class ScheduledSync(BaseModel):
     @field_validator("every")
     @classmethod
     def _is_a_time(cls, value: str) -> str:
-        if not _EVERY.fullmatch(value):
-            raise ValueError(f'"{plain_line(value, 20)}" is not a duration; write it as 30s, 15m, 2h or 1d')
+        read_duration(value)
         return value
 
     @property
     def every_s(self) -> float:
         """Seconds from one run to the next."""
-        found = _EVERY.fullmatch(self.every)
-        assert found is not None
-        return float(int(found[1]) * _UNITS_S[found[2]])
+        return read_duration(self.every)

@@ -54,6 +54,44 @@ CREATE FUNCTION signalbox.erasure_subject(kind text, name text) RETURNS bytea
     RETURN sha256(convert_to(((kind || '
 '::text) || name), 'UTF8'::name));
 
+CREATE TABLE signalbox.evaluation (
+    tenant text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    dataset text NOT NULL,
+    collections text[] NOT NULL,
+    measures json NOT NULL,
+    answered integer NOT NULL,
+    failed integer NOT NULL,
+    every_s double precision,
+    measured_at timestamp with time zone DEFAULT now() NOT NULL,
+    failures bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT evaluation_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT evaluation_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.evaluation FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.evaluation.name IS 'chosen by the operator; a label of the metrics';
+
+COMMENT ON COLUMN signalbox.evaluation.measures IS 'averages over the questions by measure, in the order in which they are shown';
+
+COMMENT ON COLUMN signalbox.evaluation.failed IS 'questions without an answer, which count as missed';
+
+COMMENT ON COLUMN signalbox.evaluation.every_s IS 'time between two runs; null if nothing repeats them';
+
+COMMENT ON COLUMN signalbox.evaluation.failures IS 'runs that gave no figures, since the first that did';
+
+CREATE FUNCTION signalbox.evaluations(pass text) RETURNS SETOF signalbox.evaluation
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only the service reads the evaluations of all tenants' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN QUERY SELECT e.* FROM evaluation e ORDER BY e.name;
+END $$;
+
 CREATE FUNCTION signalbox.expired_documents(pass text, most integer) RETURNS TABLE(tenant text, collection integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -1245,6 +1283,12 @@ ALTER TABLE ONLY signalbox.embedder
 ALTER TABLE ONLY signalbox.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (tenant, id);
 
+ALTER TABLE ONLY signalbox.evaluation
+    ADD CONSTRAINT evaluation_name_key UNIQUE (name);
+
+ALTER TABLE ONLY signalbox.evaluation
+    ADD CONSTRAINT evaluation_pkey PRIMARY KEY (tenant, name);
+
 ALTER TABLE ONLY signalbox.exchange
     ADD CONSTRAINT exchange_pkey PRIMARY KEY (tenant, id);
 
@@ -1439,6 +1483,8 @@ ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.erasure ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.evaluation ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.exchange ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY expired ON signalbox.conversation AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
@@ -1490,6 +1536,8 @@ CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING (((tenant = ( 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.erasure TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.evaluation TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.exchange TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -1546,6 +1594,8 @@ CREATE POLICY platform ON signalbox.field_word FOR SELECT TO signalbox_app USING
 CREATE POLICY platform ON signalbox.term FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
   WHERE ((c.tenant = '0'::text) AND (c.number = term.collection))))));
+
+CREATE POLICY published ON signalbox.evaluation FOR SELECT TO signalbox_search USING (true);
 
 CREATE POLICY search ON signalbox.access FOR SELECT TO signalbox_search USING (true);
 
@@ -1610,6 +1660,12 @@ GRANT ALL ON FUNCTION signalbox.erases(own text[], principals text[]) TO signalb
 
 REVOKE ALL ON FUNCTION signalbox.erasure_subject(kind text, name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.erasure_subject(kind text, name text) TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.evaluation TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.evaluation TO signalbox_search;
+
+REVOKE ALL ON FUNCTION signalbox.evaluations(pass text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.evaluations(pass text) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) TO signalbox_app;

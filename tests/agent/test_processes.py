@@ -1,5 +1,6 @@
 """Several processes of one `signalbox serve`, as they are run and as clients see them."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -23,6 +24,8 @@ from psycopg.conninfo import make_conninfo
 from agent.observe.metrics import merged
 from agent.serve.http.admission import Gates
 from agent.serve.process.counts import Counts
+from retrievers.postgres import evaluations
+from retrievers.postgres.database import Database
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 ANSWERED = re.compile(r'signalbox_http_requests_total\{method="GET",process="(\d)",route="/healthz",.*\} (\d+)')
@@ -149,6 +152,21 @@ def test_one_process_carries_out_ingestion_jobs(running: Running):
         'signalbox_part_up{part="worker",process="1"}',
         'signalbox_part_up{part="database",process="2"}',
     ]
+
+
+def test_the_figures_of_an_evaluation_are_shown_once(running: Running, module_url: str):
+    async def publish() -> None:
+        async with Database(module_url, make_conninfo(module_url, user=SERVICE_ROLE), size=1) as database:
+            await evaluations.publish(database, "acme", "quality", figures)
+
+    figures = evaluations.Figures("questions", ("handbook",), {"hit@1": 0.75}, answered=4, failed=0, every_s=86_400.0)
+    asyncio.run(publish())
+
+    def shown() -> list[str]:
+        return [line for line in running.get("/metrics").splitlines() if line.startswith("signalbox_evaluation{")]
+
+    until(lambda: bool(shown()))
+    assert shown() == ['signalbox_evaluation{evaluation="quality",measure="hit@1"} 0.75']
 
 
 def test_a_process_that_hangs_is_missing_from_the_figures_and_holds_up_nobody(running: Running):

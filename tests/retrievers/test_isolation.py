@@ -169,8 +169,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "access_changed", "concealed", "erased", "erases", "erasure_subject", "expired_documents", "matching",
-        "move_feedback", "narrowed", "nearest", "note_use", "parts", "parts", "passages", "principals",
+        "access_changed", "concealed", "erased", "erases", "erasure_subject", "evaluations", "expired_documents",
+        "matching", "move_feedback", "narrowed", "nearest", "note_use", "parts", "parts", "passages", "principals",
         "readable", "refresh_statistics", "register_embedder", "retired_collections", "shadows", "sweep",
         "take_job", "tenant", "tenant_rules", "term_counts", "verified_key", "verified_principals",
         "verified_tenant",

@@ -35,6 +35,8 @@ from retrievers.postgres.embedded import EmbeddedServer
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "evals" / "data" / "sample"
 _HEX = r"[0-9a-f]{32}"
+_BEGUN = r"signalbox listens on (http://\S+?);|worker \S+ runs up to|evaluation \S+: \d+ questions"
+"""What a process says when it works."""
 
 
 class Block(NamedTuple):
@@ -153,7 +155,7 @@ class Reader:
                 self._export(words[1:])
             elif words[0] == "curl":
                 self._curl(words[1:])
-            elif words[1] in ("serve", "worker"):
+            elif words[1] in ("serve", "worker") or "--every" in words:
                 self._start(words[1:])
             else:
                 self._signalbox(line, self._filled(words[1:]), stdin, changed)
@@ -213,7 +215,7 @@ class Reader:
         with log.open("w") as file:
             process = subprocess.Popen(command, cwd=self.folder, stdout=file, stderr=file)
         self.stack.callback(self._end, process, log)
-        while not (said := re.search(r"signalbox listens on (http://\S+?);|worker \S+ runs up to", log.read_text())):
+        while not (said := re.search(_BEGUN, log.read_text())):
             assert process.poll() is None, log.read_text()
             time.sleep(0.05)
         self.base = said[1] or self.base

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.observe import logs
+from agent.observe.evaluations import PublishedEvaluations
 from agent.observe.health import Health
 from agent.observe.metrics import Metrics, merged
 from agent.records.observer import Observer
@@ -53,6 +54,7 @@ class Observation:
     ) -> None:
         self.health = Health(service)
         self.metrics = Metrics(service, self.health, gates)
+        self._evaluations = PublishedEvaluations(service.database)
         self.tracing = tracing
         self._everyone = everyone
         observers: list[Observer] = [self.health, self.metrics, logs.Naming()]
@@ -60,9 +62,11 @@ class Observation:
             service.observers.add(observer)
 
     async def figures(self) -> bytes:
-        """Return the metrics of all server processes in Prometheus' text format."""
+        """Return the metrics of all server processes, and the evaluations, in Prometheus' text format."""
         own = self.metrics.render()
-        return own if self._everyone is None else merged(await self._everyone(own))
+        text = own if self._everyone is None else merged(await self._everyone(own))
+        # They are of the database: once, whatever the number of processes.
+        return text + await self._evaluations.render()
 
 
 class Observing:

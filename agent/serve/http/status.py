@@ -51,6 +51,7 @@ async def readyz(observation: TheObservation) -> Response:
 async def metrics(observation: TheObservation) -> Response:
     """Return the metrics of the service since it started, in Prometheus' text format.
 
-    With several processes, all are included; the label `process` tells them apart.
+    With several processes, all are included; the label `process` tells them apart. Published evaluations are included
+    once.
     """
     return Response(await observation.figures(), headers={"Content-Type": CONTENT_TYPE})

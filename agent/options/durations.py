@@ -1,0 +1,20 @@
+"""Durations in the form of the settings file and of options, such as 15m."""
+
+import re
+
+from retrievers.ingest.clean import plain_line
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_FORM = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+
+
+def read_duration(text: str) -> float:
+    """Return the seconds of a duration: a whole number above 0 with its unit, s, m, h or d.
+
+    Raises:
+        ValueError: the text has another form; the message quotes it.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise ValueError(f'"{plain_line(text, 20)}" is not a duration; write it as 30s, 15m, 2h or 1d')
+    return float(int(found[1]) * _UNITS_S[found[2]])

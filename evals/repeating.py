@@ -1,0 +1,63 @@
+"""Repeat a run at regular times until the process is told to stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from agent.serve.exit_codes import described
+
+_log = logging.getLogger("signalbox.eval")
+
+
+async def repeat(name: str, run: Callable[[], Awaitable[str]], every_s: float) -> None:
+    """Run at once, and then every `every_s` seconds, until SIGTERM or Ctrl-C, which also ends a run under way.
+
+    A run that takes longer than that is followed by the next one at the next time. An error of the first run ends
+    everything, because the command is wrong then; a later one is logged, and the next run is tried at its time.
+
+    Args:
+        name: begins each line of the log.
+        run: measures once; returns the figures in one line.
+        every_s: seconds between the starts of two runs.
+    Raises:
+        Exception: that of the first run.
+    """
+    stopping = asyncio.Event()
+    _log.info("evaluation %s runs every %g s", name, every_s)
+    runs = asyncio.create_task(_runs(name, run, every_s, stopping))
+
+    def stop() -> None:
+        stopping.set()
+        runs.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        await runs
+    except asyncio.CancelledError:
+        if not stopping.is_set():
+            raise
+    _log.info("evaluation %s is stopped", name)
+
+
+async def _runs(name: str, run: Callable[[], Awaitable[str]], every_s: float, stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    begun, is_first = loop.time(), True
+    while True:
+        try:
+            said, level = await run(), logging.INFO
+        except Exception as error:
+            if is_first and not stopping.is_set():
+                raise
+            said, level = f"failed: {described(error)}", logging.WARNING
+        if stopping.is_set():
+            return
+        now = loop.time()
+        wait_s = every_s - (now - begun) % every_s
+        next_at = datetime.now(UTC) + timedelta(seconds=wait_s)
+        _log.log(level, "evaluation %s: %s; next at %s", name, said, f"{next_at:%Y-%m-%d %H:%M:%S} UTC")
+        begun, is_first = now + wait_s, False
+        await asyncio.sleep(wait_s)

@@ -1,0 +1,114 @@
+"""Store the newest figures of evaluations, by a name that belongs to one tenant of the database."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+
+from retrievers.core.errors import BadRequest
+from retrievers.postgres.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run over a dataset measured.
+
+    Attributes:
+        collections: names of the stored collections that were asked.
+        measures: averages over the questions, by measure.
+        failed: number of questions without an answer; they count as missed.
+        every_s: seconds between the starts of two runs; None if nothing repeats them.
+    """
+
+    dataset: str
+    collections: tuple[str, ...]
+    measures: Mapping[str, float]
+    answered: int
+    failed: int
+    every_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The newest figures under a name.
+
+    Attributes:
+        failures: number of runs that gave no figures, since the first that did.
+    """
+
+    name: str
+    tenant: str
+    figures: Figures
+    measured_at: datetime
+    failures: int
+
+
+async def publish(database: Database, tenant: str, name: str, figures: Figures, *, failures: int = 0) -> None:
+    """Store figures in place of the earlier ones of the name.
+
+    Args:
+        failures: number of failed runs to add.
+    Raises:
+        BadRequest: the name belongs to another tenant.
+        Unavailable: the database cannot be reached.
+    """
+    values = {
+        "name": name, "tenant": tenant, "dataset": figures.dataset, "collections": list(figures.collections),
+        "measures": json.dumps(figures.measures), "answered": figures.answered, "failed": figures.failed,
+        "every_s": figures.every_s, "failures": failures,
+    }  # fmt: skip
+    try:
+        await database.fetch(tenant, _PUBLISH, values)
+    except psycopg.errors.InsufficientPrivilege as error:  # row security hides the row that has the name
+        raise taken(name) from error
+
+
+def taken(name: str) -> BadRequest:
+    """Return the error for a name that belongs to another tenant."""
+    return BadRequest(f'another tenant publishes figures as "{name}": choose another name', where="--publish")
+
+
+async def add_failures(database: Database, tenant: str, name: str, failures: int) -> None:
+    """Count failed runs of a name; nothing if it has no figures. Raises Unavailable as `publish`."""
+    await database.fetch(tenant, _ADD_FAILURES, {"name": name, "failures": failures})
+
+
+async def remove(database: Database, tenant: str, name: str) -> None:
+    """Remove a name of the tenant with its figures. Raises Unavailable as `publish`."""
+    await database.fetch(tenant, _REMOVE, {"name": name})
+
+
+async def evaluations(database: Database) -> list[Evaluation]:
+    """Return the evaluations of all tenants, by name: for the operator, never for a tenant.
+
+    Raises:
+        Unavailable: the database cannot be reached.
+    """
+    found = []
+    for row in await database.search(_ALL, {"pass": database.worker_pass()}):
+        name, tenant, dataset, collections, measures, answered, failed, every_s, measured_at, failures = row
+        figures = Figures(dataset, tuple(collections), measures, answered, failed, every_s)
+        found.append(Evaluation(name, tenant, figures, measured_at, failures))
+    return found
+
+
+_PUBLISH = """
+    INSERT INTO signalbox.evaluation AS e
+        (name, tenant, dataset, collections, measures, answered, failed, every_s, failures)
+    VALUES (%(name)s, %(tenant)s, %(dataset)s, %(collections)s, %(measures)s::json, %(answered)s, %(failed)s,
+            %(every_s)s, %(failures)s)
+    ON CONFLICT (name) DO UPDATE SET dataset = excluded.dataset, collections = excluded.collections,
+        measures = excluded.measures, answered = excluded.answered, failed = excluded.failed,
+        every_s = excluded.every_s, measured_at = now(), failures = e.failures + excluded.failures
+    RETURNING name
+"""
+_ADD_FAILURES = """
+    UPDATE signalbox.evaluation SET failures = failures + %(failures)s WHERE name = %(name)s RETURNING name
+"""
+_REMOVE = "DELETE FROM signalbox.evaluation WHERE name = %(name)s RETURNING name"
+_ALL = """
+    SELECT name, tenant, dataset, collections, measures, answered, failed, every_s, measured_at, failures
+    FROM signalbox.evaluations(%(pass)s)
+"""
