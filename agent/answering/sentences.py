@@ -20,7 +20,8 @@ _HEADING = re.compile(r"[ \t>]*#{1,6}[ \t]")
 _FENCE = re.compile(r"[ \t>]*(?:```|~~~)")
 _RULE = re.compile(r"[\s|:=*_-]*")
 _CLOSING = r"[\"'”’»)\]）」』*_`]"
-_END = re.compile(rf"(?:[.!?…]+{_CLOSING}*(?=\s|$|[\[［【]\s?\^?\d)|[。！？；]+{_CLOSING}*)")
+_STOP = re.compile(rf"(?P<full>[。！？；]++{_CLOSING}*+)|[.!?…]++{_CLOSING}*+")
+_AFTER_STOP = re.compile(r"\s|$|[\[［【]\s?\^?\d")
 _CITED_BEHIND = re.compile(rf"(?:\s?{CITATION.pattern.replace('?P<numbers>', '?:')})+[.。]?")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|al|approx|ca|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|Inc|Ltd|Co|Fig|Figs|Eq|Sec|Vol|No|pp"
@@ -79,8 +80,11 @@ def _in_line(line: str) -> Iterator[tuple[int, int]]:
 def _ends(line: str, start: int) -> Iterator[int]:
     """Yield the end of each sentence of a line."""
     at = start
-    while found := _END.search(line, at):
+    while found := _STOP.search(line, at):
         at = found.end()
+        # Not part of the pattern, which would try each mark of a long row of them.
+        if not found["full"] and not _AFTER_STOP.match(line, at):
+            continue
         behind = _CITED_BEHIND.match(line, at)
         if found[0].startswith((".", "…")) and not behind and not _is_full_stop(line, found):
             continue

@@ -1,5 +1,6 @@
 """Documents of a tenant and its collections: store, describe, read and delete them."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from agent.settings import Settings
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
-from retrievers.core.schema import read_schema
+from retrievers.core.schema import Schema, read_schema
 from retrievers.core.types import EVERYTHING, Collection, FieldValues, Scope, Viewer, whole
 from retrievers.embed import Embedder
 from retrievers.ingest import collections, store
@@ -197,11 +198,8 @@ class DocumentService:
         """
         who = self.viewer(tenant).tenant
         check_name(collection)
-        try:
-            declared = read_schema(schema)
-        except BadDocument as error:
-            raise BadRequest(str(error), where="schema") from error
-        check_units(declared)
+        # Off the event loop: a schema may have as many aliases as a request has room for.
+        declared = await asyncio.to_thread(_schema_of, schema)
         await declare(self.database, who, collection, declared)
         self.catalogue.forget(who)
         viewer = self.viewer(tenant)
@@ -227,6 +225,15 @@ def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
             form = "convert a mapping with retrievers.ingest.read.read_record(mapping, where)"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item
+
+
+def _schema_of(given: Mapping[str, Any]) -> Schema:
+    try:
+        schema = read_schema(given)
+    except BadDocument as error:
+        raise BadRequest(str(error), where="schema") from error
+    check_units(schema)
+    return schema
 
 
 def _check_id(document: str) -> None:

@@ -1,5 +1,6 @@
 """The schema of a collection: its declared fields, the words for one of its documents, and its description."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
@@ -8,12 +9,22 @@ from retrievers.core.fields import MAX_KEY_CHARACTERS, Field, FieldType, ScalarT
 
 MAX_ALIASES = 1000
 """Maximum number of aliases of one field, over all of its values."""
+MAX_ALL_ALIASES = 20_000
+"""Maximum number of aliases of all fields together."""
 MAX_ALIAS_CHARACTERS = 100
+MAX_ALIASED_CHARACTERS = 1000
+"""Maximum length of a value that has aliases."""
+MAX_SEPARATOR_CHARACTERS = 20
 MAX_RECORDS = 40
 """Maximum number of words for a document."""
 MAX_RECORD_CHARACTERS = 60
 MAX_UNIT_CHARACTERS = 20
 MAX_DESCRIPTION_CHARACTERS = 1000
+"""Maximum length of the description of a collection, and of that of a field."""
+_MOST_BLANKS = 10
+"""How many times as long as allowed a text may be before its white space is folded."""
+_INVALID = re.compile("[\0\ud800-\udfff]")
+"""Characters that the database cannot store."""
 
 _FORM = 'a schema is an object like {"fields": {"published": "date"}, "records": ["upload", "uploads"]}'
 _KEYS = {"type", "item", "separator", "description", "aliases", "unit"}
@@ -53,9 +64,12 @@ def read_schema(data: object) -> Schema:
     given = data.get("fields", {})
     if not isinstance(given, Mapping):
         raise BadDocument(_FORM)
+    if sum(map(_alias_count, given.values())) > MAX_ALL_ALIASES:
+        raise BadDocument(f"schema: the fields have more than {MAX_ALL_ALIASES:,} aliases together")
     records = _read_records(data["records"]) if "records" in data else None
     description = read_description(data["description"]) if "description" in data else None
-    return Schema({str(name): _read_field(name, spec) for name, spec in given.items()}, records, description)
+    fields = {str(name): _read_field(str(name), spec) for name, spec in given.items()}
+    return Schema(fields, records, description)
 
 
 def read_description(given: object) -> str:
@@ -64,7 +78,8 @@ def read_description(given: object) -> str:
     Raises:
         BadDocument: it is not text, too long, or contains characters that cannot be printed.
     """
-    text = " ".join(given.split()) if isinstance(given, str) else None
+    most = MAX_DESCRIPTION_CHARACTERS * _MOST_BLANKS
+    text = " ".join(given.split()) if isinstance(given, str) and len(given) <= most else None
     if text is None or not text.isprintable() or len(text) > MAX_DESCRIPTION_CHARACTERS:
         raise BadDocument(f"a description is text of at most {MAX_DESCRIPTION_CHARACTERS:,} printable characters")
     return text
@@ -78,6 +93,9 @@ def _read_records(given: object) -> tuple[str, ...]:
     """
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
         raise BadDocument('schema: records must be a list of words for a document, such as ["upload", "uploads"]')
+    most = MAX_RECORD_CHARACTERS * _MOST_BLANKS
+    if any(len(one) > most for one in given):
+        raise BadDocument(f"schema: records are at most {MAX_RECORDS} words of {MAX_RECORD_CHARACTERS} characters")
     words = tuple(dict.fromkeys(" ".join(one.split()) for one in given))
     if any(not one.isprintable() for one in words):
         raise BadDocument("schema: a word of records holds a character that cannot be printed")
@@ -87,16 +105,16 @@ def _read_records(given: object) -> tuple[str, ...]:
 
 
 def _read_field(name: str, given: object) -> Field:
+    if len(name) > MAX_KEY_CHARACTERS or _INVALID.search(name):
+        raise BadDocument(f"a schema field has a name of over {MAX_KEY_CHARACTERS} characters or an invalid character")
+    if not name.strip():
+        raise BadDocument("a schema field has an empty name")
     spec = {"type": given} if isinstance(given, str) else given
     where = f'schema field "{name}"'
     if not isinstance(spec, Mapping):
         raise BadDocument(f"{where} is neither a type name nor an object")
-    if len(name) > MAX_KEY_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{name}{spec}"):
-        raise BadDocument(f"a schema field has a name of over {MAX_KEY_CHARACTERS} characters or an invalid character")
-    if not name.strip():
-        raise BadDocument("a schema field has an empty name")
     if unknown := set(spec) - _KEYS:
-        raise BadDocument(f"{where} has unknown keys: {listing(unknown)}")
+        raise BadDocument(f"{where} has unknown keys: {listing(shortened(str(key)) for key in unknown)}")
     kind: Any = spec.get("type")
     item: Any = spec.get("item", "string")
     if kind not in get_args(FieldType):
@@ -108,15 +126,30 @@ def _read_field(name: str, given: object) -> Field:
         raise BadDocument(f'{where}: separator must be text, and is for type "list" only')
     members: ScalarType = item if kind == "list" else kind
     return Field(
-        str(name),
+        name,
         kind,
         members,
-        separator,
+        None if separator is None else _bounded(f"{where}: separator", separator, MAX_SEPARATOR_CHARACTERS),
         declared=True,
-        description=str(spec.get("description", "")),
+        description=_bounded(f"{where}: description", spec.get("description", ""), MAX_DESCRIPTION_CHARACTERS),
         aliases=_read_aliases(name, members, spec.get("aliases", {})),
         unit=_read_unit(where, members, spec.get("unit")),
     )
+
+
+def _bounded(what: str, given: object, most: int) -> str:
+    """Return a text that can be stored.
+
+    Raises:
+        BadDocument: it is not text, too long, or contains characters that cannot be stored.
+    """
+    if not isinstance(given, str):
+        raise BadDocument(f"{what} must be text")
+    if len(given) > most:
+        raise BadDocument(f"{what} is longer than {most:,} characters")
+    if _INVALID.search(given):
+        raise BadDocument(f"{what} contains an invalid character")
+    return given
 
 
 def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
@@ -129,9 +162,17 @@ def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
         return None
     if item != "number":
         raise BadDocument(f"{where}: unit is for number fields; this is a {item} field")
-    if not isinstance(given, str) or not given.strip() or not given.isprintable() or len(given) > MAX_UNIT_CHARACTERS:
+    if not isinstance(given, str) or len(given) > MAX_UNIT_CHARACTERS or not given.strip() or not given.isprintable():
         raise BadDocument(f'{where}: unit must be text of at most {MAX_UNIT_CHARACTERS} characters, such as "kb"')
     return given.strip()
+
+
+def _alias_count(spec: object) -> int:
+    """Return the number of a field's aliases, or of the values that have them, whichever is larger."""
+    aliases = spec.get("aliases") if isinstance(spec, Mapping) else None
+    if not isinstance(aliases, Mapping):
+        return 0
+    return max(len(aliases), sum(len(names) for names in aliases.values() if isinstance(names, list)))
 
 
 def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
@@ -145,17 +186,20 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
         raise BadDocument(f'{where} must be an object like {{"infrastructure": ["infra"]}}')
     if given and item not in ("string", "boolean"):
         raise BadDocument(f"{where} are for text and true/false; this is a {item} field")
+    if _alias_count({"aliases": given}) > MAX_ALIASES:
+        raise BadDocument(f"{where}: there are more than {MAX_ALIASES:,}")
+    for value in given:
+        _bounded(f'{where}: the value "{shortened(str(value))}"', value, MAX_ALIASED_CHARACTERS)
     aliases: dict[str, tuple[str, ...]] = {}
     # Maps each name in use to the value it stands for.
-    meant = {_alias_key(str(value)): str(value) for value in given}
+    meant: dict[str, str] = {_alias_key(value): value for value in given}
     for value, names in given.items():
         if item == "boolean" and value not in ("true", "false"):
             raise BadDocument(f'{where} can be for "true" and "false" only, not for "{shortened(value)}"')
         if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
             raise BadDocument(f'{where} for "{shortened(value)}" must be a list of names')
         for name in names:
-            if len(name) > MAX_ALIAS_CHARACTERS:
-                raise BadDocument(f'{where}: "{shortened(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
+            _bounded(f'{where}: "{shortened(name)}"', name, MAX_ALIAS_CHARACTERS)
             other = meant.setdefault(_alias_key(name), value)
             if other != value:
                 raise BadDocument(
@@ -163,8 +207,6 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
                 )
         if names:
             aliases[value] = tuple(name.strip() for name in names)
-    if sum(map(len, aliases.values())) > MAX_ALIASES:
-        raise BadDocument(f"{where}: there are more than {MAX_ALIASES:,}")
     return aliases
 
 

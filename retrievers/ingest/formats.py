@@ -10,12 +10,11 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, BinaryIO
 
-import yaml
-
 from retrievers.core.errors import BadDocument
 from retrievers.core.places import from_json
 from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind
 from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.front_matter import read_front_matter
 from retrievers.ingest.html import declared_charset, read_page
 from retrievers.ingest.json_text import parse_json
 from retrievers.ingest.office import (
@@ -30,13 +29,13 @@ from retrievers.ingest.office import (
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, build_document, read_record, rejected
 from retrievers.ingest.source import SourceFile
 from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
+from retrievers.text.split import markdown_title
 
 MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
 """Maximum size of a plain text file in bytes; a character takes at most four."""
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(```|~~~)")
-_FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+_FIRST_LEVEL_HEADING = re.compile(r" {0,3}#(?=[ \t])")
 
 
 def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
@@ -119,7 +118,7 @@ def _read_plain(source: SourceFile, _count: Progress) -> Iterator[Item]:
 def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _text_of(bytes_of(source))
     cleaner = Cleaner()
-    front, body = _front_matter(cleaner.text(text))
+    front, body = read_front_matter(cleaner.text(text))
     # Tags are key terms chosen by the author; they also stay in the metadata for filters.
     tags = front.get("tags")
     if isinstance(tags, list):
@@ -130,41 +129,18 @@ def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
     yield build_document(front, source.where, text=body, id=source.id, title=title, notes=notes, cleaner=cleaner)
 
 
-def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
-    """Return the YAML front matter of a Markdown text ({} if none), and the rest of the text.
-
-    Raises:
-        BadDocument: the YAML is invalid or not a mapping.
-    """
-    found = _FRONT_MATTER.match(text)
-    if not found:
-        return {}, text
-    try:
-        front = yaml.safe_load(found[1])
-    except RecursionError as error:
-        raise BadDocument("the front matter is nested too deeply") from error
-    # PyYAML also passes on errors of converting a value (ValueError for the date 2024-02-31, KeyError for "!!bool
-    # maybe", and others).
-    except Exception as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 2}" if mark else ""
-        problem = getattr(error, "problem", None) or error
-        raise BadDocument(f"the front matter is not valid YAML{place}: {problem}") from error
-    if front is None:
-        front = {}
-    if not isinstance(front, dict):
-        raise BadDocument(f'the front matter is {kind(front)}; it must be lines like "title: ..."')
-    return front, text[found.end() :]
-
-
 def _first_heading(text: str) -> str:
     """Return the text of the first "# ..." line outside code; "" if none."""
     fence = ""
     for line in text.split("\n"):
         if opened := _FENCE.match(line):
             fence = opened[1] if not fence else "" if opened[1] == fence else fence
-        elif not fence and (heading := _FIRST_LEVEL_HEADING.fullmatch(line)) and heading[1]:
-            return heading[1]
+        elif (
+            not fence
+            and (opened := _FIRST_LEVEL_HEADING.match(line))
+            and (title := markdown_title(line[opened.end() :]))
+        ):
+            return title
     return ""
 
 

@@ -20,8 +20,8 @@ _NEVER_SHOWN = frozenset(
 _PAGE = frozenset({"html", "head", "body"})
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL | re.IGNORECASE)
-_IMPORTANT = re.compile(r"\s*!\s*important\Z")
-_LENGTH = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([a-z]*|%)")
+_IMPORTANT = re.compile(r" ?! ?important\Z")
+_LENGTH = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++))([a-z]*+|%)")
 _NO_COLOUR = re.compile(
     r"transparent|#(?:[0-9a-f]{3}0|[0-9a-f]{6}00)|(?:rgb|hsl)a?\((?:(?:[^,]*,){3}|[^/]*/)\s*(?:0+(?:\.0*)?|\.0+)%?\s*\)"
 )
@@ -95,8 +95,8 @@ def _styles(style: str) -> Styles:
     important: dict[str, str] = {}
     for declaration in style.split(";"):
         name, _, value = declaration.partition(":")
-        value, count = _IMPORTANT.subn("", value.strip())
-        (important if count else plain)[name.strip()] = " ".join(value.split())
+        value, count = _IMPORTANT.subn("", " ".join(value.split()))
+        (important if count else plain)[name.strip()] = value
     return plain | important
 
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html.parser import HTMLParser
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.hidden import without_hidden
+from retrievers.ingest.markup import Tag, attributes_of, pieces
 
 _SKIPPED = frozenset({"script", "style", "nav", "template", "noscript", "svg"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -48,26 +48,24 @@ def declared_charset(data: bytes) -> str | None:
 
 
 def read_page(markup: str) -> HtmlPage:
-    """Parse markup, however malformed, without the text that it hides.
+    """Read markup, however malformed, without the text that it hides.
 
     Raises:
-        BadDocument: Python's parser fails on it.
+        BadDocument: a character reference has thousands of digits.
     """
-    parser = _PageParser()
+    reader = _PageReader()
     try:
-        parser.feed(without_hidden(markup))
-        parser.close()
-    # An unknown "<![...", or a character reference with thousands of digits.
-    except (AssertionError, ValueError) as error:
+        for piece in pieces(without_hidden(markup)):
+            reader.take(piece)
+    except ValueError as error:
         raise BadDocument(f"not readable as HTML: {error}") from error
-    return parser.page()
+    return reader.page()
 
 
-class _PageParser(HTMLParser):
+class _PageReader:
     """Collects inline text in `_run`. The start or end of a block moves it to `_blocks`."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._blocks: list[tuple[str, str]] = []
         self._run: list[str] = []
         self._metadata: dict[str, str] = {}
@@ -94,22 +92,35 @@ class _PageParser(HTMLParser):
             last = kind
         return HtmlPage(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def take(self, piece: str | Tag) -> None:
+        """Take the next piece of the page."""
+        if isinstance(piece, str):
+            self._take_text(piece)
+            return
+        if piece.opens:
+            self._open(piece)
+        if piece.closes:
+            self._close(piece.name)
+
+    def _open(self, piece: Tag) -> None:
+        tag = piece.name
         if tag in _SKIPPED:
-            self._skipped.append(tag)
+            # Closing one closes them all from the outermost on.
+            if tag not in self._skipped:
+                self._skipped.append(tag)
         elif self._skipped:
             return
         elif tag == "title":
             self._in_title = not self._title
         elif tag == "meta":
-            self._take_meta(dict(attrs))
+            self._take_meta(attributes_of(piece))
         elif tag == "br":
             self._run.append("\n")
         elif tag in _BLOCKS:
             self._in_title = False
             self._start_block(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def _close(self, tag: str) -> None:
         if self._skipped:
             if tag in self._skipped:
                 # Elements left open inside are closed with it.
@@ -119,7 +130,7 @@ class _PageParser(HTMLParser):
         elif tag in _BLOCKS:
             self._end_block(tag)
 
-    def handle_data(self, data: str) -> None:
+    def _take_text(self, data: str) -> None:
         if self._skipped:
             return
         if self._in_title:
@@ -127,9 +138,9 @@ class _PageParser(HTMLParser):
         else:
             self._run.append(data if self._in_pre else _SPACES.sub(" ", data))
 
-    def _take_meta(self, attributes: Mapping[str, str | None]) -> None:
-        name = (attributes.get("name") or "").strip().lower()
-        content = _joined([attributes.get("content") or ""])
+    def _take_meta(self, attributes: Mapping[str, str]) -> None:
+        name = attributes.get("name", "").strip().lower()
+        content = _joined([attributes.get("content", "")])
         if name in _META and content:
             self._metadata.setdefault(name, content)
 

@@ -67,19 +67,20 @@ class Term(NamedTuple):
     extra: bool
 
 
-def analyse(text: str, language: str) -> list[Term]:
+def analyse(text: str, language: str, *, extra: bool = True) -> list[Term]:
     """Return the terms of a text, in order.
 
     Args:
         language: ISO 639-1 code; selects the stemmer and the stop words. Latin words in a text of another script are
             analysed as English.
+        extra: False leaves out derived terms, which for Chinese are two thirds of the work.
     Returns:
         Terms with word positions from 0. A stop word keeps its position, so phrases stay exact.
     """
-    return list(_terms(text, language if language in _SNOWBALL else "en"))
+    return list(_terms(text, language if language in _SNOWBALL else "en", extra))
 
 
-def _terms(text: str, language: str) -> Iterator[Term]:
+def _terms(text: str, language: str, extra: bool) -> Iterator[Term]:
     normal = text
     if not text.isascii():
         most = _MOST_GROWTH * len(text) + _MOST_MORE
@@ -89,7 +90,7 @@ def _terms(text: str, language: str) -> Iterator[Term]:
     name: tuple[str, int, int] | None = None  # the previous word, its position and its end
     for found in _TOKEN.finditer(normal):
         if found["han"]:
-            yield from _chinese(found["han"], position)
+            yield from (_chinese if extra else _chinese_words)(found["han"], position)
             position += len(found["han"])
             name = None
             continue
@@ -101,11 +102,12 @@ def _terms(text: str, language: str) -> Iterator[Term]:
         word = found["word"]
         # A few distinct words make up most of a text, so their analysis is cached.
         analysed = (_word if len(word) <= _MOST_CHARACTERS else _word.__wrapped__)(word, language, shouting)
-        if analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
+        if extra and analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
             # Adds "PEP 703" as one identifier at the position of its name.
             yield Term(f"{name[0]}-{analysed.number}"[:_MOST_CHARACTERS], name[1], True)
         for term in analysed.terms:
-            yield Term(term.text, position + term.position, term.extra)
+            if extra or not term.extra:
+                yield Term(term.text, position + term.position, term.extra)
         if analysed.positions:
             name = (analysed.name, position, found.end()) if analysed.name else None
             position += analysed.positions
@@ -178,15 +180,21 @@ def _wholes(parts: list[str]) -> Iterator[str]:
 
 
 def _chinese(run: str, position: int) -> Iterator[Term]:
-    """Yield words in search mode at the position of their first character, and character pairs."""
+    """Yield words, and the character pairs that are none."""
     seen = set()
-    for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
-        if word not in CHINESE_STOP_WORDS:
-            seen.add((word, start))
-            yield Term(word, position + start, False)
+    for term in _chinese_words(run, position):
+        seen.add((term.text, term.position - position))
+        yield term
     for term in _pairs(run, position, extra=True):
         if (term.text, term.position - position) not in seen and term.text not in CHINESE_STOP_WORDS:
             yield term
+
+
+def _chinese_words(run: str, position: int) -> Iterator[Term]:
+    """Yield words in search mode at the position of their first character."""
+    for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
+        if word not in CHINESE_STOP_WORDS:
+            yield Term(word, position + start, False)
 
 
 def _pairs(run: str, position: int, *, extra: bool) -> Iterator[Term]:

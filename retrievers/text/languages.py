@@ -9,6 +9,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection as AnyCollection
 
+from retrievers.text.marks import few_marks
+
 DEFAULT = "en"
 
 # The most common function words: they identify a language, and full-text search leaves them out.
@@ -70,7 +72,7 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
     Args:
         among: possible languages (for a question, those of the collection); None for any.
     """
-    sample = unicodedata.normalize("NFC", text[:_SAMPLE_CHARACTERS])
+    sample = unicodedata.normalize("NFC", few_marks(text[:_SAMPLE_CHARACTERS]))
     letters = len(_WORD.findall(sample))
     han, kana = len(_HAN.findall(sample)), len(_KANA.findall(sample))
     hangul = len(_HANGUL.findall(sample))

@@ -157,7 +157,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
             fence = marks[1]
         else:
             markdown = _MARKDOWN_HEADING.match(line)
-            title = _markdown_title(line[markdown.end() :])[:_LONGEST_HEADING] if markdown else ""
+            title = markdown_title(line[markdown.end() :])[:_LONGEST_HEADING] if markdown else ""
             underline = _UNDERLINE.match(line)
             if markdown and title:
                 yield at, len(markdown[1]), title
@@ -169,8 +169,12 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
         at += len(line)
 
 
-def _markdown_title(rest: str) -> str:
-    """Return the text of a heading without the number signs that may close it: "Lists ##", but not "C#"."""
+def markdown_title(rest: str) -> str:
+    """Return the text of a heading without the number signs that may close it: "Lists ##", but not "C#".
+
+    Args:
+        rest: what follows the number signs that open it.
+    """
     title = rest.strip()
     bare = title.rstrip("#")
     return bare.rstrip() if not bare or bare[-1].isspace() else title

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -273,12 +274,71 @@ def test_a_schema_says_what_a_document_is_called_and_in_which_unit_numbers_are()
         ({"fields": {"a": {"type": "list", "separator": ""}}}, 'schema field "a": separator must be text'),
         ({"fields": {"a": {"type": "list", "separator": 3}}}, 'schema field "a": separator must be text'),
         ({"fields": {"a": {"type": "string", "separator": ","}}}, 'is for type "list" only'),
+        ({"fields": {"a": {"type": "string", "description": 3}}}, 'schema field "a": description must be text'),
+        (
+            {"fields": {"a": {"type": "string", "description": "b\0"}}},
+            'schema field "a": description contains an invalid character',
+        ),
+        (
+            {"fields": {f"f{n}": {"type": "string", "aliases": {"a": ["b"] * 1000}} for n in range(21)}},
+            "the fields have more than 20,000 aliases together",
+        ),
+        (
+            {"fields": {"a": {"type": "string", "aliases": {str(n): [] for n in range(1001)}}}},
+            'schema field "a": aliases: there are more than 1,000',
+        ),
     ],
 )
 def test_a_schema_of_another_form_is_refused_with_the_reason(data: object, reason: str):
     with pytest.raises(BadDocument) as caught:
         read_schema(data)
     assert reason in str(caught.value)
+
+
+class Long(str):
+    """A text whose length alone is cheap to ask for."""
+
+    def _costly(self, *given: object) -> Any:
+        raise AssertionError("read in spite of its length")
+
+    split = isprintable = casefold = __iter__ = _costly
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (lambda long: {"description": long}, "a description is text of at most 1,000 printable characters"),
+        (lambda long: {"records": [long]}, "records are at most 40 words of 60 characters"),
+        (lambda long: {"fields": {long: "string"}}, "a schema field has a name of over 128 characters"),
+        (lambda long: {"fields": {"a": long}}, 'schema field "a": type must be one of'),
+        (lambda long: {"fields": {"a": {"type": "string", long: 1}}}, 'schema field "a" has unknown keys: "xxxx'),
+        (
+            lambda long: {"fields": {"a": {"type": "string", "description": long}}},
+            'schema field "a": description is longer than 1,000 characters',
+        ),
+        (
+            lambda long: {"fields": {"a": {"type": "list", "separator": long}}},
+            'schema field "a": separator is longer than 20 characters',
+        ),
+        (
+            lambda long: {"fields": {"a": {"type": "number", "unit": long}}},
+            'schema field "a": unit must be text of at most 20 characters',
+        ),
+        (
+            lambda long: {"fields": {"a": {"type": "string", "aliases": {"b": [long]}}}},
+            "is longer than 100 characters",
+        ),
+        (
+            lambda long: {"fields": {"a": {"type": "string", "aliases": {long: ["b"]}}}},
+            "is longer than 1,000 characters",
+        ),
+    ],
+)
+def test_a_long_text_in_a_schema_is_refused_by_its_length_alone(data: Callable[[str], object], reason: str):
+    with pytest.raises(BadDocument) as caught:
+        read_schema(data(Long("x" * 1_000_000)))
+    assert reason in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 def test_fields_survive_the_catalogue_as_json():

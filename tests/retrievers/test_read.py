@@ -598,20 +598,26 @@ def test_what_is_no_front_matter_is_text(tmp_path, content):
     [
         ("- a\n- b", 'the front matter is a list; it must be lines like "title: ..."'),
         ("just words", 'the front matter is text; it must be lines like "title: ..."'),
-        ("a: [1", "the front matter is not valid YAML at line 3: expected ',' or ']', but got '<stream end>'"),
-        ("a: b: c", "the front matter is not valid YAML at line 2: mapping values are not allowed here"),
+        ("a: [1", "the front matter is not valid YAML at line 3: did not find expected ',' or ']'"),
+        ("a: b: c", "the front matter is not valid YAML at line 2: mapping values are not allowed in this context"),
         ("a: 2024-02-31", "the front matter is not valid YAML: day is out of range for month"),
         ("a: !!bool maybe", "the front matter is not valid YAML: 'maybe'"),
         ("a: &x [*x]", '"a" is nested deeper than 50 levels'),
         ("a: .nan", '"a" holds a number that is not finite or too large'),
         ("a: !!binary aGk=", '"a" holds a bytes; use text, numbers, true/false, lists or objects'),
-        ("a: " + "[" * 3000, None),
+        ("a: " + "[" * 3000, "the front matter is nested deeper than 100 levels"),
+        ("- " * 3000, "the front matter is nested deeper than 100 levels"),
+        (
+            "a: &a {" + ", ".join(f"k{n}: 1" for n in range(600)) + "}\nb: &b {x: &x {<<: *a}, y: {<<: [*a, *a]}}",
+            '"<<" in the front matter makes more than 1,000 keys',
+        ),
+        ("a: " + "x" * 65_536, "the front matter has more than 65,536 characters"),
     ],
 )
 def test_bad_front_matter_rejects_the_file(tmp_path, front, expected):
     found = reason(only(write(tmp_path, "a.md", f"---\n{front}\n---\ntext\n")))
 
-    assert expected is None or found == expected
+    assert found == expected
 
 
 def test_yaml_aliases_that_stand_for_a_billion_values_are_rejected(tmp_path):
@@ -670,6 +676,14 @@ def test_a_page_becomes_the_text_one_sees_with_its_structure(tmp_path):
         ("<p>1 &lt; 2 &#x4e2d;", "page", "1 < 2 中"),
         ("<svg><title>icon</title></svg><title>T</title>a", "T", "a"),
         ("</p></li></ul></tr></h1>a<li>b", "page", "a\n\n- b"),
+        ("<svg><svg></svg>a<nav>b</svg>c</nav>d", "page", "ad"),
+        ("<svg/>a<script src=x />b<script>c</SCRIPT >d", "page", "abd"),
+        ("<p>a<!-->b<!--->c<!-- > --!>d<!-- > -- >e<!-- <p>f", "page", "abcde"),
+        ("a<![CDATA[ > ]]>b<?x y>c</>d</ p>e", "page", "abcd\n\ne"),
+        ("<p title='a>b' x=\"</p>\" y = c/>d<b z=it's>e", "page", "de"),
+        ("1 < 2 <3 <a href='x", "page", "1 < 2 <3 <a href='x"),
+        ('a<b c="d>e<i f=g>h', "page", "aeh"),
+        ("<meta name='author' content = 'A &amp; B' content2><p>a", "page", "a"),
     ],
 )
 def test_untidy_markup_is_read_as_far_as_it_makes_sense(tmp_path, markup, title, text):
@@ -1033,7 +1047,6 @@ def test_hostile_files_cost_no_others(tmp_path, sandbox):
             "600 MiB of memory",
         ),
         ("words.pdf", lambda: DATA["pdf"](DATA["text_on_page"]("word") * 50_000), "2 s of processor time"),
-        ("comments.html", lambda: b"<!--" * 500_000, "2 s of processor time"),
         (
             "paragraphs.docx",
             lambda: DATA["word"]("<w:p><w:r><w:t>word</w:t></w:r></w:p>" * 100_000),

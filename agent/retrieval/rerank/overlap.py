@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -33,15 +34,13 @@ def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
         important terms 5 and questions 6.
     """
     asked = _counted([question], language, (1.0,))
-    held = [_counted(parts, language, _FIELDS) for parts in _cut([_parts(hit.chunk) for hit in pool])]
+    held = [_counted(parts, language, _FIELDS, asked) for parts in _cut([_parts(hit.chunk) for hit in pool])]
     rarity = _rarities(asked, held)
     weights = {unit: count * _importance(unit, rarity) for unit, count in asked.items()}
     total = math.fsum(weights.values())
     if not total:
         return [0.0] * len(pool)
-    shares = (
-        math.fsum(weights[unit] * _saturated(units[unit]) for unit in weights.keys() & units.keys()) for units in held
-    )
+    shares = (math.fsum(weights[unit] * _saturated(count) for unit, count in units.items()) for units in held)
     return [share / total for share in shares]
 
 
@@ -57,21 +56,28 @@ def _cut(passages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     return list(zip(*(cut_longest(field) for field in zip(*passages, strict=True)), strict=True))
 
 
-def _counted(texts: Iterable[str], language: str, weights: Iterable[float]) -> dict[Unit, float]:
-    """Count words and pairs of adjacent words, weighted by the weight of their text; no pair spans two texts."""
+def _counted(
+    texts: Iterable[str], language: str, weights: Iterable[float], among: AnyCollection[Unit] | None = None
+) -> dict[Unit, float]:
+    """Count words and pairs of adjacent words, weighted by the weight of their text; no pair spans two texts.
+
+    Args:
+        among: the units to count; None for all.
+    """
     counts: defaultdict[Unit, float] = defaultdict(float)
     for text, weight in zip(texts, weights, strict=True):
-        words = [term.text for term in analyse(text, language) if not term.extra]
+        words = [term.text for term in analyse(text, language, extra=False)]
         units: list[Unit] = [*words, *pairwise(words)]
         for unit in units:
-            counts[unit] += weight
+            if among is None or unit in among:
+                counts[unit] += weight
     return counts
 
 
 def _rarities(asked: Mapping[Unit, float], held: Sequence[Mapping[Unit, float]]) -> dict[str, float]:
     """Return the inverse document frequency, > 0, of the question's words within the pool."""
     count = len(held)
-    found = Counter(unit for units in held for unit in asked.keys() & units.keys())
+    found = Counter(unit for units in held for unit in units)
     words = (unit for unit in asked if isinstance(unit, str))
     return {word: math.log(1 + (count - found[word] + 0.5) / (found[word] + 0.5)) for word in words}
 

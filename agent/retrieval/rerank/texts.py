@@ -1,5 +1,6 @@
 """Rerank texts that a caller sends, rather than hits of a search."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,9 +52,8 @@ class HybridOfTexts(Hybrid):
             return scores
         best = sorted(range(len(pool)), key=lambda place: (-scores[place], place))[:MOST_EMBEDDED]
         texts = [hit.chunk.text[:MOST_CHARACTERS] for place in best if (hit := pool[place]).chunk is not None]
-        cosines = await self.embedder.embed(_beginnings(texts, MOST_EMBEDDED_PIECES)) @ await self.embedder.embed_query(
-            question
-        )
+        beginnings = await asyncio.to_thread(_beginnings, texts, MOST_EMBEDDED_PIECES)
+        cosines = await self.embedder.embed(beginnings) @ await self.embedder.embed_query(question)
         for place, cosine in zip(best, cosines, strict=True):
             scores[place] += VECTOR_WEIGHT * min(max(float(cosine), 0.0), 1.0)
         return scores

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.answering.sentences import cited, spans, without_citations
+from retrievers.testing import processor_s
 
 
 def sentences(text: str) -> list[str]:
@@ -63,3 +64,13 @@ def test_citations_are_read_in_every_form_that_models_write(text: str, numbers: 
 
 def test_a_text_without_its_citations():
     assert without_citations("So [1][2], and so【3】.") == "So , and so."
+
+
+@pytest.mark.parametrize("piece", [".", '."', "?!", "。", ". [1]", "A."])
+def test_a_row_of_stops_is_cut_in_linear_time(piece: str):
+    def cost(count: int) -> float:
+        return processor_s(lambda: spans(piece * count + "x"))
+
+    cost(10)
+    # A square would take 64 times as long.
+    assert cost(32_000) < 32 * max(cost(4_000), 0.005)

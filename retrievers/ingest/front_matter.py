@@ -1,0 +1,64 @@
+"""Read the YAML front matter of a Markdown text."""
+
+import re
+from typing import Any
+
+import yaml
+
+from retrievers.core.errors import BadDocument
+from retrievers.ingest.clean import kind
+
+MAX_CHARACTERS = 65_536
+_MOST_LEVELS = 100
+_MOST_MERGED = 1000
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+# Ten times as fast; not every build of PyYAML has it.
+_BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_BASE):  # type: ignore[misc]
+    def flatten_mapping(self, node: Any) -> None:
+        """Merge what "<<" names. Merged mappings that merge others could grow without limit."""
+        written = len(node.value)
+        super().flatten_mapping(node)
+        if len(node.value) > max(written, _MOST_MERGED):
+            raise BadDocument(f'"<<" in the front matter makes more than {_MOST_MERGED:,} keys')
+
+
+def read_front_matter(text: str) -> tuple[dict[Any, Any], str]:
+    """Return the YAML front matter of a Markdown text ({} if none), and the rest of the text.
+
+    Raises:
+        BadDocument: the YAML is invalid, too long, nested too deeply or not a mapping.
+    """
+    found = _FRONT_MATTER.match(text)
+    if not found:
+        return {}, text
+    if len(found[1]) > MAX_CHARACTERS:
+        raise BadDocument(f"the front matter has more than {MAX_CHARACTERS:,} characters")
+    try:
+        front = _parsed(found[1])
+    except BadDocument:
+        raise
+    # PyYAML also passes on errors of converting a value (ValueError for the date 2024-02-31, KeyError for "!!bool
+    # maybe", and others).
+    except Exception as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 2}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise BadDocument(f"the front matter is not valid YAML{place}: {problem}") from error
+    if front is None:
+        front = {}
+    if not isinstance(front, dict):
+        raise BadDocument(f'the front matter is {kind(front)}; it must be lines like "title: ..."')
+    return front, text[found.end() :]
+
+
+def _parsed(text: str) -> Any:
+    # The C parser builds nested values without looking at the size of its stack.
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_LEVELS:
+            raise BadDocument(f"the front matter is nested deeper than {_MOST_LEVELS} levels")
+    return yaml.load(text, Loader=_Loader)

@@ -1,0 +1,100 @@
+"""Cut HTML into tags and text in linear time, however malformed it is.
+
+The parser of Python's library takes quadratic time in some releases, and its releases differ in what they make of
+malformed pages.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import NamedTuple
+
+# A quote counts only where a value begins.
+_QUOTING = re.compile(
+    r"""<(?P<name>[a-z][^ \t\n\r\f/>]*+)
+        (?P<attributes>(?:[^>"'=/]++ | /(?!>) | ["'] | =++\s*+(?:"[^"]*+" | '[^']*+' | (?!["'])[^>\s]*+))*+)
+        (?P<empty>/?)>""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PLAIN = re.compile(
+    r"<(?P<name>[a-z][^ \t\n\r\f/>]*+)(?P<attributes>(?:[^>/]++|/(?!>))*+)(?P<empty>/?)>", re.IGNORECASE
+)
+_END = re.compile(r"</\s*+(?P<name>[a-z][^ \t\n\r\f/>]*+)[^>]*+>", re.IGNORECASE)
+_COMMENT_END = re.compile(r"--(?:!|\s*+)>")
+_ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/=>]*+)(?:\s*+=++\s*+("[^"]*+"|'[^']*+'|[^>\s]*+))?""")
+_RAW = {name: re.compile(rf"</\s*+{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
+"""Elements whose content is no markup, with what ends them."""
+
+
+class Tag(NamedTuple):
+    """A tag.
+
+    Attributes:
+        name: in lower case.
+        attributes: as written; see `attributes_of`.
+        opens: False for an end tag.
+        closes: True for an end tag and for `<br/>`.
+    """
+
+    name: str
+    attributes: str
+    opens: bool
+    closes: bool
+
+
+def pieces(markup: str) -> Iterator[str | Tag]:
+    """Yield tags and text in order, without comments, declarations and instructions.
+
+    What does not become a tag before the end of the markup is text. A comment that does not end hides the rest, as it
+    does in a browser.
+    """
+    at, last, begin = 0, markup.rfind(">"), _QUOTING
+    while at <= (start := markup.find("<", at)) < last:
+        if start > at:
+            yield unescape(markup[at:start])
+        sign = markup[start + 1]
+        if sign.isascii() and sign.isalpha():
+            found = begin.match(markup, start)
+            if not found:
+                # The tag or a quote in it does not end. Looked for again and again, that would take quadratic time.
+                begin = _PLAIN
+                found = begin.match(markup, start)
+                assert found is not None
+            name, empty = found["name"].lower(), bool(found["empty"])
+            yield Tag(name, found["attributes"], True, empty)
+            at = found.end()
+            if name in _RAW and not empty:
+                ending = _RAW[name].search(markup, at)
+                if not ending:
+                    return
+                at = ending.start()
+        elif sign == "/" and (found := _END.match(markup, start)):
+            yield Tag(found["name"].lower(), "", False, True)
+            at = found.end()
+        elif markup.startswith(("<!--", "<![CDATA["), start):
+            at = _end_of_hidden(markup, start)
+        elif sign in "/!?":
+            at = markup.index(">", start) + 1
+        else:
+            yield "<"
+            at = start + 1
+    if rest := markup[at:].partition("<!--")[0]:
+        yield unescape(rest)
+
+
+def attributes_of(tag: Tag) -> dict[str, str]:
+    """Return the attributes by name in lower case; "" for those without a value."""
+    found = _ATTRIBUTE.findall(tag.attributes)
+    return {name.lower(): unescape(value[1:-1] if value[:1] in ('"', "'") else value) for name, value in found}
+
+
+def _end_of_hidden(markup: str, start: int) -> int:
+    """Return the end of the comment or section that begins at `start`."""
+    if markup.startswith("<![", start):
+        end = markup.find("]]>", start)
+        return end + 3 if end >= 0 else len(markup)
+    for empty in ("<!-->", "<!--->"):
+        if markup.startswith(empty, start):
+            return start + len(empty)
+    found = _COMMENT_END.search(markup, start + 4)
+    return found.end() if found else len(markup)
