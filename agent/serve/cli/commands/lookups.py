@@ -30,11 +30,12 @@ def collections(
 
     `show NAME` shows one of them; `describe NAME TEXT` sets the description by which questions find it.
     """
-    if action not in (None, "list", "show", "describe"):
-        raise BadRequest(f"there is no `collections {action}`; there are: list, show, describe", where="collections")
     given = 1 + (name is not None) + (text is not None)
-    if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
-        usage = "use `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+    actions = {None: 1, "list": 1, "show": 2, "describe": 3}
+    if actions.get(action) != given:
+        usage = "use `signalbox collections list`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+        if action not in actions:
+            usage = f"there is no `signalbox collections {action}`; {usage}"
         raise BadRequest(usage, where="collections")
 
     async def run(service: "Service") -> int:
