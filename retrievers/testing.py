@@ -1,5 +1,6 @@
 """Test doubles for code that uses the retrievers."""
 
+import asyncio
 import gc
 import hashlib
 import time
@@ -89,3 +90,15 @@ def processor_s(work: Callable[[], object]) -> float:
             work()
             took.append(time.thread_time() - began)
     return min(took)
+
+
+async def longest_hold(work: "asyncio.Task[object]") -> float:
+    """Return the most processor time that the event loop spent in one go while a task was at work, in seconds."""
+    longest = 0.0
+    with without_garbage_collection():
+        while not work.done():
+            before = time.thread_time()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.thread_time() - before)
+        await work
+    return longest

@@ -153,7 +153,7 @@ def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str]
     try:
         Request.model_validate(options)
     except ValidationError as error:
-        raise readable(error) from None
+        raise readable(error, options) from None
     return options
 
 

@@ -214,11 +214,11 @@ def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter
 
     A range may be read as one condition or as two.
     """
-    for condition in request.ignore:
+    for number, condition in enumerate(request.ignore):
         try:
-            parsed = parse(condition, fields)
+            parsed = parse(condition, fields, f"ignore.{number}")
         except BadRequest as error:
-            raise BadRequest(str(error), where="ignore", valid=error.valid) from None
+            raise BadRequest(str(error), where=error.where, valid=error.valid) from None
         yield parsed
         if isinstance(parsed, And):
             yield from parsed.filters

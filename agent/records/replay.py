@@ -77,7 +77,7 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
     try:
         request = shape.model_validate(stored)
     except ValidationError as error:
-        raise readable(error) from None
+        raise readable(error, stored) from None
     if not trace["clocked"] or request.now is None:
         return request
     return request.model_copy(update={"now": request.now.astimezone(settings.zone)})

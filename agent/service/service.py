@@ -274,7 +274,8 @@ class Service(RecordService, JobService, SyncService):
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:
+    given = {**options, "query": query} if query is not None else dict(options)
     try:
-        return shape.model_validate({**options, "query": query} if query is not None else dict(options))
+        return shape.model_validate(given)
     except ValidationError as error:
-        raise readable(error) from None
+        raise readable(error, given) from None

@@ -65,12 +65,13 @@ class Not:
 Filter = Compare | And | Or | Not
 
 
-def parse(data: object, fields: Mapping[str, Field]) -> Filter:
+def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> Filter:
     """Read a filter from JSON and check it.
 
     Args:
         data: the filter as decoded JSON.
         fields: the fields it may name.
+        where: its place in the request, for errors.
     Returns:
         The filter, with dates in normal form.
     Raises:
@@ -110,7 +111,7 @@ def parse(data: object, fields: Mapping[str, Field]) -> Filter:
             raise BadFilter(f"the filter's values have more than {MAX_CHARACTERS:,} characters together", where=where)
         return comparison
 
-    return read(data, "filter", 1)
+    return read(data, where, 1)
 
 
 def _characters(value: Scalar | tuple[Scalar, ...]) -> int:

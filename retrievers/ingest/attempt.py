@@ -67,6 +67,7 @@ class JobAttempt:
         items: documents with their indexes in the delivery.
         before: number of documents of the delivery that were processed before this attempt and are not in `items`.
         lost: why the lease is lost; None while it is held.
+        ending: whether the result is being recorded.
         mirror: the run, if the job is a mirror's; None to look it up by its id.
     """
 
@@ -79,7 +80,12 @@ class JobAttempt:
     before: int = 0
     report: Report = field(default_factory=Report)
     lost: LostLease | Unavailable | None = None
+    ending: bool = False
     mirror: Mirroring | None = None
+
+    def is_ending(self) -> bool:
+        """Return `ending`, which another task sets."""
+        return self.ending
 
     @property
     def done(self) -> int:
@@ -156,6 +162,8 @@ class JobRunner:
         held_until = time.monotonic() + self._jobs.lease_s
         while run.lost is None:
             await asyncio.sleep(self._jobs.lease_s / 3)
+            if run.is_ending():
+                return
             asked = time.monotonic()
             if asked >= held_until:
                 run.lost = Unavailable(
@@ -165,6 +173,8 @@ class JobRunner:
             with suppress(Unavailable):
                 if await self._jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
                     held_until = asked + self._jobs.lease_s
+                elif run.is_ending():
+                    return
                 else:
                     run.lost = LostLease()
         storing.cancel()
@@ -200,7 +210,7 @@ class JobRunner:
             raise Unavailable("this worker", "it does not rebuild collections")
         run.before = run.work.done
         if await self._rebuild(run.lease, run.work, progress):
-            await self._jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
+            await self._end(run)
 
     async def _store(self, run: JobAttempt) -> None:
         work = run.work
@@ -232,7 +242,7 @@ class JobRunner:
             run.report, run.tries = report, 0
 
         run.report = await mirroring(run.lease, progress)
-        await self._jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
+        await self._end(run, run.report.failed)
 
     async def _all_at_once(self, run: JobAttempt) -> None:
         def progress(report: Report) -> None:
@@ -240,7 +250,10 @@ class JobRunner:
 
         items = [item for _, item in run.items]
         run.report = await self._ingested(run, items, progress)
-        run.report.failed = [replace(one, index=run.items[one.index][0]) for one in run.report.failed]
+        failed = run.report.failed
+        run.report.failed = await asyncio.to_thread(
+            lambda: [replace(one, index=run.items[one.index][0]) for one in failed]
+        )
 
     async def _one_by_one(self, run: JobAttempt) -> None:
         """Store documents one by one, so that a document that causes an error or a worker's death does not affect the
@@ -288,9 +301,24 @@ class JobRunner:
             records = dict(work.letters)
             payloads = {one.index: records[one.index] for one in failed}
         elif work.file is None and work.payload is not None and failed:
-            given = await asyncio.to_thread(loaded, work.payload)
-            payloads = {one.index: dumped(given[one.index]) for one in failed}
-        await self._jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads)
+            payloads = await asyncio.to_thread(_records, work.payload, [one.index for one in failed])
+        await self._end(run, failed, payloads)
+
+    async def _end(
+        self, run: JobAttempt, failed: Sequence[Failure] = (), payloads: Mapping[int, bytes | None] | None = None
+    ) -> None:
+        """Record the result, and renew the lease no more.
+
+        A renewal that waits for this transaction would find no lease, as if another worker had the job.
+        """
+        run.ending = True
+        await self._jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads or {})
+
+
+def _records(payload: bytes, indexes: Sequence[int]) -> dict[int, bytes | None]:
+    """Return some records of a delivery by index."""
+    given = loaded(payload)
+    return {index: dumped(given[index]) for index in indexes}
 
 
 async def _step(work: Coroutine[Any, Any, None]) -> None:

@@ -1,5 +1,6 @@
 """The queue of ingestion jobs: a delivery is stored first, then leased to one worker at a time."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +20,15 @@ from retrievers.ingest.job_types import DeadLetter, Job, Lease, LostLease, Work
 from retrievers.ingest.patience import within_patience
 from retrievers.ingest.report import Failure
 from retrievers.postgres.database import Database, Row
+from retrievers.postgres.rows import fetched
 
 MAX_WAITING = 1000
 """Maximum number of unfinished jobs of one tenant."""
 KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
+_BURIED_AT_ONCE = 200
+"""Number of failed documents that are written at once; the driver holds the event loop meanwhile."""
 _FULL_RETRY_S = 30.0
 
 Given = ParamSpec("Given")
@@ -245,20 +249,21 @@ class JobQueue:
             await connection.execute(sql.DURABLE)
             _one(await connection.execute(sql.FINISH, _held(lease) | counts | {"days": KEPT_DAYS}))
             await connection.execute(sql.FORGET, (lease.tenant, lease.id))
-            rows = [
-                (
-                    lease.tenant,
-                    lease.id,
-                    one.index,
-                    one.where,
-                    one.id,
-                    one.reason,
-                    payloads.get(one.index),
-                    list(one.readers) or None,
-                )
-                for one in failed
-            ]
-            await connection.cursor().executemany(sql.BURY, rows)
+            for start in range(0, len(failed), _BURIED_AT_ONCE):
+                rows = [
+                    (
+                        lease.tenant,
+                        lease.id,
+                        one.index,
+                        one.where,
+                        one.id,
+                        one.reason,
+                        payloads.get(one.index),
+                        list(one.readers) or None,
+                    )
+                    for one in failed[start : start + _BURIED_AT_ONCE]
+                ]
+                await connection.cursor().executemany(sql.BURY, rows)
             await connection.execute(sql.SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
 
     @_in_time
@@ -289,7 +294,8 @@ class JobQueue:
             if not job.failed:
                 return job  # the failed documents are being tried again
             cursor = await connection.execute(sql.FAILURES, (Viewer.of(who).tenant, number))
-            return replace(job, failures=tuple(DeadLetter(*one) for one in await cursor.fetchall()))
+            letters = await fetched(cursor)
+        return replace(job, failures=tuple(await asyncio.to_thread(lambda: [DeadLetter(*one) for one in letters])))
 
     async def recent(self, who: str | Viewer, limit: int) -> list[Job]:
         """Return the tenant's latest jobs, newest first, without the documents that failed."""

@@ -18,6 +18,7 @@ from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, NOTHING_TO_FIND, D
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
 MAX_REASON_CHARACTERS = 200
+NO_TEXT = 'no text: send "text" (or "content" or "body") or "title"; with metadata, "text" may be empty'
 TEXT_KEYS = ("text", "content", "body")
 
 # An address that executes code in the page of whoever opens it.
@@ -135,7 +136,7 @@ def _read_body(
     body = _take_text(fields) if given is None else cleaner.text(given)
     if body is None and not fields.get("title"):
         # Without a text and a title, the text probably has another key.
-        raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
+        raise BadDocument(NO_TEXT)
     text = trimmed(body or "")
     if places and body:
         places = places.moved(len(text) - len(body.rstrip()))

@@ -32,7 +32,11 @@ def read_schema_file(path: Path) -> Schema:
     """
     try:
         return read_schema(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
+    except FileNotFoundError as error:
+        raise BadRequest(f'there is no file "{path}" to read the schema from', where="schema") from error
+    except OSError as error:
+        raise BadRequest(f"{path}: the schema cannot be read: {error.strerror or error}", where="schema") from error
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"{path}: the schema cannot be read: {error}", where="schema") from error
     except BadDocument as error:
         raise BadRequest(f"{path}: {error}", where="schema") from error

@@ -372,12 +372,13 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "budget": (["augment", "oil", "--budget-tokens", "1"], "budget_tokens: "),
     "show nothing": (["collections", "show"], "signalbox collections show NAME"),
     "show something else": (["collections", "drop"], "signalbox collections show NAME"),
+    "show a slip": (["collections", "lst"], "no `signalbox collections lst`; use `signalbox collections list`"),
     "list a name": (["collections", "list", "docs"], "signalbox collections show NAME"),
     "show none": (["collections", "show", "none"], 'no collection "none"'),
     "delete none": (["delete", "--collection", "none"], 'no collection "none"'),
     "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'holds no document "z"'),
     "collection name": (["ingest", "docs.jsonl", "--collection", "a/b"], "a collection's name has"),
-    "no schema": (["ingest", "docs.jsonl", "--collection", "docs", "--schema", "none.json"], "none.json"),
+    "no schema": (["ingest", "docs.jsonl", "--collection", "docs", "--schema", "none.json"], 'no file "none.json" to'),
 }
 
 

@@ -131,6 +131,29 @@ async def test_a_question_is_read_only_where_rewriting_is_asked_for(openai_clien
     assert await found(rewrite_query=True) == ["march"]
 
 
+async def test_of_several_queries_as_much_is_read_as_of_one(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
+    intents: list[str | None] = []
+    retrieve = Service.retrieve
+
+    async def noting(self: Service, **options: Any) -> Any:
+        intents.append(options["intent"])
+        return await retrieve(self, **options)
+
+    monkeypatch.setattr(Service, "retrieve", noting)
+    long, short = "penguins seen before May 2024 " * 33, "penguins"
+    for queries, read in (
+        ([long] * 3 + [short], [None, "off", "off", None]),
+        ([long * 2, short, short], [None, "off", "off"]),
+        ([short] * 8, [None] * 8),
+    ):
+        intents.clear()
+        body = {"query": queries, "rewrite_query": True}
+        assert (await client.post("/v1/vector_stores/birds/search", json=body)).status_code == 200
+        assert intents == read
+
+
 async def test_the_page_has_exactly_openais_keys_and_nulls_are_as_if_not_given(client: httpx2.AsyncClient):
     body = {"query": QUESTION, "filters": None, "max_num_results": None, "ranking_options": None, "rewrite_query": None}
     answer = (await client.post("/v1/vector_stores/birds/search", json=body)).json()

@@ -26,6 +26,7 @@ from retrievers.core.schema import read_schema
 from retrievers.ingest.read import read_record
 from retrievers.sandbox import ProcessLimits, Sandbox
 from retrievers.sync.folder import Folder
+from retrievers.testing import longest_hold
 
 JSON = {"Content-Type": "application/json"}
 
@@ -348,6 +349,35 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
         assert answer.status_code == 422
 
     assert returned == ["large"]
+
+
+@pytest.mark.parametrize("bad", ["", 5, {"text": 7}])
+@pytest.mark.parametrize("good", [0, 1])
+async def test_thousands_of_bad_documents_are_reported_without_holding_the_event_loop(
+    client: httpx2.AsyncClient, bad: Any, good: int
+):
+    documents = [bad] * 9000 + [{"text": "Penguins march."}] * good
+    body = json.dumps({"collection": "zoo", "documents": documents})
+    await client.post("/v1/documents", json={"collection": "zoo", "documents": [{"id": "a", "text": "x"}]})
+    work = asyncio.create_task(client.post("/v1/documents", content=body, headers=JSON))
+    hold = await longest_hold(work)
+    answer = work.result()
+    assert answer.status_code == (200 if good else 422)
+    assert [one["index"] for one in answer.json()["failed"]] == list(range(9000))
+    reading = asyncio.create_task(client.get(f"/v1/jobs/{answer.json()['job_id']}"))
+    assert max(hold, await longest_hold(reading)) < 0.05
+    assert len(reading.result().json()["failed"]) == 9000
+
+
+@pytest.mark.parametrize(
+    ("path", "valid"), [("/v1/jobs?nix=1", ["limit"]), ("/v1/jobs?limit=5&Limit=5", ["limit"]), ("/v1/sources?a", None)]
+)
+async def test_an_unknown_query_parameter_is_refused_as_an_unknown_key_is(
+    client: httpx2.AsyncClient, path: str, valid: list[str] | None
+):
+    answer = await client.get(path)
+    assert answer.status_code == 422
+    assert [one.get("valid") for one in answer.json()["errors"]] == [valid]
 
 
 # Jobs.

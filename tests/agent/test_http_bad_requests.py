@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from agent.serve.excess import excess_of
-from agent.serve.http import limits
+from agent.serve.http import limits, shapes
 from agent.serve.http.app import create_app
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.problems import Problem
+from agent.serve.http.rerank import RerankV1
+from agent.serve.http.vector_stores import VectorStoreSearch
 from agent.serve.process import server
 from agent.serve.process.testing import serving
 from agent.service.opening import open_service
@@ -20,6 +24,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
 from retrievers.ingest.documents import Document
+from retrievers.testing import processor_s
 
 BAD = Path(__file__).with_name("http_data") / "bad_requests.jsonl"
 CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
@@ -98,10 +103,10 @@ async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
 @pytest.mark.parametrize(
     ("body", "where"),
     [
-        ("{" + "".join(f'"k{n}":1,' for n in range(200_000)) + '"k199999":1}', "k199999"),
-        (json.dumps(dict.fromkeys(f"k{n}" for n in range(200_000))), "body"),
-        (json.dumps({"query": "x", "sources": [1] * 200_000}), "sources"),
-        (json.dumps({"query": "x", "metadata": {f"k{n}": [] for n in range(32_000)}}), "metadata"),
+        ("{" + "".join(f'"k{n}":1,' for n in range(100_000)) + '"k99999":1}', "k99999"),
+        (json.dumps(dict.fromkeys(f"k{n}" for n in range(100_000))), "body"),
+        (json.dumps({"query": "x", "sources": [1] * 100_000}), "sources"),
+        (json.dumps({"query": "x", "metadata": {f"k{n}": [] for n in range(20_000)}}), "metadata"),
         (json.dumps({"query": "x", "advisors": [1] * 32_000}), "advisors"),
         (json.dumps({"messages": [{"role": "user", "content": [1] * 32_000}]}), "messages.0.content"),
     ],
@@ -112,6 +117,71 @@ def test_a_body_of_many_faults_is_refused_for_the_first_without_looking_for_the_
     with pytest.raises(Problem) as caught:
         JsonBody(Request).read(body.encode())
     assert [error.where for error in caught.value.errors] == [where]
+
+
+@pytest.mark.parametrize(
+    ("value", "times"), [("[]", 2_700_000), ("{}", 2_700_000), ("1", 4_000_000), ('"a"', 2_000_000)]
+)
+@pytest.mark.parametrize("key", ["filter", "zzz", "documents"])
+def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(value: str, times: int, key: str):
+    body = (
+        f'{{"query": "x", "{key}": {{"type": "in", "key": "city", "value": [{",".join([value] * times)}]}}}}'.encode()
+    )
+    door = JsonBody(Request) if key != "documents" else JsonBody(shapes.NewDocuments, items="documents")
+    refusals: list[Problem] = []
+
+    def read() -> None:
+        with pytest.raises(Problem, match=r"it has .* values") as caught:
+            door.read(body)
+        refusals.append(caught.value)
+
+    assert processor_s(read) < 0.5
+    assert (refusals[0].status, [error.where for error in refusals[0].errors]) == (422, ["body"])
+
+
+def test_one_document_of_many_lists_is_refused_because_they_are_parsed_in_one_go():
+    def body(lists: list[str]) -> bytes:
+        return f'{{"collection": "x", "documents": [{{"text": "x", "a": [{",".join(lists)}]}}]}}'.encode()
+
+    door = JsonBody(shapes.NewDocuments, items="documents")
+    with pytest.raises(Problem, match="25,000 lists"):
+        door.read(body(["[]"] * 30_000))
+    assert len(door.read(body((["[]"] * 20_000 + ["{}"]) * 2)).documents) == 1
+
+
+def test_separators_inside_texts_are_not_counted_as_values():
+    text = '\\"' + ",[{" * 30_000 + '"\\'
+    body = {"messages": [{"role": "user", "content": text}] * 10}
+    assert len(JsonBody(Request).read(json.dumps(body).encode()).messages or ()) == 10
+    with pytest.raises(Problem, match="objects and lists"):
+        JsonBody(Request).read(json.dumps({**body, "zzz": [[]] * 26_000}).encode())
+
+
+def test_a_large_body_is_read_at_a_cost_per_value_that_is_small():
+    body = json.dumps({"query": "x", "filter": {"type": "in", "key": "a", "value": ["x"] * 190_000}}).encode()
+    assert processor_s(lambda: JsonBody(Request).read(body)) < 0.4
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "where", "detail"),
+    [
+        (VectorStoreSearch, {"query": -1}, "query", "input should be a valid string, or input should be a list"),
+        (VectorStoreSearch, {"query": ["x", 5]}, "query", "input should be a valid string"),
+        (Request, {"query": "x", "metadata": {"a": []}}, "metadata.a", "input should be a valid string"),
+        (RerankV1, {"query": "x", "documents": [5]}, "documents.0", "input should be a valid string, or input"),
+        (RerankV1, {"query": "x", "documents": [{}]}, "documents.0", "input should be a valid string"),
+        (Request, {"query": "x", "sources": {}}, "sources", "input should be a list"),
+        (Request, {"query": "x", "filter": []}, "filter", "input should be an object"),
+    ],
+)
+def test_a_fault_is_named_as_the_request_names_the_field(
+    shape: type[BaseModel], body: dict[str, Any], where: str, detail: str
+):
+    with pytest.raises(Problem) as caught:
+        JsonBody(shape).read(json.dumps(body).encode())
+    assert caught.value.errors[0].where == where
+    assert caught.value.errors[0].detail.startswith(detail)
+    assert not re.search(r"constrained|-str|\.str\b|list\[|tuple|dictionary|instance", str(caught.value))
 
 
 def test_what_has_limits_of_its_own_is_not_counted():

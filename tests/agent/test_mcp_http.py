@@ -25,6 +25,7 @@ from agent.serve.process.server import Server
 from agent.settings import Settings
 from retrievers.core.types import Card, Hit, Query
 from retrievers.ingest.documents import Document
+from retrievers.testing import longest_hold
 
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 SEARCH = "search_knowledge"
@@ -252,6 +253,22 @@ async def test_what_is_no_message_of_the_protocol_is_a_problem_that_says_so(serv
         assert (await http.post(f"{url}/", content=whole)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("value", "times", "status"),
+    [("[]", 9_000, 200), ("1", 190_000, 200), ('"a"', 190_000, 200), ("[]", 42_000, 422), ("1", 600_000, 413)],
+)
+async def test_a_call_of_many_values_does_not_hold_the_event_loop(
+    service: Service, value: str, times: int, status: int
+) -> None:
+    filter = '{"a": [' + ",".join([value] * times) + "]}"
+    body = json.dumps(call(SEARCH, {"query": "a", "filter": 0})).replace('"filter": 0', f'"filter": {filter}').encode()
+    async with served(service) as url, httpx2.AsyncClient(headers=HEADERS) as http:
+        await http.post(url, content=json.dumps(call(SEARCH, {"query": "penguins"})))  # loads what a call needs
+        work = asyncio.create_task(http.post(url, content=body))
+        hold = await longest_hold(work)
+    assert (work.result().status_code, hold < 0.05) == (status, True), hold
+
+
 async def test_hostile_arguments_are_told_and_break_nothing(service: Service) -> None:
     def raw(arguments: str) -> bytes:
         return json.dumps(call(SEARCH, {})).replace("{}", arguments).encode()
@@ -275,7 +292,7 @@ async def test_hostile_arguments_are_told_and_break_nothing(service: Service) ->
             error = (await http.post(url, content=raw(arguments))).json()["error"]
             assert (error["code"], error["message"]) == (
                 -32602,
-                "tools/call: params.arguments: input should be a valid dictionary",
+                "tools/call: params.arguments: input should be an object",
             )
 
 

@@ -198,7 +198,7 @@ async def test_a_condition_that_the_caller_ignores_is_read_by_neither_rules_nor_
     assert later.filter == eq("author", "Ann Lee")
     with pytest.raises(BadRequest) as refused:
         await both_readings(reply, question, ignore=(eq("state", "Accepted"),))
-    assert refused.value.where == "ignore"
+    assert refused.value.where == "ignore.0.key"
     assert "status" in refused.value.valid
 
 

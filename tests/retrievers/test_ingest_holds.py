@@ -16,7 +16,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
-from retrievers.testing import HashEmbedder, without_garbage_collection
+from retrievers.testing import HashEmbedder, longest_hold
 
 
 class Constant(HashEmbedder):
@@ -24,18 +24,6 @@ class Constant(HashEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         return np.tile(np.eye(1, 64, dtype=np.float32), (len(texts), 1))
-
-
-async def longest_hold(work: asyncio.Task[object]) -> float:
-    """Seconds of processor that others waited for the event loop at most, while the task was at work."""
-    longest = 0.0
-    with without_garbage_collection():
-        while not work.done():
-            before = time.thread_time()
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.thread_time() - before)
-        await work
-    return longest
 
 
 NOUNS = "turbine blade rotor bearing gear oil pitch tower".split()

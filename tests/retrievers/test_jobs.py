@@ -467,6 +467,22 @@ async def test_a_long_job_keeps_its_lease(database: Database):
         await until_done(worker.jobs, id)
 
 
+async def test_a_renewal_while_the_result_is_recorded_does_not_take_the_job_for_lost(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    worker = worker_on(database, lease_s=0.9)
+    finish = worker.jobs.finish
+
+    async def slow(*args: Any, **options: Any) -> None:
+        await finish(*args, **options)
+        await asyncio.sleep(0.9)
+
+    monkeypatch.setattr(worker.jobs, "finish", slow)
+    _, report = await worker.deliver(TENANT, of_records("docs", [record(0), "no object"]))
+    assert report is not None
+    assert (report.inserted, len(report.failed)) == (1, 1)
+
+
 async def test_a_worker_that_is_closed_gives_its_job_back(database: Database, owner_url: str):
     embedder = Slow()
     worker = worker_on(database, embedder)

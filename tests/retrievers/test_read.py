@@ -21,7 +21,7 @@ from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem
 from retrievers.ingest.formats import read_source
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
-from retrievers.ingest.record import build_document
+from retrievers.ingest.record import NO_TEXT, build_document
 from retrievers.ingest.source import SourceFile
 from retrievers.sandbox import ProcessLimits, Sandbox
 
@@ -142,10 +142,13 @@ def test_a_title_is_one_line_of_text(given, title):
         (3, "a number where an object was expected"),
         (None, "null where an object was expected"),
         (True, "true or false where an object was expected"),
-        ({}, 'no text: there is neither "text" nor "content" nor "body"'),
+        ({}, NO_TEXT),
         ({"text": " \n\t\u3000", "title": " "}, NOTHING_TO_FIND),
         ({"text": "", "metadata": {"a": [], "b": ""}, "c": None}, NOTHING_TO_FIND),
-        ({"metadata": {"a": 1}}, 'no text: there is neither "text" nor "content" nor "body"'),
+        (
+            {"metadata": {"a": 1}},
+            NO_TEXT,
+        ),
         ({"text": ["a"]}, '"text" is a list; it must be text'),
         ({"text": 5}, '"text" is a number; it must be text'),
         ({"text": "a", "title": ["t"]}, '"title" is a list; it must be text'),
@@ -482,7 +485,7 @@ def test_a_csv_without_documents_is_rejected_once(tmp_path, content, expected):
     ("row", "expected"),
     [
         ("a,1,x", "3 cells, but the header has 2 columns"),
-        (",1", 'no text: there is neither "text" nor "content" nor "body"'),
+        (",1", NO_TEXT),
         ("a\x00b,1", "a NUL character; if the file is UTF-16, save it as UTF-8"),
         ('"a"b,1', "malformed CSV: ',' expected after '\"'; check its quotes (\")"),
     ],

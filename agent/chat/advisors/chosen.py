@@ -48,7 +48,7 @@ def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
     try:
         return advisor.with_parameters(shape.model_validate(choice.parameters))
     except ValidationError as error:
-        problem = readable(error)
+        problem = readable(error, choice.parameters)
         reason = str(problem)
     except BadRequest as error:
         problem, reason = error, f"{error.where}: {error}"

@@ -13,16 +13,18 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 
-from agent.serve.excess import excess_of
+from agent.serve.excess import OF_DOCUMENTS, OF_QUESTION, UNREADABLE, MostValues, crowd_of, excess_of
 from agent.serve.http.problems import Problem, field_problem, printable, validation_problem
 
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
 _MOST_DIGITS = 310
-_LARGE_BODY_BYTES = 64 << 10
+LARGE_BODY_BYTES = 16 << 10
 """Bodies larger than this are parsed in a thread."""
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_NO_TEXT_PERHAPS = re.compile(rb"\\u(?:0000|d[89a-f])", re.IGNORECASE)
+"""How JSON in UTF-8 spells what `_NO_TEXT` finds; also the beginning of valid pairs."""
 
 Shaped = TypeVar("Shaped", bound=BaseModel)
 
@@ -55,7 +57,7 @@ class JsonBody(Generic[Shaped]):
         if self.optional and not raw:
             return self.read(b"{}")
         check_content_type(request.headers)
-        if len(raw) > _LARGE_BODY_BYTES:
+        if len(raw) > LARGE_BODY_BYTES:
             return await asyncio.to_thread(self.read, raw)
         return self.read(raw)
 
@@ -65,8 +67,10 @@ class JsonBody(Generic[Shaped]):
         Raises:
             Problem: 400 if it is not JSON, 422 if it does not match the shape.
         """
-        value = parse(raw)
         key, items = self._items, None
+        check_crowd(raw, OF_QUESTION if key is None else OF_DOCUMENTS)
+        value = parse(raw)
+        may_hold_no_text = _NO_TEXT_PERHAPS.search(raw) is not None
         if key is not None and isinstance(value, dict) and isinstance(value.get(key), list):
             items = value[key]
             value[key] = [None] * len(items)
@@ -76,12 +80,22 @@ class JsonBody(Generic[Shaped]):
         if (excess := excess_of(value)) is not None:
             path, detail = excess
             raise field_problem(".".join(map(printable, path)) or "body", detail)
-        check(value)
+        check(value, texts=may_hold_no_text)
         try:
             shaped = self.shape.model_validate_json(raw, strict=True)
         except ValidationError as error:
-            raise validation_problem(error, self.shape) from None
+            raise validation_problem(error, self.shape, value) from None
         return shaped if key is None else shaped.model_copy(update={key: items})
+
+
+def check_crowd(raw: bytes, most: MostValues) -> None:
+    """Check how many values a body has, before it is parsed.
+
+    Raises:
+        Problem: 422 if it has too many, 400 if it is not JSON.
+    """
+    if (crowd := crowd_of(raw, most)) is not None:
+        raise field_problem("body", crowd) if crowd != UNREADABLE else _malformed(crowd)
 
 
 def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
@@ -116,35 +130,58 @@ def parse(raw: bytes) -> Any:
         reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
     except RecursionError:
         reason = f"it is nested deeper than {MAX_DEPTH} levels"
-    raise Problem(400, "malformed-json", f"the body is not valid JSON in UTF-8: {reason}")
+    raise _malformed(reason)
 
 
-def check(value: Any, where: tuple[str, ...] = ()) -> None:
+def _malformed(reason: str) -> Problem:
+    return Problem(400, "malformed-json", f"the body is not valid JSON in UTF-8: {reason}")
+
+
+def check(value: Any, *, texts: bool = True) -> None:
     """Reject numbers and texts that cannot be stored or compared, and values nested too deeply.
 
+    Args:
+        texts: whether texts and keys may be invalid.
     Raises:
         Problem: names the field.
     """
-    if isinstance(value, str):
-        if found := _NO_TEXT.search(value):
-            what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-            raise field_problem(".".join(where) or "body", f"it holds {what}, which is not valid text")
-    elif isinstance(value, int | float):
-        if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST_WHOLE_NUMBER):
-            raise field_problem(".".join(where) or "body", "it is not a finite number of at most 64 bits")
-    elif isinstance(value, dict | list):
-        if len(where) >= MAX_DEPTH:
-            raise field_problem(".".join(where[:4]), f"it is nested deeper than {MAX_DEPTH} levels")
-        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            inner = (*where, printable(key))
-            if isinstance(key, str) and _NO_TEXT.search(key):
-                raise field_problem(".".join(inner), "its name holds a NUL character or half of a surrogate pair")
-            check(part, inner)
+    left: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while left:
+        path, within = left.pop()
+        if len(path) >= MAX_DEPTH:
+            raise field_problem(_place(path[:4]), f"it is nested deeper than {MAX_DEPTH} levels")
+        inner: list[tuple[tuple[Any, ...], Any]] = []
+        for key, part in within.items() if isinstance(within, dict) else enumerate(within):
+            # Most bodies consist of these values, so they are looked at without a call each.
+            if isinstance(part, str):
+                if texts and (found := _NO_TEXT.search(part)):
+                    what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+                    raise field_problem(_place((*path, key)), f"it holds {what}, which is not valid text")
+            elif isinstance(part, int | float):
+                if not -_LARGEST_WHOLE_NUMBER <= part <= _LARGEST_WHOLE_NUMBER and (
+                    isinstance(part, int) or not math.isfinite(part)
+                ):
+                    raise field_problem(_place((*path, key)), "it is not a finite number of at most 64 bits")
+            elif part is not None:
+                inner.append(((*path, key), part))
+            if texts and isinstance(key, str) and _NO_TEXT.search(key):
+                detail = "its name holds a NUL character or half of a surrogate pair"
+                raise field_problem(_place((*path, key)), detail)
+        left += reversed(inner)
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    return ".".join(map(printable, path)) or "body"
 
 
 def _whole(digits: str) -> float:
     """Parse a whole number; infinite if it has more than `_MOST_DIGITS` digits."""
     return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+
+
+def _real(digits: str) -> float:
+    """Parse a number with a fraction, like the parser itself, but let other threads run in between."""
+    return float(digits)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -155,4 +192,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_JSON = json.JSONDecoder(parse_int=_whole, object_pairs_hook=_object)
+_JSON = json.JSONDecoder(parse_int=_whole, parse_float=_real, object_pairs_hook=_object)

@@ -1,17 +1,19 @@
 """Documents over HTTP: store, read and delete them, and follow the jobs that store them."""
 
-from dataclasses import asdict
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
+from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheCaller, TheService, TheWriter
 from agent.serve.http.native import Name, answer, gives
 from agent.serve.http.problems import Problem
 from retrievers.core.errors import NotFound
-from retrievers.ingest.job_types import Job
+from retrievers.ingest.job_types import DeadLetter, Job
 from retrievers.ingest.jobs import MAX_LISTED
 
 _EXAMPLE = {
@@ -27,7 +29,7 @@ JobId = Annotated[str, Path(description="job_id of an earlier answer", min_lengt
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1")
+    routes = APIRouter(prefix="/v1", dependencies=[KNOWN_PARAMETERS])
     one_document, one_job = "/documents/{collection}/{id:path}", "/jobs/{id}"
     stored = gives(shapes.Ingested) | gives(shapes.Accepted, 202)
     routes.post("/documents", tags=["documents"], responses=stored)(add_documents)
@@ -52,7 +54,7 @@ async def add_documents(
     A bad document does not affect the others. If all are bad, the answer is a 422 with the same list `failed`.
     """
     job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer)
-    return _answer(job, wait=body.wait)
+    return await asyncio.to_thread(_answer, job, wait=body.wait)
 
 
 async def upload_file(
@@ -71,7 +73,7 @@ async def upload_file(
     """
     data, within_s = await request.body(), service.settings.timeout_s
     job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.viewer, within_s=within_s)
-    return _answer(job, wait=wait and job.status not in ("queued", "running"))
+    return await asyncio.to_thread(_answer, job, wait=wait and job.status not in ("queued", "running"))
 
 
 async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
@@ -100,12 +102,12 @@ async def list_jobs(
 
 async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """Return the progress of a job and its failed documents."""
-    return answer(job_body(await service.job(id, tenant=caller.viewer)))
+    return await job_answer(await service.job(id, tenant=caller.viewer))
 
 
 async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """Retry the failed documents of a job. Newer versions of them are not replaced."""
-    return answer(job_body(await service.retry_job(id, tenant=caller.viewer)), 202)
+    return await job_answer(await service.retry_job(id, tenant=caller.viewer), 202)
 
 
 async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
@@ -113,7 +115,7 @@ async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Respo
 
     Jobs of uploaded documents cannot be cancelled.
     """
-    return answer(job_body(await service.cancel_job(id, tenant=caller.viewer)))
+    return await job_answer(await service.cancel_job(id, tenant=caller.viewer))
 
 
 def _answer(job: Job, *, wait: bool) -> Response:
@@ -128,13 +130,19 @@ def _answer(job: Job, *, wait: bool) -> Response:
     return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
 
 
-def job_body(job: Job) -> shapes.JobBody:
-    """Return a job with its failed documents."""
-    return shapes.JobBody(**summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
+async def job_answer(job: Job, status: int = 200) -> Response:
+    """Return a job with its failed documents, of which there may be thousands, as a response."""
+    return await asyncio.to_thread(
+        lambda: answer(shapes.JobBody(**summary(job), failed=failed_letters(job.failures)), status)
+    )
+
+
+def failed_letters(failures: Sequence[DeadLetter]) -> list[shapes.FailedLetter]:
+    """Return failed documents for a response."""
+    return [shapes.FailedLetter(**asdict(one)) for one in failures]
 
 
 def summary(job: Job) -> dict[str, Any]:
     """Return a job as keyword arguments of `shapes.JobSummary`."""
-    shown = asdict(job)
-    del shown["failures"]
+    shown = {one.name: getattr(job, one.name) for one in fields(job) if one.name != "failures"}
     return {"job_id": shown.pop("id"), "failed_count": shown.pop("failed"), **shown}

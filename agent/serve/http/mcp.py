@@ -12,12 +12,15 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.serve.http.bodies import check_content_type
+from agent.serve.excess import OF_CALL
+from agent.serve.http.bodies import LARGE_BODY_BYTES, check_content_type, check_crowd
 from agent.serve.http.dependencies import waited_s
-from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
 from agent.service.service import Service
+
+_MOST_BYTES = 1 << 20
+"""Maximum size of a message. No tool takes documents; a filter and advisors of the largest size fit in."""
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -60,8 +63,14 @@ class Endpoint:
         request = Request(scope, receive)
         check_content_type(request.headers, suffixed=False)  # the protocol allows only this type
         body = await request.body()
+        if len(body) > _MOST_BYTES:
+            raise Problem(413, "body-too-large", f"a message of MCP is at most {_MOST_BYTES >> 20} MiB")
         manager = await self._started(request.app.state.service)
-        _check(request, body)
+        _check_accept(request)
+        if len(body) > LARGE_BODY_BYTES:
+            await asyncio.to_thread(_check, body)
+        else:
+            _check(body)
 
         async def replay() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -92,7 +101,7 @@ class Endpoint:
             server = build_server(service, _caller_of, _waited_s)
             # The middleware has checked Host and Origin before this point, as for every path.
             manager = StreamableHTTPSessionManager(
-                server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
+                server, json_response=True, stateless=True, max_request_body_size=_MOST_BYTES
             )
             async with manager.run():
                 ready.set_result(manager)
@@ -119,16 +128,21 @@ def _request_of(context: "ServerRequestContext[Any]") -> Request:
     return request
 
 
-def _check(request: Request, body: bytes) -> None:
-    """Reject a body that is not a message of the protocol with a problem, as other endpoints do."""
+def _check_accept(request: Request) -> None:
     from mcp.server.streamable_http import check_accept_headers
-    from mcp_types import jsonrpc_message_adapter
-
-    from agent.serve.mcp.server import unreadable
 
     takes_json, _ = check_accept_headers(request)
     if not takes_json:
         raise Problem(406, "not-acceptable", "send the header Accept: application/json, text/event-stream")
+
+
+def _check(body: bytes) -> None:
+    """Reject a body that is not a message of the protocol with a problem, as other endpoints do."""
+    from mcp_types import jsonrpc_message_adapter
+
+    from agent.serve.mcp.server import unreadable
+
+    check_crowd(body, OF_CALL)
     try:
         jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError as error:

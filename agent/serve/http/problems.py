@@ -1,5 +1,6 @@
 """Turn every error of the HTTP API into RFC 9457 `application/problem+json`."""
 
+import asyncio
 import errno
 import json
 import logging
@@ -16,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from agent.errors import plain
+from agent.errors import place_of, plain
 from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import Forbidden, NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, QuotaUsedUp, RetrievalError, Unavailable
@@ -159,17 +160,25 @@ def stopping() -> Problem:
 
 
 def validation_problem(
-    error: ValidationError | RequestValidationError, shape: type[BaseModel] | None = None
+    error: ValidationError | RequestValidationError, shape: type[BaseModel] | None = None, given: object = None
 ) -> Problem:
     """Return a 422 with pydantic's errors by field; the input is never quoted.
 
     Args:
         shape: the body's model; its keys are listed if the body has an unknown key.
+        given: the body, to leave out what pydantic adds to the names of fields.
     """
     # pydantic makes all errors at once, which may be a hundred thousand.
-    errors = error.errors()
-    found = [_readable(one, shape) for one in errors[:_MOST_ERRORS]]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    errors = [(one["loc"] if given is None else place_of(one, given), one) for one in error.errors()]
+    by_place: dict[tuple[int | str, ...], ProblemError] = {}
+    for place, one in errors:
+        if place in by_place:  # the fault of another type of the same union
+            by_place[place].detail += f", or {plain(one['msg'])}"
+        elif len(by_place) < _MOST_ERRORS:
+            by_place[place] = _readable(one, place, shape)
+    found = list(by_place.values())
+    others = len({place for place, _ in errors}) - 1
+    more = f" (and {others} more)" if others else ""
     return Problem(422, "invalid-request", f"{found[0].where}: {found[0].detail}{more}", errors=found)
 
 
@@ -196,7 +205,7 @@ def respond(scope: Scope, problem: Problem) -> Response:
     # Keep a null id of a failed document, as in a successful answer.
     failed = {"failed": [one.model_dump() for one in problem.failed]} if problem.failed else {}
     # A quoted name may hold half of a surrogate pair; JSON escapes can still encode it.
-    text = json.dumps(body.model_dump(exclude_none=True) | failed)
+    text = json.dumps(body.model_dump(exclude_none=True, exclude={"failed"}) | failed)
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
@@ -209,7 +218,10 @@ def install(app: FastAPI) -> None:
     """Answer every expected error with its problem. `limits.Envelope` handles unexpected ones."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        return respond(request.scope, problem_of(error))
+        problem = problem_of(error)
+        if problem.failed:
+            return await asyncio.to_thread(respond, request.scope, problem)  # there may be thousands
+        return respond(request.scope, problem)
 
     async def no_route(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -247,8 +259,7 @@ def _errors_of(error: BadRequest) -> list[ProblemError]:
     return [ProblemError(where=error.where, detail=str(error), valid=list(error.valid) or None)]
 
 
-def _readable(found: Any, shape: type[BaseModel] | None) -> ProblemError:
-    place = found["loc"]
+def _readable(found: Any, place: tuple[int | str, ...], shape: type[BaseModel] | None) -> ProblemError:
     where = ".".join(printable(part) for part in place) or "body"
     detail = plain(found["msg"])
     valid: list[str] | None = None

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Response
 from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheService, TheWriter, WaitedS
-from agent.serve.http.documents import job_body
+from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheService, TheWriter, WaitedS
+from agent.serve.http.documents import job_answer
 from agent.serve.http.native import Name, answer, gives
 from retrievers.core.errors import BadRequest, listing
 from retrievers.embed.factory import parse_pairs
@@ -17,7 +17,7 @@ from retrievers.embed.factory import parse_pairs
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"])
+    routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"], dependencies=[KNOWN_PARAMETERS])
     accepted = gives(shapes.JobBody, 202)
     routes.post("/reembed", status_code=202, responses=accepted)(reembed_collection)
     routes.post("/rebuild", status_code=202, responses=accepted)(rebuild_collection)
@@ -42,12 +42,12 @@ async def reembed_collection(
     if body.embedder not in valid:
         reason = f'the server has no embedder "{body.embedder}"; it has: {listing(valid)} (the setting EMBEDDERS)'
         raise BadRequest(reason, where="embedder", valid=valid)
-    return answer(job_body(await service.reembed(name, body.embedder, tenant=caller.viewer)), 202)
+    return await job_answer(await service.reembed(name, body.embedder, tenant=caller.viewer), 202)
 
 
 async def rebuild_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
     """Split, analyse and index the stored documents again, in the background as with `reembed`."""
-    return answer(job_body(await service.rebuild(name, tenant=caller.viewer)), 202)
+    return await job_answer(await service.rebuild(name, tenant=caller.viewer), 202)
 
 
 async def check_collection(service: TheService, caller: TheWriter, name: Name, waited_s: WaitedS) -> Response:

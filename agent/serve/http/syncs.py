@@ -3,14 +3,14 @@
 Syncs are defined only on the command line and in the workers' settings, because a source may be a local file.
 """
 
-from dataclasses import asdict
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
 from agent.serve.http import shapes
-from agent.serve.http.dependencies import TheService, TheWriter
-from agent.serve.http.documents import summary
+from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheService, TheWriter
+from agent.serve.http.documents import failed_letters, summary
 from agent.serve.http.native import answer, gives
 from retrievers.sync.schedule import Followed, find
 
@@ -19,7 +19,7 @@ SyncName = Annotated[str, Path(description="name of the sync's schedule, or its 
 
 def router() -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/syncs", tags=["syncs"])
+    routes = APIRouter(prefix="/v1/syncs", tags=["syncs"], dependencies=[KNOWN_PARAMETERS])
     routes.get("", responses=gives(shapes.Syncs))(list_syncs)
     routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
     routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)
@@ -35,12 +35,12 @@ async def list_syncs(service: TheService, caller: TheWriter) -> Response:
 
 async def get_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
     """Return one sync with the failed documents of its last run."""
-    return answer(_body(find(await service.syncs(tenant=caller.viewer), name)))
+    return await _answer(find(await service.syncs(tenant=caller.viewer), name))
 
 
 async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
     """Request a run by a worker that knows the source. A run already in progress continues."""
-    return answer(_body(await service.run_sync(name, tenant=caller.viewer)), 202)
+    return await _answer(await service.run_sync(name, tenant=caller.viewer), 202)
 
 
 async def forget_sync(
@@ -49,12 +49,14 @@ async def forget_sync(
     name: Annotated[str, Path(description="id or name of the sync, or its collection", min_length=1, max_length=128)],
 ) -> Response:
     """Stop following a source that was moved or renamed; its documents stay. Returns the sync as it was."""
-    return answer(_body(await service.forget_sync(name, tenant=caller.viewer)))
+    return await _answer(await service.forget_sync(name, tenant=caller.viewer))
 
 
-def _body(one: Followed) -> shapes.SyncBody:
+async def _answer(one: Followed, status: int = 200) -> Response:
     failures = one.last.failures if one.last is not None else ()
-    return shapes.SyncBody(**_shown(one), failed=[shapes.FailedLetter(**asdict(failure)) for failure in failures])
+    return await asyncio.to_thread(
+        lambda: answer(shapes.SyncBody(**_shown(one), failed=failed_letters(failures)), status)
+    )
 
 
 def _shown(one: Followed) -> dict[str, Any]:

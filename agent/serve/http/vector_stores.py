@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.intent.text import MOST_CHARACTERS
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, hits_of, name_of
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
@@ -47,7 +48,8 @@ class VectorStoreSearch(Shape):
         query: one or more search texts. Each is searched for; a passage gets the best of its scores.
         filters: OpenAI's grammar with the extensions of `filter` in /v1/retrieve.
         rewrite_query: interpret the question as /v1/retrieve does: its dates, names and numbers become filters.
-            Otherwise the text is searched unchanged.
+            Otherwise the text is searched unchanged. Of several queries, those are interpreted that have
+            1,000 characters together, in their order; the others are searched unchanged.
     """
 
     query: Question | Queries
@@ -127,13 +129,17 @@ async def search_vector_store(
     searched: list[str] = []
     found: list[list[tuple[RankedHit, float]]] = []
     started = time.monotonic()
-    for query in queries:
+    unread = MOST_CHARACTERS
+    for number, query in enumerate(queries):
+        # The first is read in any case, if only in part: a request may cost as much as its longest question.
+        is_read = bool(body.rewrite_query) and (len(query) <= unread or number == 0)
+        unread -= len(query) if is_read else 0
         asks = Request(
             query=query,
             collection=collection,
             filter=body.filters,
             top_k=most,
-            intent=None if body.rewrite_query else "off",
+            intent=None if is_read else "off",
             reranker="none" if ranking.ranker == "none" else None,
         )
         gone_s = waited_s + (time.monotonic() - started if searched else 0.0)

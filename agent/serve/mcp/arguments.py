@@ -197,6 +197,6 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
         # Leave out arguments without a value: the request's own default applies.
         return {name: value for name, value in read if value is not None}
     except ValidationError as error:
-        problem = readable(error)
+        problem = readable(error, said)
         wanted = shape.model_fields[problem.where.split(".")[0]].description
         raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None

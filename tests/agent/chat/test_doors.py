@@ -208,6 +208,7 @@ BAD = {
     "value": ([{"name": "memory", "window": 0}], ("window", "1")),
     "longer": ([{"name": "record", "days": 3650}], ("days", "30")),
     "pattern": ([{"name": "guard", "words": ["re:(a+)+$"]}], ("words.0", "GUARD")),
+    "number": ([{"name": "guard", "words": 1}], ("words", "should be a list")),
     "missing": ([{"name": "guard"}], ("words", "required")),
 }
 

@@ -31,8 +31,11 @@ def collections(
     `show NAME` shows one of them; `describe NAME TEXT` sets the description by which questions find it.
     """
     given = 1 + (name is not None) + (text is not None)
-    if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
-        usage = "use `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+    actions = {None: 1, "list": 1, "show": 2, "describe": 3}
+    if actions.get(action) != given:
+        usage = "use `signalbox collections list`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+        if action not in actions:
+            usage = f"there is no `signalbox collections {action}`; {usage}"
         raise BadRequest(usage, where="collections")
 
     async def run(service: "Service") -> int:
