@@ -55,6 +55,51 @@ def test_a_value_that_describes_the_records_counts_whatever_word_it_is(question:
     assert reading.filter == wanted
 
 
+CONTRACTS = (
+    text("status", {"signed": 40, "expired": 30, "draft": 30}),
+    text("owner", {"Marta Lindqvist": 50, "Oskar Pham": 50}),
+    FieldValues(Field("signed", "date", "date"), {}, 90, 100, "2024-01-05", "2026-09-05"),
+    FieldValues(Field("expires", "date", "date"), {}, 90, 100, "2025-01-05", "2028-09-05"),
+)
+
+
+def in_2025(field: str) -> dict[str, Any]:
+    return {
+        "type": "and",
+        "filters": [
+            {"type": "gte", "key": field, "value": "2025-01-01"},
+            {"type": "lt", "key": field, "value": "2026-01-01"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("how many contracts were signed in 2025?", in_2025("signed")),
+        ("how many contracts expired in 2025?", in_2025("expires")),
+        ("contracts signed in 2025", in_2025("signed")),
+        ("how many contracts are signed?", {"type": "eq", "key": "status", "value": "signed"}),
+        (
+            "how many expired contracts were signed in 2025?",
+            {
+                "type": "and",
+                "filters": [{"type": "eq", "key": "status", "value": "expired"}, *in_2025("signed")["filters"]],
+            },
+        ),
+    ],
+)
+def test_the_verb_of_a_date_is_not_a_status_of_the_same_name_as_well(question: str, wanted: dict[str, Any]):
+    assert read(question, CONTRACTS, ("contract",)).filter == wanted
+
+
+@pytest.mark.parametrize("question", ["who owns the most contracts?", "who owned the most contracts?"])
+def test_a_verb_after_who_names_the_field_of_those_who_do_it(question: str):
+    reading = read(question, CONTRACTS, ("contract",))
+    assert reading.aggregate is not None
+    assert reading.aggregate["group_by"] == "owner"
+
+
 @pytest.mark.parametrize(
     ("question", "word", "fields"),
     [

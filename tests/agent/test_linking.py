@@ -113,6 +113,8 @@ def test_a_mark_at_the_end_tells_values_apart():
         ("taster", ["own-pocket", "corporate-card"], False),
         ("piste", ["Blue Ridge", "Rabbit Run", "Lower Meadow", "Sun Terrace", "Black Ridge", "Glacier Bowl"], False),
         ("byline", ["Mark Ek", "Victor Lund", "Iris Holm", "Lily Dahl", "Anna Berg", "Sven Moe"], True),
+        ("bidder", ["Bright Office", "Granite Partners", "Open Road Services", "Northwind Steel"], False),  # no people
+        ("officer", ["Ken Baker", "Tom Winter", "Luis Park", "Ruth Summer"], True),  # surnames are everyday words
         ("poet", ["Rose Hartley", "Sol Grey", "Lucian Snow", "Idris Vale", "Anjali Stone", "Mara Field"], True),
     ],
 )

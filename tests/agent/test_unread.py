@@ -54,6 +54,20 @@ def test_a_negation_of_a_value_and_an_exclusion_without_effect_are_told():
 
 
 @pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("tickets with system solaris", ["system = solaris"]),
+        ("system: solaris", ["system = solaris"]),
+        ("system=solaris, team=payments", ["system = solaris"]),
+        ("tickets with system linux", []),
+        ("what does the system do", []),
+    ],
+)
+def test_a_value_written_small_that_its_field_does_not_have_is_told(question: str, told: list[str]):
+    assert [one.what for one in read(question).rejected] == told
+
+
+@pytest.mark.parametrize(
     "question",
     [
         "tickets of the payments team since 2020",
