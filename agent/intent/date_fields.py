@@ -5,16 +5,21 @@ from dataclasses import replace
 from datetime import date
 
 from agent.intent import lexicon
+from agent.intent.evidence import fields_beside
 from agent.intent.linking import Mention
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import stem
 from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
 from retrievers.core.types import FieldValues
 
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
+_STATED = frozenset("still currently now not or and nor , /".split())
+"""Words after which a participle is a state, or one of several: "still [closed] since May"."""
+_SHORTEST_PAST = 4
 _ASKERS = frozenset("i my we our".split())
 _ASKING = frozenset("what which who when where how please show want need find list give get send mean".split())
 
@@ -63,14 +68,22 @@ def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRa
 def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:
     """Return whether a name is the verb of the date behind it: "signed in 2025", although a status is called "signed".
 
-    A word can name the date field or the status, not both.
+    A word can name the date field or the status, not both. "still signed", "status signed" and "draft or signed" name
+    the status.
     """
-    if mention.last - mention.first > 1 or not any(
-        mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates
-    ):
+    is_beside = any(mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates)
+    if not is_beside or mention.last - mention.first > 1 or not is_past_verb(sentence.folded(mention.first)):
+        return False
+    before = sentence.folded(mention.first - 1)
+    if before in _STATED or fields_beside(sentence, mention, before=True) & {one.field for one in mention.known}:
         return False
     named = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
     return sentence.tokens[mention.first].stem in named
+
+
+def is_past_verb(word: str) -> bool:
+    """Return whether an English word is a verb in the past tense: "came", "sold", "reported"."""
+    return word in table("dated").get("past", ()) or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
 
 
 def is_of_asker(sentence: Sentence, one: DateRange) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.intent import lexicon, vocabulary
 from agent.intent.measures import measure_of
+from agent.intent.numbers import unit_of
 from agent.intent.text import has_chinese, stem
 from retrievers.core.types import FieldCatalogue
 
@@ -50,7 +51,11 @@ def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> 
         catalogue: adds the words declared by the schema, which always count, and a label that all documents share
             ("source: peps").
     """
-    names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
+    # "Minutes of 3 May" says what a document is, but "20 minutes" is a time.
+    names = [
+        *(word for word in called if unit_of(word) is None),
+        *(_said_of_all(catalogue) if catalogue is not None else ()),
+    ]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     nouns = forms_of(words)
     # If a collection "hotel" has a field "hotel", the word points at the field.

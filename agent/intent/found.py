@@ -9,7 +9,15 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
-from agent.intent.date_fields import is_main_unclear, is_of_asker, is_verb_of_date, main_date, occurrence, rank_of_date
+from agent.intent.date_fields import (
+    is_main_unclear,
+    is_of_asker,
+    is_past_verb,
+    is_verb_of_date,
+    main_date,
+    occurrence,
+    rank_of_date,
+)
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
@@ -227,7 +235,6 @@ _GUESSED = BOOSTS_FROM
 _SAID = 0.9
 _NEAR = 40
 """Maximum characters between a date and the word for its field."""
-_SHORTEST_PAST = 4
 _DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
@@ -271,7 +278,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return True
     if is_today and _STILL.search(sentence.text):
         return False
-    is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
+    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
     return is_made or is_past or any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
 
 
@@ -381,12 +388,7 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
     before = [token.folded for token in sentence.tokens if token.end <= one.start]
     while before and before[-1] in _said("particle"):
         before.pop()
-    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
-
-
-def _is_past_verb(word: str) -> bool:
-    """Return whether an English word is a verb in the past tense: "came", "sold", "reported"."""
-    return word in _said("past") or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+    return bool(before) and is_past_verb(before[-1]) and before[-1] not in _said("makes")
 
 
 @cache

@@ -19,7 +19,6 @@ _NAMES, _SIGNED = 0.7, 0.3
 """Minimum shares of a field's values that look like names of people, and that can be nothing else."""
 _RARE = 2
 """Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
-_SHORTEST = 3
 _MANY = 6
 """Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 
@@ -52,16 +51,14 @@ def are_people(name: str, texts: Sequence[str]) -> bool:
     if sum(map(_is_signed, texts)) >= _SIGNED * len(texts):
         return True
     names = [words for text in texts if len(words := text.split()) > 1]
-    if _are_everyday([word for words in names for word in words if len(word) >= _SHORTEST]):
-        return False  # "Village Post", "Bright Office"
-    return _says_who_acts(name) or (len(texts) >= _MANY and not _are_everyday([words[0] for words in names]))
+    begin, end = (_are_everyday([words[place] for words in names]) for place in (0, -1))
+    is_many = len(texts) >= _MANY
+    # Surnames are often everyday words, first names seldom: "Ken Baker", but "Bright Office".
+    return not (is_many and begin and end) if _says_who_acts(name) else is_many and not begin
 
 
 def _are_everyday(words: Sequence[str]) -> bool:
-    """Return whether half of the words are everyday words, as in names of places and companies and not of people.
-
-    Surnames are often everyday words, first names hardly ever: "Ken Baker", but "Blue Ridge".
-    """
+    """Return whether half of the words are everyday words, as in names of places: "Blue Ridge"."""
     return 2 * sum(ordinary().get(stem(word.casefold()), 0) > _RARE for word in words) >= len(words) > 0
 
 

@@ -27,8 +27,7 @@ _CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
 _REACH, _REACH_BACK = 40, 12
 _MOST = 5
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
-_SETTING, _BEFORE_SET = frozenset(":="), frozenset(["with", "whose", "having"])
-"""What stands behind or before a field whose value may be written small."""
+_NO_VALUES = frozenset("either neither other not no unknown missing unclear any all both".split())
 _BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
 _BEFORE_GROUPS = frozenset(["by", "of", "from", "in"])
 _NO_NAMES = frozenset(
@@ -222,7 +221,9 @@ def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
     for index in range(len(sentence.tokens)):
         fields, behind = sentence.cue(index)
         if len(fields) == 1 and sentence.vocabulary.roles.get(fields[0]) in _NAMED_BY_FIELD:
-            name = _unread_name(found, _after(sentence, index, behind) or _before(sentence, index))
+            is_set = _is_set(sentence, index, behind) and not any(one.field == fields[0] for one in found.pieces)
+            after = _after(sentence, behind, is_set=is_set)
+            name = _unread_name(found, after or _before(sentence, index))
             rejected |= _no_value(found, fields, name)
     return tuple((rejected or _strangers(found)).values())
 
@@ -259,24 +260,40 @@ def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, Rejec
     return {name: RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=valid, fields=(field,))}
 
 
-def _names_from(sentence: Sentence, place: int, *, small: bool = False) -> range:
+def _names_from(sentence: Sentence, place: int) -> range:
     """Return the indices of the words written as a name, from a token on."""
     last = place
-    while _is_name(sentence, last, small=small) and last - place < _MOST_WORDS:
+    while _is_name(sentence, last) and last - place < _MOST_WORDS:
         last += 1
     return range(place, last)
 
 
-def _after(sentence: Sentence, first: int, place: int) -> range:
-    """Return the name that follows a cue: "department of Geology", "status: frozen", "with status frozen".
+def _after(sentence: Sentence, place: int, *, is_set: bool) -> range:
+    """Return the name that follows a cue: "department of Geology", "status: Frozen".
 
     Args:
-        first, place: first token of the cue, and the one after it.
+        place: the token after the cue.
+        is_set: whether the name may be in lower case, see `_is_set`.
     """
-    is_set = sentence.folded(place) in _SETTING or sentence.folded(first - 1) in _BEFORE_SET
     while sentence.folded(place) in _BETWEEN:
         place += 1
-    return _names_from(sentence, place) or _names_from(sentence, place, small=is_set)
+    names = _names_from(sentence, place)
+    return range(place, place + 1) if not names and is_set and _is_set_small(sentence, place) else names
+
+
+def _is_set(sentence: Sentence, first: int, place: int) -> bool:
+    """Return whether a field is given a value: "with status ...", or "status: ..." at the begin of a clause."""
+    begins = first == 0 or _CLAUSE.search(sentence.folded(first - 1)) is not None
+    return (sentence.folded(place) in (":", "=") and begins) or sentence.folded(first - 1) == "with"
+
+
+def _is_set_small(sentence: Sentence, place: int) -> bool:
+    """Return whether one word in lower case, no plural, ends a clause: "status: [frozen]", but no "status updates"."""
+    following = sentence.token(place + 1)
+    ends = following is None or following.kind == "mark" or following.folded in ("and", "or")
+    word = sentence.folded(place)
+    is_plural = word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    return ends and _is_name(sentence, place, small=True) and not is_plural and word not in _NO_VALUES
 
 
 def _before(sentence: Sentence, place: int) -> range:

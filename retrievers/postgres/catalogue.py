@@ -30,7 +30,7 @@ _PASSAGES = """
     FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
 _NAMES = """
-    SELECT d.id, d.title FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    SELECT d.id, left(d.title, 200) FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
     CROSS JOIN LATERAL (SELECT id, title FROM signalbox.document
                         WHERE tenant = one.tenant AND collection = one.number ORDER BY id LIMIT %(each)s) d
 """

@@ -13,8 +13,9 @@ MOST_IDS = 50
 _NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
 _ALIKE = 0.8
 """Minimum share of ids that must begin with a word for it to be the name of a document."""
-_LEAST_TITLES, _NEARLY_ALL = 10, 0.95
-_TITLE_WORD = re.compile(r"[a-z]{3,}")
+_LEAST_TITLES, _NEARLY_ALL, _SHORTEST_HEAD = 10, 0.95, 2
+_TITLE_PART = re.compile(r"(?P<word>[^\W\d_]+(?:[-'’][^\W\d_]+)*)|\S")
+_SMALL_WORDS = frozenset().union(*STOP_WORDS.values())
 
 _ID = re.compile(r"(?<![\w./+-])[A-Za-z0-9]+(?:[-_./:+]{1,3}[A-Za-z0-9]+)*\+{0,2}(?![A-Za-z0-9_-])", re.ASCII)
 # Matches ids wherever they occur: prop-0042, PH1050, setup/guide_07.md; but not HIV-1.
@@ -38,8 +39,8 @@ _MOST_NAMED = 300
 def words_for_documents(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return what documents are called, by their ids and titles.
 
-    These are the word that most ids begin with, "pep" for "pep-1" and "pep-2", and the English words that nearly all
-    titles contain, "contract" for "Rope supply contract 12".
+    These are the word that most ids begin with, "pep" for "pep-1" and "pep-2", and the English noun that nearly all
+    titles name, "contract" for "Rope supply contract 12" and "report" for "Annual report on sales".
 
     Args:
         named: id and title of each document.
@@ -47,9 +48,24 @@ def words_for_documents(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     begun = Counter(found[1].casefold() for id, _ in named if (found := _NUMBERED.fullmatch(id)) is not None)
     of_ids = [word for word, count in begun.most_common(1) if count >= _ALIKE * len(named)]
     titles = {title.casefold() for _, title in named} - {""}
-    said = Counter(word for title in titles for word in {*_TITLE_WORD.findall(title)} - STOP_WORDS["en"])
+    said = Counter(map(_head_of, titles))
     least = max(_LEAST_TITLES, _NEARLY_ALL * len(titles))
-    return tuple(dict.fromkeys([*of_ids, *sorted(word for word, count in said.items() if count >= least)]))
+    return tuple(dict.fromkeys([*of_ids, *(word for word, count in said.items() if count >= least and word)]))
+
+
+def _head_of(title: str) -> str:
+    """Return the noun that a title in lower case names, the last word of its first phrase; "" if that is not English.
+
+    A phrase ends at a small word, a number or a mark: "annual report | on sales", "supply contract | 12".
+    """
+    head = ""
+    for part in _TITLE_PART.finditer(title):
+        word = part["word"] or ""
+        if word and word not in _SMALL_WORDS:
+            head = word
+        elif head:
+            break
+    return head if head.isascii() and head.isalpha() and len(head) > _SHORTEST_HEAD else ""
 
 
 def may_be_ids(text: str) -> tuple[list[str], bool]:

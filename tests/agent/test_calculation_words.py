@@ -93,6 +93,21 @@ def test_the_verb_of_a_date_is_not_a_status_of_the_same_name_as_well(question: s
     assert read(question, CONTRACTS, ("contract",)).filter == wanted
 
 
+@pytest.mark.parametrize(
+    ("question", "values"),
+    [
+        ("contracts still signed since 2025", ["signed"]),
+        ("contracts with status signed since 2025", ["signed"]),
+        ("draft or signed since 2025", ["draft", "signed"]),
+    ],
+)
+def test_a_participle_that_states_a_status_stays_one_beside_a_date(question: str, values: list[str]):
+    found = read(question, CONTRACTS, ("contract",)).filter
+    assert found is not None
+    told = [one for one in found["filters"] if one["key"] == "status"]
+    assert [one.get("value") for one in told] in ([values], [values[0]])
+
+
 @pytest.mark.parametrize("question", ["who owns the most contracts?", "who owned the most contracts?"])
 def test_a_verb_after_who_names_the_field_of_those_who_do_it(question: str):
     reading = read(question, CONTRACTS, ("contract",))

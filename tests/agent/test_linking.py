@@ -113,8 +113,13 @@ def test_a_mark_at_the_end_tells_values_apart():
         ("taster", ["own-pocket", "corporate-card"], False),
         ("piste", ["Blue Ridge", "Rabbit Run", "Lower Meadow", "Sun Terrace", "Black Ridge", "Glacier Bowl"], False),
         ("byline", ["Mark Ek", "Victor Lund", "Iris Holm", "Lily Dahl", "Anna Berg", "Sven Moe"], True),
-        ("bidder", ["Bright Office", "Granite Partners", "Open Road Services", "Northwind Steel"], False),  # no people
+        (
+            "bidder",
+            ["Bright Office", "Granite Partners", "Open Road Services", "Northwind Steel", "Iron Works", "Blue Print"],
+            False,
+        ),
         ("officer", ["Ken Baker", "Tom Winter", "Luis Park", "Ruth Summer"], True),  # surnames are everyday words
+        ("surveyor", ["Mark Young", "Rose Hill", "Grace Field"], True),
         ("poet", ["Rose Hartley", "Sol Grey", "Lucian Snow", "Idris Vale", "Anjali Stone", "Mara Field"], True),
     ],
 )

@@ -58,7 +58,10 @@ def test_a_negation_of_a_value_and_an_exclusion_without_effect_are_told():
     [
         ("tickets with system solaris", ["system = solaris"]),
         ("system: solaris", ["system = solaris"]),
-        ("system=solaris, team=payments", ["system = solaris"]),
+        ("team=payments, system=solaris", ["system = solaris"]),
+        ("tickets with system either linux or windows", []),
+        ("tickets with system updates", []),
+        ("tickets with system errors in the parser", []),
         ("tickets with system linux", []),
         ("what does the system do", []),
     ],
