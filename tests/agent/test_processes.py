@@ -165,8 +165,10 @@ def test_the_figures_of_an_evaluation_are_shown_once(running: Running, module_ur
     def shown() -> list[str]:
         return [line for line in running.get("/metrics").splitlines() if line.startswith("signalbox_evaluation{")]
 
+    line = 'signalbox_evaluation{evaluation="quality",measure="hit@1"} 0.75'
     until(lambda: bool(shown()))
-    assert shown() == ['signalbox_evaluation{evaluation="quality",measure="hit@1"} 0.75']
+    # A process that was asked before shows what it read then for some seconds.
+    assert {tuple(shown()) for _ in range(8)} <= {(), (line,)}
 
 
 def test_a_process_that_hangs_is_missing_from_the_figures_and_holds_up_nobody(running: Running):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from retrievers.testing import HashEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
 TENANT = "acme"
+DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
 WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew storm winter".split()
 
 
@@ -204,7 +206,7 @@ async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
 async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: Database):
     # Two at once are read of one tenant, which are as many as are stored at once of all.
     worker = worker_on(database)
-    slow = of_file("docs", "slow.html", b"<!--" * 1_000_000)
+    slow = of_file("docs", "slow.pdf", DATA["pdf"](DATA["text_on_page"]("word") * 150_000))
     busy = [asyncio.create_task(worker.deliver("busy", slow)) for _ in range(4)]
     await asyncio.sleep(0)
 

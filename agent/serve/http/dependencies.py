@@ -8,7 +8,6 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from agent.serve.http.problems import field_problem, printable
 from agent.serve.identity import Caller, Forbidden, Unauthenticated
 from agent.service.service import Service
 
@@ -34,15 +33,6 @@ async def _writer(request: Request) -> Caller:
     return caller
 
 
-async def _known_parameters(request: Request) -> None:
-    """Reject query parameters that the endpoint does not have, as unknown keys of a body are rejected."""
-    if not request.query_params:
-        return
-    known = [one.alias for one in request.scope["route"].dependant.query_params]
-    if unknown := [name for name in request.query_params if name not in known]:
-        raise field_problem(printable(unknown[0]), "there is no such parameter", known)
-
-
 async def _waited_s(request: Request) -> float:
     return waited_s(request)
 
@@ -53,7 +43,6 @@ def waited_s(request: Request) -> float:
     return passed_s if passed_s >= _NOTABLE_WAIT_S else 0.0
 
 
-KNOWN_PARAMETERS = Depends(_known_parameters)
 TheService = Annotated[Service, Depends(_service)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 TheWriter = Annotated[Caller, Depends(_writer)]

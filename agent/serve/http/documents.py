@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheCaller, TheService, TheWriter
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import Name, answer, gives
 from agent.serve.http.problems import Problem
 from retrievers.core.errors import NotFound
@@ -29,7 +29,7 @@ JobId = Annotated[str, Path(description="job_id of an earlier answer", min_lengt
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1", dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1")
     one_document, one_job = "/documents/{collection}/{id:path}", "/jobs/{id}"
     stored = gives(shapes.Ingested) | gives(shapes.Accepted, 202)
     routes.post("/documents", tags=["documents"], responses=stored)(add_documents)

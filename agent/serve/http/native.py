@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheCaller, TheService, TheWriter, WaitedS
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter, WaitedS
 from agent.serve.http.problems import logged_problem, problem_body
 from agent.serve.identity import Caller
 from agent.settings import Settings
@@ -35,7 +35,7 @@ AnswerTo = dict[int | str, dict[str, Any]]
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1", dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1")
     one_trace = "/traces/{id}"
     routes.post("/retrieve", tags=["questions"], responses=gives(Result))(retrieve)
     routes.post("/augment", tags=["questions"], responses=gives(Prompt))(augment)

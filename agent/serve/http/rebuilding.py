@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheService, TheWriter, WaitedS
+from agent.serve.http.dependencies import TheService, TheWriter, WaitedS
 from agent.serve.http.documents import job_answer
 from agent.serve.http.native import Name, answer, gives
 from retrievers.core.errors import BadRequest, listing
@@ -17,7 +17,7 @@ from retrievers.embed.factory import parse_pairs
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"], dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"])
     accepted = gives(shapes.JobBody, 202)
     routes.post("/reembed", status_code=202, responses=accepted)(reembed_collection)
     routes.post("/rebuild", status_code=202, responses=accepted)(rebuild_collection)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheCaller, TheService, TheWriter
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import answer, gives
 from agent.types import Conversation, Kind, Shape, UserName
 from retrievers.core.types import whole
@@ -66,7 +66,7 @@ class ErasedBody(Shape):
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1", tags=["records"], dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1", tags=["records"])
     routes.get("/records", responses=gives(RecordList))(list_records)
     routes.delete("/records", responses=gives(ErasedBody))(erase_records)
     routes.delete("/conversations/{id:path}", responses=gives(ErasedBody))(erase_conversation)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from agent.serve.http import shapes
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheService, TheWriter
+from agent.serve.http.dependencies import TheService, TheWriter
 from agent.serve.http.documents import failed_letters, summary
 from agent.serve.http.native import answer, gives
 from retrievers.sync.schedule import Followed, find
@@ -19,7 +19,7 @@ SyncName = Annotated[str, Path(description="name of the sync's schedule, or its 
 
 def router() -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/syncs", tags=["syncs"], dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1/syncs", tags=["syncs"])
     routes.get("", responses=gives(shapes.Syncs))(list_syncs)
     routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
     routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)

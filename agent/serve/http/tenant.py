@@ -9,7 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import KNOWN_PARAMETERS, TheCaller, TheService, TheWriter
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import answer, gives
 from agent.serve.identity import Caller, Forbidden
 from agent.service import metering
@@ -62,7 +62,7 @@ _EXAMPLE = {"time_zone": "Asia/Shanghai", "week_start": 6, "fiscal_year_start": 
 
 def router() -> APIRouter:
     """Return the routes of this module."""
-    routes = APIRouter(prefix="/v1", tags=["tenant"], dependencies=[KNOWN_PARAMETERS])
+    routes = APIRouter(prefix="/v1", tags=["tenant"])
     routes.get("/tenant", responses=gives(TenantBody))(get_tenant)
     routes.put("/tenant", responses=gives(TenantBody))(set_tenant)
     return routes
