@@ -1,6 +1,7 @@
 """Tool calls: pass on only calls of tools that the caller offered, with arguments that fit the tool's schema.
 
-Keywords of all drafts of JSON Schema are honoured, since tools seldom name their draft. `format` is an annotation.
+Keywords of all drafts of JSON Schema are honoured, since tools seldom name their draft. Those of draft 3 alone, such as
+`"required": true` in a property, count only where it is named. `format` is an annotation.
 
 Names and arguments come from the model, schemas from the caller. Both may be hostile, so the work is bounded and no
 reference is fetched. A call whose schema cannot be evaluated is dropped. The request itself is not refused: models
@@ -163,6 +164,8 @@ class _Evaluator:
             "multipleOf": _multiple_of,
             "exclusiveMinimum": _exclusive("minimum", checks["exclusiveMinimum"]),
             "exclusiveMaximum": _exclusive("maximum", checks["exclusiveMaximum"]),
+            "items": _items(checks["items"]),
+            "required": _required,
             "unevaluatedProperties": _unevaluated_properties,
             "unevaluatedItems": _unevaluable,
             **({"properties": _all_properties(checks["properties"])} if strict else {}),
@@ -250,6 +253,22 @@ def _exclusive(inclusive: str, check: _Check) -> _Check:
             yield from check(validator, limit, instance, schema)
 
     return checked
+
+
+def _items(check: _Check) -> _Check:
+    """Honour the drafts before 2020-12 too, where a list holds a schema for each item."""
+
+    def checked(validator: Any, items: Any, instance: Any, schema: Any) -> _Errors:
+        by_place = isinstance(items, list)
+        yield from (Draft7Validator.VALIDATORS["items"] if by_place else check)(validator, items, instance, schema)
+
+    return checked
+
+
+def _required(validator: Any, names: Any, instance: Any, schema: Any) -> _Errors:
+    # Draft 3 has true or false here, about the property itself: see its `properties`.
+    if not isinstance(names, bool):
+        yield from Draft7Validator.VALIDATORS["required"](validator, names, instance, schema)
 
 
 def _all_properties(check: _Check) -> _Check:

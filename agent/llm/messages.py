@@ -18,8 +18,8 @@ _AS_GIVEN = frozenset(
     "$dynamicRef $dynamicAnchor contentEncoding contentMediaType syntax definition".split()
 )
 """Keys of a tool or a schema whose values are names, patterns and data, which a program compares."""
-_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-"""Keys of a schema whose value holds schemas by name."""
+_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"))
+"""Keys of a schema whose value holds schemas by name; `dependencies` may hold lists of names too."""
 
 
 async def cleaned(messages: Messages) -> list[dict[str, Any]]:
@@ -56,13 +56,16 @@ def _cleaned_schema(value: Any) -> Any:
 
 def _cleaned_part(key: str, value: Any) -> Any:
     if key in _BY_NAME and isinstance(value, Mapping):
-        return _cleaned_schemas(value)
+        kept = {name: one for name, one in value.items() if key == "dependencies" and isinstance(one, list | tuple)}
+        return {**_cleaned_schemas(value), **kept}
     return value if key in _AS_GIVEN else _cleaned_schema(value)
 
 
 def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     sent: dict[str, Any] = prompt_value(message)
     for call, given in zip(sent.get("tool_calls") or (), message.get("tool_calls") or (), strict=True):
+        if given.get("extra_content") is not None:
+            call["extra_content"] = given["extra_content"]
         function = call.get("function") or {}
         if isinstance(function.get("arguments"), str):
             function["arguments"] = _cleaned_json(given["function"]["arguments"])

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import to_json
+
 from retrievers.core.errors import BadRequest
 
 _SAMPLING = ("temperature", "top_p", "seed", "parallel_tool_calls")
@@ -73,13 +75,15 @@ class ToolCalls:
         """Add the tool-call pieces of a stream event.
 
         A piece not in OpenAI's form makes its call `unreadable`, and so do another id and a call beyond the limits.
-        Pieces whose index is no integer are together one unreadable call.
+        Pieces whose index is no integer are together one unreadable call. A piece without an index belongs to the call
+        with its id that an earlier event began, or to the last call if it holds nothing but extra content.
         """
+        before = len(self._calls)
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
             index = piece.get("index") if isinstance(piece, dict) else ""
             number = place if index is None else index if type(index) is int else "no integer"
             read = None if number == "no integer" else _read(piece)
-            call = self._open.get(number)
+            call = (self._named(read, before) if read and index is None else None) or self._open.get(number)
             if call is None or (read is not None and call.is_followed_by(read)):
                 call = self._open[number] = _Call(type=(read.type or "function") if read else "unreadable")
                 self._calls.append(call)
@@ -87,6 +91,12 @@ class ToolCalls:
             if len(self._calls) > MOST_CALLS or call.length > LONGEST_ARGUMENTS:
                 self.is_over, call.type, call.arguments = True, "unreadable", []
                 return
+
+    def _named(self, piece: "_Piece", before: int) -> "_Call | None":
+        """Return the call that a piece without an index belongs to; None if the piece does not say."""
+        if piece.id:
+            return next((one for one in reversed(self._calls[:before]) if one.id == piece.id), None)
+        return self._calls[-1] if self._calls and piece.is_extra else None
 
     def add_legacy(self, call: object) -> None:
         """Add a `function_call`, the form used before tools; no request here can offer it."""
@@ -109,6 +119,12 @@ class _Piece:
     type: str
     name: str
     arguments: str
+    extra: dict[str, Any] | None
+
+    @property
+    def is_extra(self) -> bool:
+        """True if the piece holds nothing but extra content."""
+        return self.extra is not None and not (self.id or self.name or self.arguments)
 
 
 @dataclass(slots=True)
@@ -120,12 +136,14 @@ class _Call:
     name: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
     length: int = 0
+    extra: dict[str, Any] | None = None
 
     def add(self, piece: _Piece | None) -> None:
         if piece is None or piece.type not in ("", self.type) or (piece.id and self.id not in ("", piece.id)):
             self.type = "unreadable"
             return
         self.id = self.id or piece.id
+        self.extra = self.extra if piece.extra is None else piece.extra
         # Some servers repeat the whole name in every piece.
         if piece.name and self.name != [piece.name]:
             self.name.append(piece.name)
@@ -151,10 +169,11 @@ class _Call:
         except (ValueError, RecursionError):
             return False
 
-    def content(self) -> dict[str, dict[str, str]]:
-        """Return the name and the arguments in OpenAI's form."""
+    def content(self) -> dict[str, dict[str, Any]]:
+        """Return the name, the arguments and any extra content in OpenAI's form."""
         kind = "custom" if self.type == "custom" else "function"
-        return {kind: {"name": _whole("".join(self.name)), _TEXTS[kind]: _whole("".join(self.arguments))}}
+        called = {kind: {"name": _whole("".join(self.name)), _TEXTS[kind]: _whole("".join(self.arguments))}}
+        return called if self.extra is None else {**called, "extra_content": self.extra}
 
 
 def _read(piece: Any) -> _Piece | None:
@@ -166,7 +185,21 @@ def _read(piece: Any) -> _Piece | None:
     if not isinstance(content, dict):
         return None
     name, text = content.get("name") or "", content.get(_TEXTS.get(kind)) or ""
-    return _Piece(_text(piece.get("id")), kind, name, text) if isinstance(name, str) and isinstance(text, str) else None
+    if not isinstance(name, str) or not isinstance(text, str):
+        return None
+    return _Piece(_text(piece.get("id")), kind, name, text, _extra(piece.get("extra_content")))
+
+
+def _extra(value: object) -> dict[str, Any] | None:
+    """Return extra content that can be passed on; None for any other, which is left out."""
+    if not isinstance(value, dict):
+        return None
+    try:
+        # As deep as it lies in an answer.
+        text = to_json([[[[[[[[value]]]]]]]])[8:-8]
+    except ValueError:
+        return None
+    return json.loads(text) if len(text) <= LONGEST_ARGUMENTS else None
 
 
 def _text(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 
 class Shape(BaseModel):
@@ -37,14 +37,19 @@ class CustomInput(BaseModel):
 
 
 class ToolCall(BaseModel):
-    """A model's call of a tool, in OpenAI's form. Unknown keys are ignored."""
+    """A model's call of a tool, in OpenAI's form. Unknown keys are ignored.
 
-    model_config = ConfigDict(frozen=True)
+    Attributes:
+        extra_content: what the model's server wants back with the call, such as Gemini's `thought_signature`.
+    """
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     id: str | None = None
     type: Literal["function", "custom"] | None = None
     function: CalledFunction | None = None
     custom: CustomInput | None = None
+    extra_content: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _is_of_its_type(self) -> Self:
@@ -81,5 +86,5 @@ class LaterTurn(BaseModel):
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The turn as it is sent to a model: the keys that the caller gave."""
+        """The turn as it is sent to a model: those of its keys that the caller gave; unknown ones are gone."""
         return self.model_dump(exclude_unset=True)

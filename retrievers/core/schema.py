@@ -67,7 +67,7 @@ def read_schema(data: object) -> Schema:
     if sum(map(_alias_count, given.values())) > MAX_ALL_ALIASES:
         raise BadDocument(f"schema: the fields have more than {MAX_ALL_ALIASES:,} aliases together")
     records = _read_records(data["records"]) if "records" in data else None
-    description = read_description(data["description"]) if "description" in data else None
+    description = None if data.get("description") is None else read_description(data["description"])
     fields = {str(name): _read_field(str(name), spec) for name, spec in given.items()}
     return Schema(fields, records, description)
 
@@ -122,6 +122,7 @@ def _read_field(name: str, given: object) -> Field:
     if item not in get_args(ScalarType):
         raise BadDocument(f"{where}: item must be one of {listing(get_args(ScalarType))}")
     separator: Any = spec.get("separator")
+    description: Any = spec.get("description")
     if separator is not None and not (kind == "list" and isinstance(separator, str) and separator):
         raise BadDocument(f'{where}: separator must be text, and is for type "list" only')
     members: ScalarType = item if kind == "list" else kind
@@ -131,7 +132,9 @@ def _read_field(name: str, given: object) -> Field:
         members,
         None if separator is None else _bounded(f"{where}: separator", separator, MAX_SEPARATOR_CHARACTERS),
         declared=True,
-        description=_bounded(f"{where}: description", spec.get("description", ""), MAX_DESCRIPTION_CHARACTERS),
+        description=_bounded(
+            f"{where}: description", "" if description is None else description, MAX_DESCRIPTION_CHARACTERS
+        ),
         aliases=_read_aliases(name, members, spec.get("aliases", {})),
         unit=_read_unit(where, members, spec.get("unit")),
     )

@@ -16,13 +16,30 @@ _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL |
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_BASE):  # type: ignore[misc]
+class _Merging:
+    """Bound what "<<" makes in a whole document: merged mappings that merge others could grow without limit."""
+
+    _depth = 0
+    _merged = 0
+
     def flatten_mapping(self, node: Any) -> None:
-        """Merge what "<<" names. Merged mappings that merge others could grow without limit."""
-        written = len(node.value)
-        super().flatten_mapping(node)
-        if len(node.value) > max(written, _MOST_MERGED):
+        """Merge what "<<" names into a mapping."""
+        self._depth += 1
+        super().flatten_mapping(node)  # type: ignore[misc]
+        self._depth -= 1
+        # PyYAML calls this also for a mapping that another one merges, before it copies its keys.
+        if self._depth:
+            self._merged += len(node.value)
+        if self._merged > _MOST_MERGED:
             raise BadDocument(f'"<<" in the front matter makes more than {_MOST_MERGED:,} keys')
+
+
+class _Loader(_Merging, _BASE):  # type: ignore[misc]
+    pass
+
+
+class _PureLoader(_Merging, yaml.SafeLoader):
+    """Reads what libyaml does not, such as a block of text whose first line begins with a tab."""
 
 
 def read_front_matter(text: str) -> tuple[dict[Any, Any], str]:
@@ -37,7 +54,7 @@ def read_front_matter(text: str) -> tuple[dict[Any, Any], str]:
     if len(found[1]) > MAX_CHARACTERS:
         raise BadDocument(f"the front matter has more than {MAX_CHARACTERS:,} characters")
     try:
-        front = _parsed(found[1])
+        front = _parsed_by_either(found[1])
     except BadDocument:
         raise
     # PyYAML also passes on errors of converting a value (ValueError for the date 2024-02-31, KeyError for "!!bool
@@ -54,11 +71,21 @@ def read_front_matter(text: str) -> tuple[dict[Any, Any], str]:
     return front, text[found.end() :]
 
 
-def _parsed(text: str) -> Any:
+def _parsed_by_either(text: str) -> Any:
+    try:
+        return _parsed(text, _Loader)
+    except yaml.YAMLError as error:
+        try:
+            return _parsed(text, _PureLoader)
+        except yaml.YAMLError:
+            raise error from None
+
+
+def _parsed(text: str, loader: Any) -> Any:
     # The C parser builds nested values without looking at the size of its stack.
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_LEVELS:
             raise BadDocument(f"the front matter is nested deeper than {_MOST_LEVELS} levels")
-    return yaml.load(text, Loader=_Loader)
+    return yaml.load(text, Loader=loader)

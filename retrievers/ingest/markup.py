@@ -19,10 +19,10 @@ _QUOTING = re.compile(
 _PLAIN = re.compile(
     r"<(?P<name>[a-z][^ \t\n\r\f/>]*+)(?P<attributes>(?:[^>/]++|/(?!>))*+)(?P<empty>/?)>", re.IGNORECASE
 )
-_END = re.compile(r"</\s*+(?P<name>[a-z][^ \t\n\r\f/>]*+)[^>]*+>", re.IGNORECASE)
-_COMMENT_END = re.compile(r"--(?:!|\s*+)>")
+_END = re.compile(r"</(?P<name>[a-z][^ \t\n\r\f/>]*+)[^>]*+>", re.IGNORECASE)
+_COMMENT_END = re.compile(r"--!?>")
 _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/=>]*+)(?:\s*+=++\s*+("[^"]*+"|'[^']*+'|[^>\s]*+))?""")
-_RAW = {name: re.compile(rf"</\s*+{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
+_RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
 """Elements whose content is no markup, with what ends them."""
 
 
@@ -48,7 +48,7 @@ def pieces(markup: str) -> Iterator[str | Tag]:
     What does not become a tag before the end of the markup is text. A comment that does not end hides the rest, as it
     does in a browser.
     """
-    at, last, begin = 0, markup.rfind(">"), _QUOTING
+    at, last, begin, last_section = 0, markup.rfind(">"), _QUOTING, markup.rfind("]]>")
     while at <= (start := markup.find("<", at)) < last:
         if start > at:
             yield unescape(markup[at:start])
@@ -71,8 +71,10 @@ def pieces(markup: str) -> Iterator[str | Tag]:
         elif sign == "/" and (found := _END.match(markup, start)):
             yield Tag(found["name"].lower(), "", False, True)
             at = found.end()
-        elif markup.startswith(("<!--", "<![CDATA["), start):
-            at = _end_of_hidden(markup, start)
+        elif markup.startswith("<!--", start):
+            at = _end_of_comment(markup, start)
+        elif markup.startswith("<![CDATA[", start) and start < last_section:
+            at = markup.index("]]>", start) + 3
         elif sign in "/!?":
             at = markup.index(">", start) + 1
         else:
@@ -88,11 +90,8 @@ def attributes_of(tag: Tag) -> dict[str, str]:
     return {name.lower(): unescape(value[1:-1] if value[:1] in ('"', "'") else value) for name, value in found}
 
 
-def _end_of_hidden(markup: str, start: int) -> int:
-    """Return the end of the comment or section that begins at `start`."""
-    if markup.startswith("<![", start):
-        end = markup.find("]]>", start)
-        return end + 3 if end >= 0 else len(markup)
+def _end_of_comment(markup: str, start: int) -> int:
+    """Return the end of the comment that begins at `start`."""
     for empty in ("<!-->", "<!--->"):
         if markup.startswith(empty, start):
             return start + len(empty)

@@ -66,7 +66,10 @@ _BLOCK = 128
 """Number of code points of the block of an Indic script."""
 
 _TEXT_BY_DEFAULT = regex.compile(r"(?V1)[\p{Emoji}--\p{Emoji_Presentation}--\p{ASCII}]")
-"""Emoji shown as signs without a selector. Other emoji are pictures, and a selector after them has no effect."""
+"""Emoji shown as signs without a selector. Other emoji are pictures: U+FE0F after them has no effect.
+
+U+FE0E has one after some of them; it is left out all the same.
+"""
 _SELECTOR = re.compile("[\ufe0e\ufe0f]")
 _SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
 # The left emoji of a line may be joined to the right ones (skin tones and selectors left out), Unicode 17.

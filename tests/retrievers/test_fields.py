@@ -238,6 +238,13 @@ def test_a_schema_declares_types_members_separators_and_descriptions():
     }
 
 
+def test_null_for_a_description_a_unit_or_a_separator_is_none():
+    empty = {"type": "number", "description": None, "unit": None, "separator": None}
+    schema = read_schema({"fields": {"size": empty}, "description": None})
+
+    assert (schema, schema.description) == ({"size": Field("size", "number", "number", declared=True)}, None)
+
+
 def test_a_schema_says_what_a_document_is_called_and_in_which_unit_numbers_are():
     schema = read_schema(
         {"fields": {"size": {"type": "number", "unit": " kb "}}, "records": ["upload", "上传", "upload"]}

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import sys
+import time
 import types
 import zipfile
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from retrievers.core.errors import BadDocument
 from retrievers.core.extras import install_command
 from retrievers.ingest import clean, formats, office
 from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, RejectedItem
 from retrievers.ingest.formats import read_source
+from retrievers.ingest.front_matter import read_front_matter
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
 from retrievers.ingest.record import NO_TEXT, build_document
 from retrievers.ingest.source import SourceFile
@@ -614,6 +617,10 @@ def test_what_is_no_front_matter_is_text(tmp_path, content):
             "a: &a {" + ", ".join(f"k{n}: 1" for n in range(600)) + "}\nb: &b {x: &x {<<: *a}, y: {<<: [*a, *a]}}",
             '"<<" in the front matter makes more than 1,000 keys',
         ),
+        (
+            "a: &a {x: 1}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(1001)),
+            '"<<" in the front matter makes more than 1,000 keys',
+        ),
         ("a: " + "x" * 65_536, "the front matter has more than 65,536 characters"),
     ],
 )
@@ -621,6 +628,19 @@ def test_bad_front_matter_rejects_the_file(tmp_path, front, expected):
     found = reason(only(write(tmp_path, "a.md", f"---\n{front}\n---\ntext\n")))
 
     assert found == expected
+
+
+def test_many_merges_of_a_large_mapping_are_given_up_early():
+    front = "a: &a {" + ", ".join(f"k{n}: 1" for n in range(500)) + "}\nb: {<<: [" + ", ".join(["*a"] * 12_000) + "]}"
+    began = time.thread_time()
+    with pytest.raises(BadDocument, match="more than 1,000 keys"):
+        read_front_matter(f"---\n{front}\n---\n")
+    assert time.thread_time() - began < 1
+
+
+def test_front_matter_may_merge_a_mapping_into_itself_and_hold_text_that_begins_with_a_tab():
+    assert read_front_matter("---\na: &a {<<: *a, x: 1}\n---\n")[0] == {"a": {"x": 1}}
+    assert read_front_matter("---\na: |\n  \tindented\nb: 1\n---\nc") == ({"a": "\tindented\n", "b": 1}, "c")
 
 
 def test_yaml_aliases_that_stand_for_a_billion_values_are_rejected(tmp_path):
@@ -681,8 +701,9 @@ def test_a_page_becomes_the_text_one_sees_with_its_structure(tmp_path):
         ("</p></li></ul></tr></h1>a<li>b", "page", "a\n\n- b"),
         ("<svg><svg></svg>a<nav>b</svg>c</nav>d", "page", "ad"),
         ("<svg/>a<script src=x />b<script>c</SCRIPT >d", "page", "abd"),
-        ("<p>a<!-->b<!--->c<!-- > --!>d<!-- > -- >e<!-- <p>f", "page", "abcde"),
-        ("a<![CDATA[ > ]]>b<?x y>c</>d</ p>e", "page", "abcd\n\ne"),
+        ("<p>a<!-->b<!--->c<!-- > --!>d<!-- > -- > -->e<!-- <p>f", "page", "abcde"),
+        ("a<![CDATA[ > ]]>b<?x y>c</>d</ p>e<![CDATA[ f>g", "page", "abcdeg"),
+        ("a<script></ script>b</script>c<style></\nstyle>d</style >e", "page", "ace"),
         ("<p title='a>b' x=\"</p>\" y = c/>d<b z=it's>e", "page", "de"),
         ("1 < 2 <3 <a href='x", "page", "1 < 2 <3 <a href='x"),
         ('a<b c="d>e<i f=g>h', "page", "aeh"),

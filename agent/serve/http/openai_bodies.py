@@ -89,8 +89,9 @@ class ChatBody(ModelOptions):
 def question_of(body: ChatBody) -> dict[str, Any]:
     """Return `messages` and `following` of `agent.types.AskRequest`.
 
-    The user's last turn is the question. Later turns (tool calls and their results) go to the model unchanged. Of the
-    earlier turns only the texts are kept: the results of earlier tool calls are in the answers that followed.
+    The user's last turn is the question. Later turns (tool calls and their results) go to the model with the keys that
+    `agent.types.LaterTurn` knows, their texts cleaned. Of the earlier turns only the texts are kept: the results of
+    earlier tool calls are in the answers that followed.
 
     Raises:
         Problem: there is no user turn, or a turn holds more than text.

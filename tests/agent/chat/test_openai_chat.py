@@ -455,6 +455,20 @@ async def test_the_call_of_a_custom_tool_goes_to_the_model_as_it_came(chatting):
     assert chatting.script.bodies[0]["messages"][-2:] == turns
 
 
+async def test_what_the_models_server_added_to_a_call_comes_out_and_goes_back_as_it_was(chatting):
+    called = CALL | {"extra_content": {"google": {"thought_signature": "<s>c2ln\u200b"}}}
+    chatting.script.replies += [{"content": None, "tool_calls": [called]}, GOOD, GOOD]
+    first = await chatting.client.chat.completions.create(model="signalbox", messages=ASKED, tools=TOOLS)
+    said = first.choices[0].message.model_dump(exclude_none=True)
+    assert said["tool_calls"] == [called]
+    turns = [said, {"role": "tool", "tool_call_id": "call_7", "content": "28 m/s"}]
+    await chatting.client.chat.completions.create(model="signalbox", messages=[*ASKED, *turns], tools=TOOLS)
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}) as client:
+        body = {"query": ASKED[0]["content"], "following": [{**turns[0], "content": None}, turns[1]]}
+        assert (await client.post(f"{chatting.url}/v1/ask", json=body)).status_code == 200
+    assert [body["messages"][-2]["tool_calls"] for body in chatting.script.bodies[1:]] == [[called]] * 2
+
+
 async def test_unknown_keys_of_a_turn_never_reach_the_model_and_never_replace_its_own(chatting):
     call = CALL | {"ty\u200bpe": "x"} | {"function": CALL["function"] | {"na\u200bme": "x"}}
     turns = [

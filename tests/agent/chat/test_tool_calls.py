@@ -212,6 +212,15 @@ UNOFFERED = {
         "tools": [tool(schema=False), tool()],
         "calls": [call()],
     },
+    "an item of another type than its place": with_schema(
+        {"properties": {"n": {"items": [{"type": "string"}]}}}, '{"n": [1]}'
+    ),
+    "more items than places": with_schema(
+        {"properties": {"n": {"items": [{}], "additionalItems": False}}}, '{"n": [1, 2]}'
+    ),
+    "a property that draft 3 requires": with_schema(
+        {"$schema": "http://json-schema.org/draft-03/schema#", "properties": {"day": {"required": True}}}
+    ),
     "another draft": with_schema(
         {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"town": ["x"]}}
     ),
@@ -328,13 +337,17 @@ async def test_a_call_that_was_not_offered_so_is_dropped_and_the_text_stands(cha
         ([tool(schema={"dependencies": {"town": ["day"], "to": False}})], [call('{"town": "Ribe", "day": 3}')]),
         ([tool(schema={"allOf": [{"$ref": "#/$defs/t"}], "$defs": {"t": {"properties": {"town": {}}}},
                        "properties": {"day": {}}, "unevaluatedProperties": False})], [call('{"town": "R", "day": 3}')]),
+        ([tool(schema={"properties": {"n": {"items": [{"type": "string"}, {}], "additionalItems": False}}})],
+         [call('{"n": ["a", 1]}')]),
+        ([tool(schema={"properties": {"at": {"type": "object", "required": True}}})], [call('{"at": {}}')]),
         ([tool(strict=True)], [call('{"town": "Ribe", "days": 3}')]),
         ([tool(), tool(schema={"required": ["town"]})], [call()]),
         ([custom(), tool()], [custom_call(), call(id="call_8")]),
         ([custom(**regex(r"in|in \w+\?"))], [custom_call()]),
     ],
     ids=["one", "spelling", "parallel", "empty", "no schema", "references", "pattern", "draft 7", "multiples", "unique",
-         "draft 4 includes", "draft 4 excludes", "dependencies", "unevaluated", "strict", "offered twice", "custom",
+         "draft 4 includes", "draft 4 excludes", "dependencies", "unevaluated", "items by place",
+         "required true", "strict", "offered twice", "custom",
          "grammar"],
 )  # fmt: skip
 async def test_a_call_as_it_was_offered_passes_unchanged_though_it_comes_in_pieces(chatting, tools, calls, stream):
@@ -433,6 +446,41 @@ async def test_a_name_that_every_piece_repeats_is_one_name(id):
 
 async def test_a_name_in_pieces_is_joined():
     assert passing([piece("", index=0, id="a", name="wea")], [piece(RIBE, index=0, name="ther")]) == [("a", RIBE)]
+
+
+SIGNED = {"google": {"thought_signature": "c2lnbmVk"}}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [
+            [piece(RIBE, index=0, id="a", extra_content={"google": {}}, **NAMED)],
+            [{"index": 0, "extra_content": SIGNED}],
+        ],
+        [[piece(RIBE, id="a", extra_content=SIGNED, **NAMED)], [{"extra_content": "none"}]],
+        [[piece(RIBE, index=0, id="b", **NAMED), piece(RIBE, index=1, id="a", **NAMED)], [{"extra_content": SIGNED}]],
+    ],
+    ids=["the last one", "in one piece", "behind the last call"],
+)
+async def test_what_a_server_adds_to_a_call_is_passed_on_with_it(events):
+    calls = ToolCalls()
+    for pieces in events:
+        calls.add(pieces)
+    assert permitted(calls.made(), ModelOptions(tools=[tool()]))[-1] == call(id="a", extra_content=SIGNED)
+
+
+@pytest.mark.parametrize("extra", [{"a": "\ud800"}, {"a": "x" * LONGEST_ARGUMENTS}, {"a": DEEP}, [], "x"])
+async def test_an_addition_that_cannot_be_passed_on_is_left_out(extra):
+    calls = ToolCalls()
+    calls.add([piece(RIBE, index=0, id="call_7", extra_content=extra, **NAMED)])
+    assert permitted(calls.made(), ModelOptions(tools=[tool()])) == (call(),)
+
+
+async def test_pieces_without_an_index_belong_to_the_call_with_their_id():
+    begun = [piece(START, id=id, **NAMED) for id in "ab"]
+    assert passing(begun, [piece(END, id="b")], [piece(END, id="a")]) == [("a", RIBE), ("b", RIBE)]
+    assert passing([piece(RIBE, id="a", **NAMED), piece(RIBE, id="a", **NAMED)]) == [("a", RIBE)]
 
 
 async def test_whole_custom_calls_one_after_the_other_both_pass():

@@ -142,12 +142,14 @@ async def test_the_texts_of_tools_and_of_the_form_are_cleaned_and_what_a_program
             "enum": {"items": {"description": hidden}, "examples": [hidden]},
         },
         "$defs": {"default": {"description": hidden}},
+        "dependencies": {"default": {"description": hidden}, "title": [hidden]},
     }  # fmt: skip
     cleaned = json.loads(json.dumps(schema))
     cleaned |= {"title": "a< s>", "description": "a< s>", "x-note": ["a< s>"]}
     cleaned["properties"][hidden]["description"] = "a< s>"
     cleaned["properties"]["name"]["description"] = cleaned["properties"]["name"]["anyOf"][0]["title"] = "a< s>"
     cleaned["properties"]["enum"]["items"] = cleaned["$defs"]["default"] = {"description": "a< s>"}
+    cleaned["dependencies"]["default"] = {"description": "a< s>"}
     options = {
         "tools": [
             {"type": "function", "function": {"name": hidden, "description": hidden * 5000, "parameters": schema}},
