@@ -9,6 +9,8 @@ from retrievers.core.errors import BadDocument
 from retrievers.ingest.clean import kind
 
 MAX_CHARACTERS = 65_536
+_MOST_PURE = 8000
+"""Maximum characters that the pure loader reads; 64,000 may take it 4 s."""
 _MOST_LEVELS = 100
 _MOST_MERGED = 1000
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -75,6 +77,8 @@ def _parsed_by_either(text: str) -> Any:
     try:
         return _parsed(text, _Loader)
     except yaml.YAMLError as error:
+        if len(text) > _MOST_PURE:
+            raise
         try:
             return _parsed(text, _PureLoader)
         except yaml.YAMLError:
