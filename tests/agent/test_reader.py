@@ -81,8 +81,8 @@ class FakeCatalogue:
     async def fields(self, scope: Scope) -> FieldCatalogue:
         return FieldCatalogue(((1, id(self)),), 100, self.values)
 
-    async def called(self, scope: Scope) -> str | None:
-        return self.name
+    async def called(self, scope: Scope) -> tuple[str, ...]:
+        return (self.name,) if self.name else ()
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         self.spans += folded_spans
