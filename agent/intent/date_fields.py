@@ -17,8 +17,6 @@ from retrievers.core.types import FieldValues
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
-_STATED = frozenset("still currently now not or and nor , /".split())
-"""Words after which a participle is a state, or one of several: "still [closed] since May"."""
 _SHORTEST_PAST = 4
 _ASKERS = frozenset("i my we our".split())
 _ASKING = frozenset("what which who when where how please show want need find list give get send mean".split())
@@ -74,8 +72,10 @@ def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRa
     is_beside = any(mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates)
     if not is_beside or mention.last - mention.first > 1 or not is_past_verb(sentence.folded(mention.first)):
         return False
-    before = sentence.folded(mention.first - 1)
-    if before in _STATED or fields_beside(sentence, mention, before=True) & {one.field for one in mention.known}:
+    cued = fields_beside(sentence, mention, before=True)
+    if sentence.folded(mention.first - 1) in table("dated")["stated"] or any(
+        one.field in cued for one in mention.known
+    ):
         return False
     named = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
     return sentence.tokens[mention.first].stem in named
@@ -83,7 +83,7 @@ def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRa
 
 def is_past_verb(word: str) -> bool:
     """Return whether an English word is a verb in the past tense: "came", "sold", "reported"."""
-    return word in table("dated").get("past", ()) or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+    return word in table("dated")["past"] or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
 
 
 def is_of_asker(sentence: Sentence, one: DateRange) -> bool:

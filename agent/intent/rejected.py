@@ -27,7 +27,6 @@ _CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
 _REACH, _REACH_BACK = 40, 12
 _MOST = 5
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
-_NO_VALUES = frozenset("either neither other not no unknown missing unclear any all both".split())
 _BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
 _BEFORE_GROUPS = frozenset(["by", "of", "from", "in"])
 _NO_NAMES = frozenset(
@@ -293,7 +292,8 @@ def _is_set_small(sentence: Sentence, place: int) -> bool:
     ends = following is None or following.kind == "mark" or following.folded in ("and", "or")
     word = sentence.folded(place)
     is_plural = word.endswith("s") and not word.endswith(("ss", "us", "is"))
-    return ends and _is_name(sentence, place, small=True) and not is_plural and word not in _NO_VALUES
+    may_be_value = not is_plural and word not in words.table("unread")["no_value"]
+    return ends and may_be_value and _is_name(sentence, place, small=True)
 
 
 def _before(sentence: Sentence, place: int) -> range:
