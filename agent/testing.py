@@ -41,7 +41,7 @@ class Fault:
         pause_s: seconds before each event of a stream after the first.
         body: body to send unchanged instead of the JSON; "" for an empty body.
         parts: chunks to send instead of the JSON; `itertools.repeat(b"x")` is a body without an end.
-        head: bytes to send unchanged after the first header, for headers without an end.
+        head: bytes to send unchanged instead of the whole response, for status lines and headers without an end.
         truncated: close the connection after half of the body.
         reset: reset the connection instead of responding.
     """
@@ -320,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.body is not None:
             parts = (fault.body.encode() if isinstance(fault.body, str) else fault.body,)
         if fault.head is not None:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
+            self.close_connection = True
             self._send_all(fault.head, fault.pause_s)
             return
         if fault.parts is not None:

@@ -263,6 +263,8 @@ def _import_litellm() -> Any:
     # For OpenAI-like providers, aembedding treats max_retries=0 as "not given" and falls back to this value.
     litellm.DEFAULT_MAX_RETRIES = 0
     litellm.suppress_debug_info = True
+    # aiohttp, its default, reads interim answers (100 Continue) without a limit and without a turn for other tasks.
+    litellm.disable_aiohttp_transport = True
     limit_litellm()
     return litellm
 

@@ -9,7 +9,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,7 +24,12 @@ _PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
 _EVENT_BYTES = 1 << 10
 """Maximum piece of an event stream in bytes, so that its reader handles few events before other tasks get a turn."""
+_MOST_HEAD_BYTES = 32 << 10
+"""Maximum size of a head, including all interim answers (100 Continue) before it."""
+_HEAD_PIECE_BYTES = 8 << 10
+"""Maximum piece of a head. The library parses all interim answers in a piece at once, 40 microseconds each."""
 _CONTAINERS = (dict, list)
+_Read = Callable[[int, float | None], Awaitable[bytes]]
 _MARKS_OF_EVENTS = {
     "text/event-stream": b"\n",
     "application/x-ndjson": b"\n",
@@ -56,6 +61,8 @@ class ResponseLimits:
 
 USUAL = ResponseLimits()
 _limits: ContextVar[ResponseLimits] = ContextVar("limits", default=USUAL)
+_head_left: ContextVar[int | None] = ContextVar("head_left", default=None)
+"""Number of bytes that may still come before the head of the awaited answer is complete; None if none is awaited."""
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
@@ -93,12 +100,41 @@ def limit(client: Any) -> None:
     the connection is closed. The body of an error is cut at 16 KiB.
     """
     if _limit_answer not in client.event_hooks["response"]:
-        client.event_hooks["request"].append(_ask_for_gzip)
+        client.event_hooks["request"].append(_prepare)
         client.event_hooks["response"].append(_limit_answer)
 
 
-async def _ask_for_gzip(request: Any) -> None:
+async def _prepare(request: Any) -> None:
     request.headers["Accept-Encoding"] = "gzip"
+    request.extensions = {**request.extensions, **SHORT_HEAD}
+
+
+async def _traced(event: str, info: Mapping[str, Any]) -> None:
+    """Limit the heads of answers on a new connection of httpcore or httpcore2."""
+    what, _, state = event.rpartition(".")
+    if what.endswith(".receive_response_headers"):
+        _head_left.set(_MOST_HEAD_BYTES if state == "started" else None)
+    elif what.endswith((".connect_tcp", ".start_tls")) and state == "complete":
+        stream = info["return_value"]
+        stream.read = _bounded(stream.read)
+
+
+def _bounded(read: _Read) -> _Read:
+    async def read_bounded(most: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 (the library's name)
+        left = _head_left.get()
+        if left is None:
+            return await read(most, timeout)
+        if left <= 0:
+            raise BadAnswer(f"the head of its answer is longer than {_MOST_HEAD_BYTES >> 10} KiB")
+        data = await read(min(most, _HEAD_PIECE_BYTES), timeout)
+        _head_left.set(left - len(data))
+        return data
+
+    return read_bounded
+
+
+SHORT_HEAD: Mapping[str, Any] = {"trace": _traced}
+"""Extensions of a request of httpcore, httpx or their successors that limit the head of its answer."""
 
 
 async def _limit_answer(response: Any) -> None:

@@ -22,7 +22,7 @@ import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
 from retrievers.http.addresses import refusal
-from retrievers.http.bounds import BadAnswer, Meter, ResponseLimits
+from retrievers.http.bounds import SHORT_HEAD, BadAnswer, Meter, ResponseLimits
 from retrievers.http.extract import extract
 from retrievers.http.urls import Target, read_url, redirected
 from retrievers.ingest.clean import Cleaner, decode, one_line
@@ -189,9 +189,11 @@ class Fetcher:
         try:
             async with (
                 httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool,
-                pool.stream("GET", url, headers=headers) as response,
+                pool.stream("GET", url, headers=headers, extensions=SHORT_HEAD) as response,
             ):
                 return await _received(target.host, response)
+        except BadAnswer as error:
+            raise Unavailable(target.host, error.reason) from None
         except _HTTP_ERRORS as error:
             raise Unavailable(target.host, _described(error)) from None
 

@@ -148,6 +148,7 @@ def packed(body: bytes, encoding: str = "gzip") -> Fault:
     return Fault(body=body, headers={"Content-Encoding": encoding})
 
 
+INTERIM = Fault(head=repeat(b"HTTP/1.1 100 Continue\r\n\r\n" * 100))
 HOSTILE: dict[str, tuple[Fault, str]] = {
     "long": (Fault(body=b'"' + b"a" * (1 << 20) + b'"'), "its answer is longer than 128 KiB"),
     "values": (Fault(body=b"[" + b"0," * VALUES + b"0]"), "its answer holds more than 10,000 values"),
@@ -155,6 +156,11 @@ HOSTILE: dict[str, tuple[Fault, str]] = {
     "bomb in a bomb": (
         packed(gzip.compress(BOMB), "gzip, gzip"),
         "its answer has a compression that the request did not accept",
+    ),
+    "interim answers": (INTERIM, "the head of its answer is longer than 32 KiB"),
+    "headers": (
+        Fault(head=[b"HTTP/1.1 200 OK\r\n", *repeat(b"A: b\r\n" * 100, 1_000)]),
+        "the head of its answer is longer than 32 KiB",
     ),
 }
 
@@ -315,6 +321,7 @@ SLOW = {
     "long": (Fault(parts=repeat(b"a" * 4_000)), (60.0,), "longer than 128 KiB"),
     "drip": (Fault(parts=repeat(b" "), pause_s=0.02), MORE_AND_MORE_S, "no answer within"),
     "drip of a header": (Fault(head=repeat(b"X"), pause_s=0.02), MORE_AND_MORE_S, "no answer within"),
+    "long head": (INTERIM, (60.0,), "the head of its answer is longer than 32 KiB"),
 }
 
 
@@ -358,6 +365,14 @@ async def turns() -> AsyncIterator[Callable[[], int]]:
     task = asyncio.create_task(others())
     yield lambda: count
     task.cancel()
+
+
+async def test_interim_answers_that_are_there_at_once_leave_turns_to_others(turns: Callable[[], int]):
+    client = Client("web")
+    with answering([INTERIM]) as server, pytest.raises(Unavailable, match="the head of its answer is longer"):
+        await client.json("GET", server.root_url)
+    await client.aclose()
+    assert turns() >= (32 << 10) / (8 << 10)
 
 
 async def test_parts_that_are_there_at_once_leave_turns_to_others(turns: Callable[[], int]):
