@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Protocol
 
 from agent.llm.model import ModelFailed
-from retrievers.http.bounds import limits, parse_json
+from retrievers.http.bounds import in_thread, limits, parse_json
 from retrievers.http.sdks import open_openai
 
 _LARGEST_WHOLE = 1 << 20
@@ -57,18 +57,18 @@ class OpenAIWire:
         """Return the decoded answer; see `Wire.send`."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**body, timeout=timeout_s) as response:
-            return _decoded(await response.read())
+            return await _decoded(await response.read())
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """Yield the decoded chunks; see `Wire.events`."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**body, timeout=timeout_s) as response:
             if "event-stream" not in response.headers.get("content-type", ""):
-                yield _chunk(await response.read())
+                yield await _chunk(await response.read())
                 return
             async for line in _lines(response.iter_bytes()):
                 if line.startswith(b"data:"):
-                    yield _chunk(line.removeprefix(b"data:").strip())
+                    yield await _chunk(line.removeprefix(b"data:").strip())
 
     async def models(self, timeout_s: float) -> list[str] | None:
         """Return the ids of the available models; see `Wire.models`."""
@@ -76,7 +76,8 @@ class OpenAIWire:
         async with client.models.with_streaming_response.list() as response:
             content = await response.read()
         try:
-            return [model["id"] for model in parse_json(content)["data"] if isinstance(model["id"], str)]
+            listed = (await in_thread(parse_json, content))["data"]
+            return [model["id"] for model in listed if isinstance(model["id"], str)]
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -162,16 +163,16 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             await asyncio.sleep(0)
 
 
-def _decoded(content: bytes) -> Any:
+async def _decoded(content: bytes) -> Any:
     try:
-        return parse_json(content)
+        return await in_thread(parse_json, content)
     except ValueError:
         raise ModelFailed("its answer is not JSON") from None
 
 
-def _chunk(data: bytes) -> dict[str, Any]:
+async def _chunk(data: bytes) -> dict[str, Any]:
     """Decode one event of a stream."""
-    chunk = DONE if data == b"[DONE]" else _decoded(data)
+    chunk = DONE if data == b"[DONE]" else await _decoded(data)
     if not isinstance(chunk, dict):
         raise ModelFailed("its answer is not a JSON object")
     return chunk

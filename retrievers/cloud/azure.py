@@ -4,7 +4,7 @@ If its knowledge source is named as well, `azure:KB_NAME/SOURCE_NAME`, records c
 can be applied.
 """
 
-import json
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from retrievers.cloud.base import (
 )
 from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.http.bounds import BadAnswer, parse_json
 from retrievers.http.found import ProviderHit, cleaned, number, part, records
 
 FORMS = (
@@ -71,7 +72,7 @@ class AzureKnowledgeBase(CloudProvider):
         )
         if not isinstance(part(answer, "references"), list):
             raise Unavailable(SOURCE, "its answer has no references")
-        passages = _passages(answer)
+        passages = await asyncio.to_thread(_passages, answer)
         found = [_found(one, passages) for one in records(answer["references"])]
         # A record without fields cannot be checked against a filter.
         return [one for one in found if one.metadata or not search.checked]
@@ -99,8 +100,8 @@ def _passages(answer: Any) -> dict[str, Any]:
     for message in records(part(answer, "response")):
         for content in records(message.get("content")):
             try:
-                extracted = json.loads(content["text"])
-            except (KeyError, TypeError, ValueError, RecursionError):
+                extracted = parse_json(content["text"].encode(errors="replace"))
+            except (KeyError, AttributeError, ValueError, BadAnswer):
                 continue  # a written answer, if the knowledge base is configured to give one
             passages |= {str(one.get("ref_id")): one for one in records(extracted)}
     return passages

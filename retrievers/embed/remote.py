@@ -18,7 +18,7 @@ from retrievers.core.extras import install_command
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
 from retrievers.embed.retry import RetryPolicy, call
-from retrievers.http.bounds import limits
+from retrievers.http.bounds import in_thread, limits
 from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
 
 Kind = Literal["document", "query"]
@@ -47,6 +47,10 @@ _INPUT_TYPES: dict[str, dict[Kind, str]] = {
 
 # Length of the longest vectors in use, and bytes of a number in JSON with its separators.
 _MOST_NUMBERS, _NUMBER_BYTES = 8_192, 32
+# Numbers that a call may return: parsing and converting them blocks the event loop, even in a thread, for up to 30 ms.
+_MOST_AT_ONCE = 400_000
+# litellm parses answers with `json`, which takes four times as long.
+_MOST_AT_ONCE_LITELLM = 100_000
 _MOST_AROUND = 64 << 10
 """Allowance for the rest of an answer, in bytes and in JSON values."""
 
@@ -54,11 +58,11 @@ _MOST_AROUND = 64 << 10
 class _Library(ABC):
     """Common parts of these embedders: batches, checks of the answer, unit length, cache of recent questions."""
 
-    def __init__(self, name: str, batch: int) -> None:
+    def __init__(self, name: str, batch: int, at_once: int = _MOST_AT_ONCE) -> None:
         self.name = name
         self.languages: frozenset[str] | None = None
         self._source = f"the embedder {name}"
-        self._batch = batch
+        self._batch, self._at_once = batch, at_once
         self._dimension: int | None = None
         self.recent = QueryCache()
 
@@ -79,8 +83,12 @@ class _Library(ABC):
         _refuse_empty(texts)
         if not texts:
             return np.empty((0, await self.dimension()), dtype=np.float32)
-        batches = _batches(texts, self._batch)
-        return np.concatenate([self._unit(await self._vectors(batch, "document")) for batch in batches])
+        most = min(self._batch, max(1, self._at_once // (self._dimension or _MOST_NUMBERS)))
+        units = []
+        for batch in _batches(texts, most):
+            vectors = await self._vectors(batch, "document")
+            units.append(await asyncio.to_thread(self._unit, vectors))
+        return np.concatenate(units)
 
     async def embed_query(self, text: str) -> Vectors:
         """Return the vector of one question, see `Embedder.embed_query`. Raises like `embed`."""
@@ -94,6 +102,11 @@ class _Library(ABC):
     async def aclose(self) -> None:
         """Do nothing. Subclasses with connections close them."""
         return
+
+    def _limits(self, texts: int) -> AbstractContextManager[None]:
+        """Limit the size of an answer with one vector for each of `texts` texts."""
+        numbers = min(texts * _MOST_NUMBERS, self._at_once)
+        return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
     @abstractmethod
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
@@ -155,13 +168,13 @@ class OpenAIEmbedder(_Library):
             async with asked as response:
                 return await response.read()
 
-        with _limits(len(texts)):
+        with self._limits(len(texts)):
             body = await call(
                 send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
             )
         try:
-            # Parses numbers in a quarter of the time of `json`. Both block the event loop.
-            answer = from_json(body)
+            # Parses numbers in a quarter of the time of `json`.
+            answer = await in_thread(from_json, body)
         except ValueError as error:
             raise Unavailable(self._source, "its answer is not JSON") from error
         return _in_order(self._source, answer.get("data") if isinstance(answer, dict) else None, len(texts))
@@ -191,7 +204,7 @@ class LiteLLMEmbedder(_Library):
         timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
     ) -> None:
-        super().__init__(name, _batch_size(name, own_server=False))
+        super().__init__(name, _batch_size(name, own_server=False), _MOST_AT_ONCE_LITELLM)
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
         self._secrets = [api_key] if api_key else []
@@ -209,7 +222,7 @@ class LiteLLMEmbedder(_Library):
         async def send() -> Any:
             return await litellm.aembedding(model=self.name, input=texts, **options)
 
-        with _limits(len(texts)):
+        with self._limits(len(texts)):
             answer = await call(
                 send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
             )
@@ -294,12 +307,6 @@ def _refuse_empty(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not text.strip():
             raise ValueError(f"text {number} is empty, and an empty text has no vector")
-
-
-def _limits(texts: int) -> AbstractContextManager[None]:
-    """Limit the size of an answer with one vector for each of `texts` texts."""
-    numbers = texts * _MOST_NUMBERS
-    return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
 
 def _in_order(source: str, items: object, count: int) -> list[Any]:

@@ -1,7 +1,8 @@
 """Limit the size of answers while they are read: bytes sent and unpacked, JSON values, nesting levels.
 
 `limit` works with every asynchronous client of httpx or httpx2, so it also limits an SDK that uses a client of ours.
-Parsing JSON blocks the event loop even in a thread, for a time that depends on the number of values more than on bytes.
+Parsing JSON blocks the event loop even in a thread, for a time that depends on the number of values more than on bytes,
+so `parse_json` counts the values first.
 """
 
 import asyncio
@@ -15,10 +16,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
+
+from retrievers.core.crowd import MostValues, crowd_of
 
 MOST_LEVELS = 50
 """Maximum nesting of lists and objects."""
+MOST_VALUES = MostValues(values=50_000, containers=25_000)
+"""For an answer that is parsed as a whole, which takes 30 ms at most."""
+_LARGE_BYTES = 64 << 10
+"""Larger data is handled in a thread."""
 _MOST_ERROR_BYTES = 16 << 10
 _PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
@@ -29,6 +36,7 @@ _MOST_HEAD_BYTES = 32 << 10
 _HEAD_PIECE_BYTES = 8 << 10
 """Maximum piece of a head. The library parses all interim answers in a piece at once, 40 microseconds each."""
 _CONTAINERS = (dict, list)
+_Value = TypeVar("_Value")
 _Read = Callable[[int, float | None], Awaitable[bytes]]
 _MARKS_OF_EVENTS = {
     "text/event-stream": b"\n",
@@ -55,7 +63,7 @@ class ResponseLimits:
         values: maximum number of JSON values, estimated from punctuation. For an event stream: per event.
     """
 
-    bytes: int = 8 << 20
+    bytes: int = 4 << 20
     values: float = 200_000
 
 
@@ -235,19 +243,31 @@ class _BoundedBody:
         await self._stream.aclose()
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Parse JSON text.
+async def in_thread(read: Callable[[bytes], _Value], data: bytes) -> _Value:
+    """Return `read(data)`, called in a thread if the data is large."""
+    return await asyncio.to_thread(read, data) if len(data) > _LARGE_BYTES else read(data)
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse JSON text. Takes up to 50 ms.
 
     Raises:
-        BadAnswer: it has too many levels.
+        BadAnswer: it has too many values or levels.
         ValueError: it is not JSON.
     """
+    check_crowd(data)
     try:
         value = json.loads(data)
     except RecursionError:
         raise BadAnswer(f"its answer has more than {MOST_LEVELS} levels") from None
     _check_levels(value)
     return value
+
+
+def check_crowd(data: bytes) -> None:
+    """Raise BadAnswer if JSON text has too many values to be parsed."""
+    if (crowd := crowd_of(data, MOST_VALUES)) is not None:
+        raise BadAnswer(f"its answer cannot be parsed: {crowd}")
 
 
 def _check_levels(value: Any) -> None:

@@ -23,7 +23,7 @@ import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.bounds import BadAnswer, limit, parse_json
+from retrievers.http.bounds import BadAnswer, check_crowd, in_thread, limit, parse_json
 
 ATTEMPTS = 2
 _FIRST_WAIT_S = 0.2
@@ -143,7 +143,7 @@ class Client:
         """Return a function that sends one request from a thread, for SDKs that would read answers without a limit.
 
         Call this method on the event loop, and the returned function in a thread. That function raises Unavailable if
-        there is no answer in time or the answer exceeds a limit.
+        there is no answer in time or the answer exceeds a limit, including those of JSON.
         """
         loop = asyncio.get_running_loop()
         late = f"no answer within {timeout_s:.3g} s"
@@ -152,8 +152,11 @@ class Client:
             try:
                 async with asyncio.timeout(timeout_s):
                     response = await self._response(method, url, headers, {}, content)
+                    await in_thread(check_crowd, response.content)
             except TimeoutError:
                 raise Unavailable(self._source, late) from None
+            except BadAnswer as error:
+                raise Unavailable(self._source, error.reason) from None
             return Response(response.status_code, response.headers, response.content)
 
         def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
@@ -175,7 +178,7 @@ class Client:
             told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
             raise ProviderRefusal(self._source, self._clean(reason), answer.status_code, **told)
         try:
-            return parse_json(data)
+            return await in_thread(parse_json, data)
         except BadAnswer as error:
             raise Unavailable(self._source, error.reason) from None
         except ValueError:

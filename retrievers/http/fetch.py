@@ -189,7 +189,7 @@ class Fetcher:
         try:
             async with (
                 httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool,
-                pool.stream("GET", url, headers=headers, extensions=SHORT_HEAD) as response,
+                pool.stream("GET", url, headers=headers, extensions={**SHORT_HEAD}) as response,
             ):
                 return await _received(target.host, response)
         except BadAnswer as error:

@@ -176,7 +176,7 @@ def litellm() -> Any:
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
+    monkeypatch.setattr(remote._Library, "_limits", lambda self, texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
     monkeypatch.setattr("agent.llm.wire._LARGEST_WHOLE", BYTES)
     monkeypatch.setattr("agent.llm.wire._MOST_VALUES", VALUES)

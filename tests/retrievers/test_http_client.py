@@ -14,6 +14,7 @@ import pytest
 
 from agent.answering.passages import join_adjacent
 from agent.testing import Fault, ScriptedServer
+from retrievers.core.crowd import UNREADABLE
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Query, Scope
 from retrievers.http.bounds import USUAL
@@ -153,16 +154,22 @@ async def test_a_packed_answer_is_unpacked(client: Client):
 @pytest.mark.parametrize(
     ("body", "encoding", "reason"),
     [
-        (b'"' + b"a" * USUAL.bytes + b'"', "identity", "its answer is longer than 8 MiB"),
-        (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 8 MiB"),
+        (b'"' + b"a" * USUAL.bytes + b'"', "identity", "its answer is longer than 4 MiB"),
+        (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 4 MiB"),
         (b"no gzip", "gzip", "its answer cannot be unpacked"),
         (gzip.compress(b"{}")[:-12], "gzip", "its answer is not JSON"),
-        (b"[" * 200_000, "identity", "its answer has more than 50 levels"),
+        (b"[" * 25_000, "identity", "its answer has more than 50 levels"),
+        (b"[" * 200_000, "identity", f"its answer cannot be parsed: {UNREADABLE}"),
         (b"[" * 51 + b"]" * 51, "identity", "its answer has more than 50 levels"),
         (b"[" + b"[]," * 100_000 + b"0]", "identity", "its answer holds more than 200,000 values"),
+        (
+            b"[" + b"0," * 50_000 + b"0]",
+            "identity",
+            "its answer cannot be parsed: it has 50,002 values; at most 50,000 are possible",
+        ),
         (b"{}", "br", "its answer has a compression that the request did not accept"),
     ],
-    ids=["long", "bomb", "not packed", "cut", "deep", "too deep by one", "values", "unknown"],
+    ids=["long", "bomb", "not packed", "cut", "deep", "deeper", "too deep by one", "values", "numbers", "unknown"],
 )
 async def test_an_answer_is_bounded_however_it_is_packed(client: Client, body: bytes, encoding: str, reason: str):
     fault = Fault(body=body, headers={"Content-Encoding": encoding})

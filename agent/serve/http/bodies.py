@@ -13,8 +13,9 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 
-from agent.serve.excess import OF_DOCUMENTS, OF_QUESTION, UNREADABLE, MostValues, crowd_of, excess_of
+from agent.serve.excess import OF_DOCUMENTS, OF_QUESTION, excess_of
 from agent.serve.http.problems import Problem, field_problem, printable, validation_problem
+from retrievers.core.crowd import UNREADABLE, MostValues, crowd_of
 
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1

@@ -1,0 +1,59 @@
+"""Count the values of JSON before it is parsed: parsing blocks the event loop, even in a thread."""
+
+from dataclasses import dataclass
+
+_MOST_LISTS_IN_A_ROW = 25_000
+"""Maximum number of lists between the ends of two objects. The parser lets other threads run at the end of an object
+alone, so until then the event loop waits.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MostValues:
+    """How many values a body of JSON may hold.
+
+    Attributes:
+        values: texts, numbers, lists and so on, at any depth; keys are not counted.
+        containers: the objects and lists among them.
+    """
+
+    values: int
+    containers: int
+
+
+UNREADABLE = "it has brackets that are not closed, or nested too deeply"
+"""The reason for a body that no parser reads."""
+_TOO_DEEP = b"[" * 500
+
+
+def crowd_of(raw: bytes, most: MostValues) -> str | None:
+    """Return why a body has too many values to be parsed; None if it has not.
+
+    Only separators are counted, at the speed of C. The result is exact for valid JSON.
+    """
+    if _values_of(raw) <= most.values and _containers_of(raw) <= min(most.containers, _MOST_LISTS_IN_A_ROW):
+        return None
+    bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    if bare.count(b'"') > 4 * most.values:  # two quotes for the value, two for its key
+        return f"it has more than {most.values:,} values"
+    outside = b"".join(bare.split(b'"')[::2])
+    if _TOO_DEEP in outside or any(
+        outside.count(opened) != outside.count(closed) for opened, closed in ((b"[", b"]"), (b"{", b"}"))
+    ):
+        return UNREADABLE
+    if _values_of(outside) > most.values:
+        return f"it has {_values_of(outside):,} values; at most {most.values:,} are possible"
+    if (count := _containers_of(outside)) > most.containers:
+        return f"it has {count:,} objects and lists; at most {most.containers:,} are possible"
+    if max(part.count(b"[") for part in outside.split(b"}")) > _MOST_LISTS_IN_A_ROW:
+        return f"an object in it has more than {_MOST_LISTS_IN_A_ROW:,} lists"
+    return None
+
+
+def _values_of(raw: bytes) -> int:
+    """Return the number of values in JSON without texts: each list or object has one more than it has commas."""
+    return 1 + raw.count(b",") + _containers_of(raw)
+
+
+def _containers_of(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
