@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, BinaryIO, TypeVar
+from weakref import WeakSet
 
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
@@ -42,6 +43,16 @@ def never() -> bool:
     return False
 
 
+_pools: "WeakSet[Sandbox]" = WeakSet()
+
+
+@atexit.register
+def end_processes() -> None:
+    """End the processes of all pools, before this process ends."""
+    for pool in tuple(_pools):
+        pool.end_processes()
+
+
 class Sandbox:
     """Reads files in separate processes.
 
@@ -53,11 +64,12 @@ class Sandbox:
         self._places, self._limits = places, limits
         self._free = threading.BoundedSemaphore(places)
         self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         # A forked process must not read from its parent's sockets.
         os.register_at_fork(after_in_child=self._forget)
-        atexit.register(self.close)
+        _pools.add(self)
 
     def run(
         self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
@@ -105,9 +117,11 @@ class Sandbox:
     def _process(self) -> Iterator["_Process"]:
         with self._free:
             process = self._take() or _Process(self._limits)
+            self._busy.add(process)
             try:
                 yield process
             finally:
+                self._busy.discard(process)
                 if process.is_usable:
                     process.rest(self._retire)
                     with self._lock:
@@ -131,6 +145,12 @@ class Sandbox:
         while (process := self._take()) is not None:
             process.end()
 
+    def end_processes(self) -> None:
+        """End all processes, also those that read a file."""
+        self.close()
+        for process in tuple(self._busy):
+            process.end()
+
     def _retire(self, process: "_Process") -> None:
         """End a process that has been idle for some time."""
         with self._lock:
@@ -141,7 +161,7 @@ class Sandbox:
 
     def _forget(self) -> None:
         self._free = threading.BoundedSemaphore(self._places)
-        self._idle, self._lock, self._threads = [], threading.Lock(), None
+        self._idle, self._busy, self._lock, self._threads = [], set(), threading.Lock(), None
 
 
 class _Process:
@@ -249,8 +269,9 @@ class _Process:
         """Kill the process and its children, and remove its files."""
         if self._resting is not None:
             self._resting.cancel()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self.is_alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._connection.close()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,6 +5,7 @@ import json
 import logging
 import resource
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -288,3 +289,27 @@ async def answered(connections: list[Connected]) -> None:
         writer.write(REQUEST % b"now")
         async with asyncio.timeout(60):
             await reader.readuntil(b'"done"')
+
+
+# A process whose threads are at work when it is to end.
+
+BUSY = """
+import asyncio, threading
+from agent.serve.process.leaving import leave, leave_within
+
+async def main():
+    begun, forever = threading.Event(), threading.Event()
+    asyncio.get_running_loop().run_in_executor(None, lambda: (begun.set(), forever.wait()))
+    begun.wait()
+    print("said", flush=False)
+    {ending}
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("leave(3)", 3), ("leave_within(0.01)", 0)])
+def test_a_process_ends_whatever_its_threads_do(ending: str, code: int):
+    command = [sys.executable, "-c", BUSY.format(ending=ending)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "said\n", "")

@@ -10,11 +10,13 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest.mock import patch
 
 import pytest
 
 from retrievers.core.errors import BadDocument, Unavailable
-from retrievers.sandbox import ProcessLimits, Sandbox, Stopped
+from retrievers.sandbox import ProcessLimits, Sandbox, Stopped, pool
+from retrievers.sandbox.pool import _Process
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
 TASKS = """
@@ -229,6 +231,26 @@ async def test_cancelling_ends_the_process_that_reads(sandbox: Sandbox):
 
     await ended.wait()
     assert not sandbox._idle
+
+
+async def test_at_the_end_of_this_process_those_that_read_end_too(sandbox: Sandbox):
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
+    send = _Process.send
+
+    def sent(self: _Process, *given: Any) -> None:
+        send(self, *given)
+        loop.call_soon_threadsafe(begun.set)
+
+    with patch.object(_Process, "send", sent):
+        reading = asyncio.create_task(sandbox.in_thread(lambda stopped: run(sandbox, "sleep", stopped)))
+        await begun.wait()
+    (process,) = sandbox._busy
+    pool.end_processes()
+
+    with pytest.raises((BadDocument, Unavailable)):
+        await reading
+    assert not process.is_alive
+    assert not Path(process._folder).exists()
 
 
 async def test_where_no_process_can_be_started_the_file_is_read_later(

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from agent.serve.exit_codes import described, exit_code
 from agent.serve.process.counts import Counts
+from agent.serve.process.leaving import leave
 from agent.serve.process.line import Line
 from agent.serve.process.server import application
 from agent.serve.process.shared_socket import SharingServer
@@ -60,9 +61,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
     counts = Counts(counted, processes)
-    working = work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)
+
+    async def work_and_leave() -> None:
+        leave(await work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes))
+
     try:
         import uvloop
     except ImportError:  # not available on Windows
-        sys.exit(asyncio.run(working))
-    sys.exit(uvloop.run(working))  # 6 % more questions per second
+        asyncio.run(work_and_leave())
+    else:
+        uvloop.run(work_and_leave())  # 6 % more questions per second

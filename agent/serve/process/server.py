@@ -26,6 +26,7 @@ from agent.serve.http.early_refusal import EarlyRefusal
 from agent.serve.http.observing import Figures
 from agent.serve.identity import check_exposure, identifier
 from agent.serve.process.acceptor import Acceptor
+from agent.serve.process.leaving import leave_within
 from agent.serve.process.lingering import Lingering
 from agent.serve.process.listening import end_handshakes
 from agent.service.opening import open_service
@@ -47,6 +48,8 @@ _READ_S = 0.02
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _LOOK_EVERY_S = 0.02
+# Seconds to close the service after the last answer.
+_CLOSED_WITHIN_S = 1.5
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -61,6 +64,7 @@ async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
     async with application(listener) as app:
         announce()
         await Server(app).serve([listener])
+        leave_within(_CLOSED_WITHIN_S)
 
 
 @asynccontextmanager
@@ -141,14 +145,13 @@ class Server(uvicorn.Server):
             _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
             for task in self.server_state.tasks:
                 task.cancel()
-            for connection in self._open:
-                connection.end_request()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_ANSWER_S):
-                    await self._connections_end()
             # A request that takes longer to be cancelled, or a busy machine, must not cost its client the answer.
-            for connection in self._open:
-                connection.end_request(unanswered=True)
+            for unanswered in (False, True):
+                for connection in self._open:
+                    connection.end_request(unanswered=unanswered)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_ANSWER_S):
+                        await self._connections_end()
         await self.lifespan.shutdown()
 
     @property

@@ -40,10 +40,14 @@ def serve(
 ) -> int:
     """Run the HTTP API, the console and MCP."""
     from agent.serve.process import supervisor
+    from agent.serve.process.leaving import leave
+
+    async def run() -> int:
+        leave(await supervisor.serve(host, port, processes))
 
     # Until the server installs its own handler: end in order, so that waiting connections get an answer.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    return asyncio.run(supervisor.serve(host, port, processes))
+    return asyncio.run(run())
 
 
 def worker(
@@ -56,8 +60,12 @@ def worker(
     Runs ingestion and scheduled syncs until stopped; on any number of machines.
     """
     from agent.serve.process import worker_command
+    from agent.serve.process.leaving import leave
 
-    return asyncio.run(worker_command.run(at_once))
+    async def run() -> int:
+        leave(await worker_command.run(at_once))
+
+    return asyncio.run(run())
 
 
 def migrate(as_json: AsJson = False) -> int:
