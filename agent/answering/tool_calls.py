@@ -25,7 +25,6 @@ from jsonschema import (
     Draft201909Validator,
     Draft202012Validator,
 )
-from jsonschema._utils import find_evaluated_property_keys_by_schema
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from pydantic_core import SchemaValidator, core_schema
@@ -166,7 +165,7 @@ class _Evaluator:
             "exclusiveMaximum": _exclusive("maximum", checks["exclusiveMaximum"]),
             "items": _items(checks["items"]),
             "required": _required,
-            "unevaluatedProperties": _unevaluated_properties,
+            "unevaluatedProperties": self._unevaluated_properties(checks["unevaluatedProperties"]),
             "unevaluatedItems": _unevaluable,
             **({"properties": _all_properties(checks["properties"])} if strict else {}),
         }
@@ -203,6 +202,14 @@ class _Evaluator:
         expression = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
         return expression.isinstance_python(text)
 
+    def _unevaluated_properties(self, check: _Check) -> _Check:
+        def checked(validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
+            if isinstance(instance, dict):
+                # The library looks each name up in a list, whose length the schema decides.
+                yield from check(validator, allowed, _Watched(instance, self._check_time), schema)
+
+        return checked
+
     def _pattern(self, validator: Any, pattern: Any, instance: Any, schema: Any) -> _Errors:
         if isinstance(instance, str) and not self._matches(pattern, instance):
             yield ValidationError("does not match")
@@ -220,6 +227,19 @@ class _Evaluator:
             for name, value in instance.items():
                 if name not in known and not any(self._matches(one, name) for one in patterns):
                     yield from validator.descend(value, allowed)
+
+
+class _Watched(dict[str, Any]):
+    """An object that checks the CPU time for each name that is looked at."""
+
+    def __init__(self, instance: Json, check_time: Callable[[], None]) -> None:
+        super().__init__(instance)
+        self._check_time = check_time
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self._check_time()
+            yield name
 
 
 def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> _Errors:
@@ -280,13 +300,6 @@ def _all_properties(check: _Check) -> _Check:
         yield from check(validator, properties, instance, schema)
 
     return checked
-
-
-def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
-    if isinstance(instance, dict):
-        # The library looks each name up in a list.
-        for name in instance.keys() - set(find_evaluated_property_keys_by_schema(validator, instance, schema)):
-            yield from validator.descend(instance[name], allowed)
 
 
 def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:

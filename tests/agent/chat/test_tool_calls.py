@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 import pytest
 
+from agent.answering import tool_calls
 from agent.answering.tool_calls import permitted
 from agent.llm.options import LONGEST_ARGUMENTS, MOST_CALLS, ToolCalls
 from agent.testing import Fault
@@ -508,6 +510,32 @@ async def test_very_many_evaluated_properties_are_looked_up_within_the_processor
     began = time.thread_time()
     assert permitted([call(arguments)], ModelOptions(tools=tools)) == ()
     assert time.thread_time() - began < 5
+
+
+async def test_names_that_very_many_parts_evaluate_are_looked_up_within_the_processor_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The list has a name for each part, so a look-up may take long: there is none after the time is over."""
+    late = iter([False] * 3 + [True] * 20_000)
+    looked_up = 0
+
+    def evaluated(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        nonlocal looked_up
+        for _ in instance:
+            looked_up += 1
+        yield from ()
+
+    evaluator = tool_calls._Evaluator({})
+    monkeypatch.setattr(evaluator, "_check_time", lambda: late_now(late))
+    check = evaluator._unevaluated_properties(evaluated)
+    with pytest.raises(tool_calls._Unevaluable):
+        list(check(None, False, {f"q{n}": 1 for n in range(15_000)}, {}))
+    assert looked_up == 3
+
+
+def late_now(late: Iterator[bool]) -> None:
+    if next(late):
+        raise tool_calls._Unevaluable
 
 
 @BOTH
