@@ -6,6 +6,7 @@ can be applied.
 
 import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
@@ -44,7 +45,7 @@ class AzureKnowledgeBase(CloudProvider):
     source: str | None
     most: int = 100
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`. The number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
@@ -73,9 +74,9 @@ class AzureKnowledgeBase(CloudProvider):
         if not isinstance(part(answer, "references"), list):
             raise Unavailable(SOURCE, "its answer has no references")
         passages = await asyncio.to_thread(_passages, answer)
-        found = [_found(one, passages) for one in records(answer["references"])]
+        found = (_found(one, passages) for one in records(answer["references"]))
         # A record without fields cannot be checked against a filter.
-        return [one for one in found if one.metadata or not search.checked]
+        return (one for one in found if one.metadata or not search.checked)
 
     @staticmethod
     def spell(condition: FieldComparison) -> str | None:

@@ -6,6 +6,7 @@
 
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -36,7 +37,7 @@ class BailianPipeline(CloudProvider):
     most: int = _MOST
     _id: str | None = field(default=None, init=False)
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`. The API has no filters: the whole filter is applied to its answer."""
         headers = {"Authorization": f"Bearer {self.access.key}"}
         self._id = self._id or await self._looked_up(headers)
@@ -57,8 +58,8 @@ class BailianPipeline(CloudProvider):
                 self._id = None  # it may have been recreated under the same name
             raise
         _check(answer, "code", "message")
-        nodes = [(mapping(one.get("node")), one.get("score")) for one in records(part(answer, "nodes"))]
-        return [_found(node.get("text"), score, mapping(node.get("metadata"))) for node, score in nodes]
+        nodes = ((mapping(one.get("node")), one.get("score")) for one in records(part(answer, "nodes")))
+        return (_found(node.get("text"), score, mapping(node.get("metadata"))) for node, score in nodes)
 
     async def _looked_up(self, headers: dict[str, str]) -> str:
         params = {"pipeline_name": self.name}
@@ -85,7 +86,7 @@ class Index(CloudProvider):
     secret: str = field(repr=False)
     most: int = _MOST
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
         params = {
             "IndexId": self.index_id,
@@ -119,10 +120,10 @@ class Index(CloudProvider):
             status = _status(name_of(part(error.body, "Code")) or "", error.status)
             raise ProviderRefusal(SOURCE, error.reason, status, retry_after_s=error.retry_after_s) from None
         _check(answer, "Code", "Message")
-        return [
+        return (
             _found(one.get("Text"), one.get("Score"), mapping(one.get("Metadata")))
             for one in records(part(answer, "Data", "Nodes"))
-        ]
+        )
 
     @staticmethod
     def spell(condition: FieldComparison) -> list[dict[str, Any]] | None:

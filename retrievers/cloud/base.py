@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
@@ -84,8 +84,10 @@ class CloudProvider(ABC):
     most: int
 
     @abstractmethod
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """Return the results, with metadata as stored at the provider.
+
+        The iterator may be used in a thread: reading large results takes longer than the event loop may wait.
 
         Raises:
             ProviderRefusal: the provider answered with an error. The status is HTTP's, or the equivalent of the

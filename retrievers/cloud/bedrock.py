@@ -48,18 +48,23 @@ class BedrockKnowledgeBase(CloudProvider):
     _client: Any = field(default=None, init=False, repr=False)
     _sending: local = field(default_factory=local, init=False, repr=False)
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
         settings: dict[str, Any] = {"numberOfResults": search.limit}
         if search.filter is not None:
             settings["filter"] = search.filter
         loop = asyncio.get_running_loop()
-        send = self.access.http.sender(self.access.timeout_s)
-        answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
+        timeout_s = self.access.timeout_s
+        send = self.access.http.sender(timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):  # includes the time in which the library reads the answer
+                answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
+        except TimeoutError:
+            raise Unavailable(SOURCE, f"no answer within {timeout_s:.3g} s") from None
         if not isinstance(part(answer, "retrievalResults"), list):
             # The library turns an answer that it cannot read into an empty one.
             raise Unavailable(SOURCE, "its answer has no results")
-        return [_found(one) for one in records(answer["retrievalResults"])]
+        return (_found(one) for one in records(answer["retrievalResults"]))
 
     async def aclose(self) -> None:
         """Release the threads. A thread that still waits for an answer ends by its timeout."""

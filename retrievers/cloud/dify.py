@@ -3,6 +3,7 @@
 CLOUD_BASE_URL is the endpoint as entered in Dify: `/retrieval` is appended to it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ class Dify(CloudProvider):
     url: str
     most: int = 100
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
         body: dict[str, Any] = {
             "knowledge_id": self.knowledge_id,
@@ -47,7 +48,7 @@ class Dify(CloudProvider):
             if code is None:
                 raise Unavailable(SOURCE, "its answer has no records")
             raise _refused(answer, f"error {code}: {part(answer, 'error_msg')}", 500, None)
-        return [_found(one) for one in records(answer["records"])]
+        return (_found(one) for one in records(answer["records"]))
 
     @staticmethod
     def spell(condition: FieldComparison) -> dict[str, Any] | None:

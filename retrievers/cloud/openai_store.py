@@ -1,5 +1,6 @@
 """A vector store at OpenAI, or at a server that speaks its API: `openai:VECTOR_STORE_ID`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
@@ -19,7 +20,7 @@ class VectorStore(CloudProvider):
     url: str
     most: int = 50
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
         body: dict[str, Any] = {"query": search.text, "max_num_results": search.limit}
         if search.filter is not None:
@@ -30,7 +31,7 @@ class VectorStore(CloudProvider):
         )
         if not isinstance(part(answer, "data"), list):
             raise Unavailable(SOURCE, "its answer has no data")
-        return [_found(one) for one in records(answer["data"])]
+        return (_found(one) for one in records(answer["data"]))
 
     @staticmethod
     def spell(condition: FieldComparison) -> dict[str, Any] | None:

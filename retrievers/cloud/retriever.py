@@ -1,7 +1,8 @@
 """The retriever over one knowledge base of any provider, built from the settings."""
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, 
 from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, bounded, web_address
 from retrievers.cloud.filters import satisfies, sendable
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.fields import Field
 from retrievers.core.types import Card, Hit, Query
 from retrievers.http.client import Client, ProviderRefusal
 from retrievers.http.found import ProviderHit, address, cleaned, hits_of
@@ -66,9 +68,7 @@ class Cloud:
             raise self._meant(error, filtered=sent is not None) from None
         except Unavailable as error:
             raise Unavailable(SOURCE, self._clean(error.reason), retry_after_s=error.retry_after_s) from None
-        if query.filter:
-            found = [one for one in found if satisfies(one, query.filter, fields)]
-        return hits_of([_presentable(one) for one in found], query, SOURCE, by_text=True)
+        return await asyncio.to_thread(_hits, found, query, fields)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -110,6 +110,11 @@ def open_cloud(options: Mapping[str, Any]) -> Cloud:
         return Cloud(knowledge_base(rest, access), http, _secrets(key))
     except ValueError as error:
         raise _unusable(f"{name} cannot be used: {error}", provider.FORMS) from None
+
+
+def _hits(found: Iterator[ProviderHit], query: Query, fields: Mapping[str, Field]) -> list[Hit]:
+    kept = (one for one in found if not query.filter or satisfies(one, query.filter, fields))
+    return hits_of([_presentable(one) for one in kept], query, SOURCE, by_text=True)
 
 
 def _presentable(found: ProviderHit) -> ProviderHit:

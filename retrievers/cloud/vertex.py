@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
@@ -45,7 +45,7 @@ class DataStore(CloudProvider):
     _credentials: Any = field(default=None, init=False, repr=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
-    async def find(self, search: CloudQuery) -> list[ProviderHit]:
+    async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`. Results have no scores; their order is the provider's."""
         body: dict[str, Any] = {
             "query": search.text,
@@ -64,7 +64,7 @@ class DataStore(CloudProvider):
         # An answer without hits has no list.
         if not isinstance(answer, dict):
             raise Unavailable(SOURCE, "its answer has an unknown format")
-        return [one for result in records(answer.get("results")) for one in _found(mapping(result.get("document")))]
+        return (one for result in records(answer.get("results")) for one in _found(mapping(result.get("document"))))
 
     async def _token(self) -> str:
         async with self._lock:

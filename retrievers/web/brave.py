@@ -1,6 +1,8 @@
 """Brave Search: its own index, without scores; https://api-dashboard.search.brave.com/app/documentation."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from retrievers.http.found import ProviderHit, part
 from retrievers.web.provider import Api, WebProvider, WebQuery, plain, provider_hit, results
@@ -11,7 +13,7 @@ _MOST_SNIPPETS = 5
 _FIRST_DAY = date(1990, 1, 1)
 
 
-async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the web pages that Brave finds."""
     answer = await api.json(
         "GET",
@@ -27,14 +29,15 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
         },
     )
     if part(answer, "query") is not None and part(answer, "web") is None:
-        return []  # this is how Brave reports no results
-    found = []
-    for one in results(answer, "web", "results"):
-        more = one.get("extra_snippets")
-        snippets = [one.get("description"), *(more[:_MOST_SNIPPETS] if isinstance(more, list) else [])]
-        text = "\n".join(filter(None, map(plain, snippets)))
-        found.append(provider_hit(text, plain(one.get("title")), one.get("url"), published=one.get("page_age")))
-    return found
+        return iter(())  # this is how Brave reports no results
+    return map(_found, results(answer, "web", "results"))
+
+
+def _found(one: Mapping[str, Any]) -> ProviderHit:
+    more = one.get("extra_snippets")
+    snippets = [one.get("description"), *(more[:_MOST_SNIPPETS] if isinstance(more, list) else [])]
+    text = "\n".join(filter(None, map(plain, snippets)))
+    return provider_hit(text, plain(one.get("title")), one.get("url"), published=one.get("page_age"))
 
 
 def _freshness(wanted: WebQuery) -> str | None:

@@ -1,6 +1,7 @@
 """ddgs: public search engines without a key, scraped from their pages. For trials only: they rate-limit and change."""
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -23,11 +24,11 @@ _REGIONS = {
 }  # fmt: skip
 
 
-async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
-    return [provider_hit(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
+    return (provider_hit(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found))
 
 
 @cache

@@ -1,5 +1,6 @@
 """Exa: semantic search, with excerpts of the pages; https://docs.exa.ai."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from retrievers.http.found import ProviderHit
@@ -8,7 +9,7 @@ from retrievers.web.provider import Api, WebProvider, WebQuery, provider_hit, re
 _EXCERPT_CHARACTERS = 2_000
 
 
-async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that Exa finds."""
     body: dict[str, Any] = {
         "query": wanted.text,
@@ -21,12 +22,12 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
     if wanted.until:
         body["endPublishedDate"] = f"{wanted.until}T23:59:59.999Z"
     answer = await api.json("POST", "/search", headers={"x-api-key": api.key}, body=body)
-    return [
+    return (
         provider_hit(
             _excerpt(one), one.get("title"), one.get("url"), score=one.get("score"), published=one.get("publishedDate")
         )
         for one in results(answer, "results")
-    ]
+    )
 
 
 def _excerpt(one: Any) -> object:

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from email.utils import parsedate_to_datetime
@@ -101,7 +101,7 @@ class WebProvider:
     """A way to search the web. Each is a module of this package.
 
     Attributes:
-        search: returns the pages for a search, best first.
+        search: returns the pages for a search, best first. The iterator may be used in a thread.
         address: address of its API; "" if the settings must give it, None if it has none.
         needs_key: it requires WEB_API_KEY.
         most_characters, most_words: maximum length of a search text.
@@ -110,7 +110,7 @@ class WebProvider:
         reasons: see `Api`.
     """
 
-    search: Callable[[Api, WebQuery], Awaitable[list[ProviderHit]]]
+    search: Callable[[Api, WebQuery], Awaitable[Iterator[ProviderHit]]]
     address: str | None = ""
     needs_key: bool = False
     most_characters: int = 1_000

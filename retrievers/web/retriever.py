@@ -1,6 +1,8 @@
 """The web as a source: searches a provider, caches the answer for a while, and returns pages as hits."""
 
+import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from urllib.parse import urlsplit
@@ -69,7 +71,7 @@ class Web:
         answer = self._recent.get(key)
         if answer is None:
             found = await self.provider.search(self.api, wanted)
-            answer = _CachedSearch(tuple(_distinct(found)), datetime.now(UTC))
+            answer = _CachedSearch(await asyncio.to_thread(_distinct, found), datetime.now(UTC))
             self._recent.put(key, answer)
         fitting = [one for one in answer.found if query.filter is None or _satisfies(one, query.filter)]
         hits = hits_of(fitting, query, SOURCE, at=answer.at)
@@ -104,14 +106,14 @@ class Web:
             )
 
 
-def _distinct(found: list[ProviderHit]) -> list[ProviderHit]:
+def _distinct(found: Iterator[ProviderHit]) -> tuple[ProviderHit, ...]:
     """Drop pages without an address, and duplicates of pages linked in different ways."""
     kept: dict[str, ProviderHit] = {}
     for one in found:
         page = _page_of(one.url)
         if page:
             kept.setdefault(page, replace(one, id=page))
-    return list(kept.values())
+    return tuple(kept.values())
 
 
 def _page_of(url: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
-async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
+async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that the instance's engines find, by its own score."""
     params = {
         "q": wanted.text,
@@ -26,7 +27,13 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
         "time_range": _time_range(wanted),
     }
     answer = await api.json("GET", "/search", headers=_authorization(api.key), params=params)
-    found = [
+    listed = results(answer, "results")
+    silent = _silent(answer.get("unresponsive_engines"))
+    if silent and not listed:
+        raise Unavailable(SOURCE, f"no engine of searxng has answered: {silent}")
+    if silent:
+        _log.warning("some engines of searxng have not answered: %s", silent)
+    return (
         provider_hit(
             plain(one.get("content")),
             plain(one.get("title")),
@@ -34,14 +41,8 @@ async def search(api: Api, wanted: WebQuery) -> list[ProviderHit]:
             score=one.get("score"),
             published=one.get("publishedDate"),
         )
-        for one in results(answer, "results")
-    ]
-    silent = _silent(answer.get("unresponsive_engines"))
-    if silent and not found:
-        raise Unavailable(SOURCE, f"no engine of searxng has answered: {silent}")
-    if silent:
-        _log.warning("some engines of searxng have not answered: %s", silent)
-    return found
+        for one in listed
+    )
 
 
 def _authorization(key: str) -> dict[str, str]:

@@ -3,9 +3,11 @@
 import asyncio
 import gzip
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
+from importlib import import_module
 from itertools import chain, repeat
 from typing import Any
 
@@ -19,6 +21,7 @@ from agent.retrieval.rerank.http import HttpReranker
 from agent.retrieval.rerank.litellm import LiteLLMReranker
 from agent.testing import Fault, ScriptedServer
 from retrievers import cloud, web
+from retrievers.core.crowd import MostValues
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId, Query, Scope
 from retrievers.embed import remote
@@ -237,6 +240,47 @@ async def test_an_answer_has_at_most_fifty_levels(body: bytes):
         deep = await client.json("GET", server.root_url)
     await client.aclose()
     assert json.dumps(deep) == "[" * 50 + "]" * 50
+
+
+PARSED_HERE = [name for name in PROVIDERS if "litellm" not in name and name not in ("embedder", "chat stream")]
+
+
+@pytest.mark.parametrize("name", PARSED_HERE)
+async def test_an_answer_of_too_many_values_is_not_parsed(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bounds, "MOST_VALUES", MostValues(values=100, containers=50))
+    with answering(repeat(Fault(body=b"[" + b"0," * 200 + b"0]"))) as server:
+        assert "its answer cannot be parsed: it has 202 values; at most 100" in await reason(name, server)
+
+
+FOUND: dict[str, tuple[Any, str]] = {
+    "tavily": (
+        {"results": [{"url": "http://e.example/", "content": "In the south."}]},
+        "retrievers.web.retriever._page_of",
+    ),
+    "dify": ({"records": [{"content": "In the south.", "title": "t"}]}, "retrievers.cloud.retriever.cleaned"),
+    "azure": (
+        {"references": [{"id": "0", "sourceData": {"content": "In the south."}}], "response": []},
+        "retrievers.cloud.azure.passage_of",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+async def test_results_are_read_in_a_thread(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Reading the largest ones takes longer than the event loop may wait."""
+    answer, place = FOUND[name]
+    package, _, function = place.rpartition(".")
+    read, threads = getattr(import_module(package), function), list[object]()
+
+    def seen(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return read(*given)
+
+    with answering([Fault(body=json.dumps(answer))]) as server:
+        monkeypatch.setattr(place, seen)
+        (hit,) = await PROVIDERS[name](server, 30.0)
+    assert hit.chunk.text == "In the south."
+    assert threads.pop() is not threading.main_thread()
 
 
 # Streams of a model.

@@ -123,6 +123,17 @@ async def test_texts_go_in_batches_the_provider_accepts(name, sizes):
     np.testing.assert_allclose(vectors, np.stack([unit_vector(text, 16) for text in texts]), atol=1e-6)
 
 
+async def test_a_call_asks_for_no_more_numbers_than_may_be_parsed_at_once():
+    with ScriptedServer(dimension=16) as server:
+        async with embedder_of(server) as embedder:
+            embedder._at_once = 64
+            await embedder.embed_query("which dimension?")
+            vectors = await embedder.embed([f"text {number}" for number in range(10)])
+
+    assert [len(request.body["input"]) for request in server.requests[1:]] == [4, 4, 2]
+    assert vectors.shape == (10, 16)
+
+
 async def test_long_texts_go_in_smaller_batches():
     texts = ["x" * 60_000, "y" * 30_000, "z" * 20_000, "w" * 200_000]
     with ScriptedServer() as server:

@@ -250,7 +250,7 @@ async def test_at_the_end_of_this_process_those_that_read_end_too(sandbox: Sandb
     with pytest.raises((BadDocument, Unavailable)):
         await reading
     assert not process.is_alive
-    assert not Path(process._folder).exists()
+    assert not await asyncio.to_thread(os.path.exists, process._folder)
 
 
 async def test_where_no_process_can_be_started_the_file_is_read_later(
