@@ -146,6 +146,7 @@ class Client:
         there is no answer in time or the answer exceeds a limit, including those of JSON.
         """
         loop = asyncio.get_running_loop()
+        ends_at = time.monotonic() + timeout_s
         late = f"no answer within {timeout_s:.3g} s"
 
         async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
@@ -160,6 +161,9 @@ class Client:
             return Response(response.status_code, response.headers, response.content)
 
         def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
+            # The caller may have given up meanwhile, and the loop may have ended.
+            if time.monotonic() > ends_at or loop.is_closed():
+                raise Unavailable(self._source, late)
             waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
             try:
                 return waiting.result(timeout_s + _BEHIND_S)

@@ -41,6 +41,7 @@ QUERY = Query("where do penguins live", "en", Scope("t", ()))
 ASKED = [{"role": "user", "content": "Where do penguins live?"}]
 ID = ChunkId("t", "c", "d", 0)
 POOL = [Fused(ID, 1.0, 1.0, {}, {}, Chunk(ID, "Penguins", "They live in the south."))]
+POOL_TEXT = "Penguins\nThey live in the south."
 ONCE = RetryPolicy(attempts=1)
 
 Ask = Callable[[ScriptedServer, float], Awaitable[Any]]
@@ -181,6 +182,8 @@ def litellm() -> Any:
 def small_limits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote._Library, "_limits", lambda self, texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
+    monkeypatch.setattr("agent.retrieval.rerank.litellm._MOST_AROUND", BYTES - 2 * len(POOL_TEXT))
+    monkeypatch.setattr("agent.retrieval.rerank.litellm._MOST_VALUES", VALUES)
     monkeypatch.setattr("agent.llm.wire._LARGEST_WHOLE", BYTES)
     monkeypatch.setattr("agent.llm.wire._MOST_VALUES", VALUES)
     monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)

@@ -12,8 +12,13 @@ from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
 from retrievers.embed import remote
 from retrievers.embed.retry import RetryPolicy, call
+from retrievers.http.bounds import limits
 
 _FIRST_WAIT_S = 0.2
+_MOST_AROUND, _MOST_VALUES = 64 << 10, 50_000
+"""Bytes of an answer without the passages, which some providers repeat, and JSON values. litellm reads each several
+times on the event loop.
+"""
 
 
 class LiteLLMReranker:
@@ -54,13 +59,16 @@ class LiteLLMReranker:
                 **self._options,
             )
 
-        answer = await call(
-            send,
-            source=self._source,
-            policy=RetryPolicy(budget_s=timeout_s, attempts=2, first_wait_s=_FIRST_WAIT_S),
-            timeout_s=timeout_s,
-            secrets=self._secrets,
-        )
+        # Escaped, a character of three bytes takes six.
+        most = _MOST_AROUND + 2 * sum(len(text.encode(errors="replace")) for text in texts)
+        with limits(most, _MOST_VALUES):
+            answer = await call(
+                send,
+                source=self._source,
+                policy=RetryPolicy(budget_s=timeout_s, attempts=2, first_wait_s=_FIRST_WAIT_S),
+                timeout_s=timeout_s,
+                secrets=self._secrets,
+            )
         return scores_in([dict(one) for one in answer.results or ()], len(texts), self._source)
 
     async def aclose(self) -> None:
