@@ -51,7 +51,7 @@ class ProblemBody(BaseModel):
     detail: str = Field(description="the fault, its place and the remedy")
     request_id: str = Field(description="the X-Request-ID of the request, to find it in the log")
     errors: list[ProblemError] | None = Field(None, description="the faults of the request, one by one")
-    job_id: str | None = Field(None, description="id of the ingestion job, if no document could be stored")
+    job_id: str | None = Field(None, description="id of the ingestion job that stored nothing or is not done")
     failed: list[FailedDocument] | None = Field(None, description="the failed documents, with the reasons")
 
 
@@ -62,7 +62,7 @@ class Problem(Exception):
         kind: last part of the problem's type; a stable name ("malformed-json").
         detail: what is wrong and what to do, in one line.
         errors: the invalid fields.
-        job_id, failed: of an ingestion that stored nothing.
+        job_id, failed: of an ingestion that stored nothing or is not done.
 
     The texts may quote names from the request, so they are cleaned here, for every error form.
     """
