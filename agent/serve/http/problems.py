@@ -170,6 +170,9 @@ def validation_problem(
     """
     # pydantic makes all errors at once, which may be a hundred thousand.
     errors = [(one["loc"] if given is None else place_of(one, given), one) for one in error.errors()]
+    # A fault inside a value shows its type: the faults of the other types of a union are none.
+    outer = {tuple(place[:length]) for place, _ in errors for length in range(len(place))}
+    errors = [(place, one) for place, one in errors if tuple(place) not in outer]
     by_place: dict[tuple[int | str, ...], ProblemError] = {}
     for place, one in errors:
         if place in by_place:  # the fault of another type of the same union
