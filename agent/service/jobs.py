@@ -1,6 +1,7 @@
 """Jobs of a tenant: store documents that were sent, rebuild collections and check what is stored."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from retrievers.ingest import delivery as deliveries
 from retrievers.ingest.check import Checker
 from retrievers.ingest.findings import ComparisonReport as CheckReport
 from retrievers.ingest.job_types import Job
+from retrievers.ingest.patience import within_patience
+
+_LEAST_LOOK_S = 1.0
+"""How long the state of a job may take to load after the deadline of a delivery, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,13 @@ class JobService(DocumentService):
     """Runs and shows jobs; arguments as for `DocumentService`."""
 
     async def submit(
-        self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | Viewer | None = None
+        self,
+        collection: str,
+        documents: Sequence[object],
+        *,
+        wait: bool = True,
+        tenant: str | Viewer | None = None,
+        within_s: float | None = None,
     ) -> Job:
         """Store documents given as records, see `retrievers.ingest.read.read_record`.
 
@@ -31,13 +42,15 @@ class JobService(DocumentService):
         Args:
             wait: return after they are stored. Otherwise the job is saved, and a worker of `signalbox serve` stores
                 them.
+            within_s: maximum seconds to wait; the job continues afterwards. None for no limit.
         Raises:
             BadRequest: the collection cannot store them, or there are none or too many.
             Unavailable: the database or the embedder failed.
         """
+        deadline = None if within_s is None else time.monotonic() + within_s
         # Encoding megabytes of JSON takes a while.
         delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
-        return await self._submit(delivery, wait, tenant)
+        return await self._submit(delivery, wait, tenant, deadline)
 
     async def submit_file(
         self,
@@ -55,18 +68,22 @@ class JobService(DocumentService):
             name: file name; its ending decides the format, and it becomes the id or title of a document without one.
             within_s: maximum seconds to wait; the job continues afterwards.
         """
-        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, within_s)
+        deadline = None if within_s is None else time.monotonic() + within_s
+        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, deadline)
 
     async def _submit(
-        self, delivery: deliveries.Delivery, wait: bool, tenant: str | Viewer | None, within_s: float | None = None
+        self, delivery: deliveries.Delivery, wait: bool, tenant: str | Viewer | None, deadline: float | None
     ) -> Job:
         who = self.viewer(tenant).tenant
         if wait:
-            id, _ = await self.worker.deliver(who, delivery, within_s=within_s)
+            id, _ = await self.worker.deliver(who, delivery, deadline=deadline)
         else:
             id = await self._accept(who, delivery)
         # The sender is told about all invalid documents, whoever may read them.
-        return await self.job(id, tenant=whole(who))
+        found = self.job(id, tenant=whole(who))
+        if deadline is None:
+            return await found
+        return await within_patience(found, max(deadline - time.monotonic(), _LEAST_LOOK_S))
 
     @in_time
     async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:

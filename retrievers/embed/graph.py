@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ class Graph:
         self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         self._inputs = {value.name for value in self._session.get_inputs()}
         self.outputs = [value.name for value in self._session.get_outputs()]
+        self._lock = Lock()
+        self._running = self._begun = 0
+        self._owes_memory = False
 
     def tokenize(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Any]:
         """Tokenize texts or pairs of texts, cut to the model's length. The longer text of a pair is cut."""
@@ -56,13 +60,42 @@ class Graph:
         return self._run(batch, output)
 
     def give_back(self, output: str) -> None:
-        """Release the hundreds of megabytes that the runtime keeps for later batches."""
-        self._run(self.tokenize(["a"]), output, self._giving_back)
-        heap.trim()
+        """Release the hundreds of megabytes that the runtime keeps for later batches.
 
-    def _run(
-        self, batch: Sequence[Any], output: str, options: Any = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        While a run is using some of them, this is left to the end of the last run.
+        """
+        with self._lock:
+            self._owes_memory, idle = True, not self._running
+        if idle:
+            self._shrink(output)
+
+    def _shrink(self, output: str) -> None:
+        with self._lock:
+            self._owes_memory, begun = False, self._begun
+        feed, _ = self._feed(self.tokenize(["a"]))
+        self._session.run([output], feed, self._giving_back)
+        heap.trim()
+        with self._lock:
+            self._owes_memory |= self._begun != begun  # a run that has begun since may hold on to a block
+
+    def _run(self, batch: Sequence[Any], output: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        feed, mask = self._feed(batch)
+        with self._lock:
+            self._running += 1
+            self._begun += 1
+        try:
+            values = self._session.run([output], feed)[0]
+        finally:
+            with self._lock:
+                self._running -= 1
+                is_last = self._owes_memory and not self._running
+        if is_last:
+            values = np.array(values)  # no longer in the runtime's memory
+            self._shrink(output)
+        return np.asarray(values, dtype=np.float32), mask
+
+    def _feed(self, batch: Sequence[Any]) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
+        """Return the inputs of the graph for tokenized texts, and the mask of non-padding tokens."""
         longest = max(len(tokens) for tokens in batch)
         ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
@@ -70,8 +103,7 @@ class Graph:
             length = len(tokens)
             ids[row, :length], types[row, :length], mask[row, :length] = tokens.ids, tokens.type_ids, 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        values = self._session.run([output], {name: feed[name] for name in self._inputs if name in feed}, options)[0]
-        return np.asarray(values, dtype=np.float32), mask
+        return {name: feed[name] for name in self._inputs if name in feed}, mask
 
 
 def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int]]:

@@ -19,8 +19,10 @@ MINILM = Path(__file__).parent / "minilm"
 
 # Tokens per batch, including padding: enough to fill the cores, small enough to stay in their caches.
 _BATCH_TOKENS = 4096
-_LARGE_TOKENS = 2048
-"""Minimum number of tokens after which the runtime's memory is given back; a full batch leaves 64 MB."""
+_LARGE_TOKENS = 512
+"""Minimum size of a batch, in tokens with padding, after which the runtime's memory is given back; a full batch leaves
+hundreds of megabytes.
+"""
 
 
 class OnnxEmbedder:
@@ -61,7 +63,7 @@ class OnnxEmbedder:
         encoded = await self._in_thread(model.tokenize, texts, "document")
         parts = batches(encoded, _BATCH_TOKENS)
         computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in part]) for part in parts))
-        if sum(map(len, encoded)) >= _LARGE_TOKENS:
+        if max(len(part) * len(encoded[part[0]]) for part in parts) >= _LARGE_TOKENS:
             await self._in_thread(model.give_back)
         vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)
         for part, rows in zip(parts, computed, strict=True):

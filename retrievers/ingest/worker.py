@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -97,12 +98,13 @@ class Worker:
         self._woken.set()
 
     async def deliver(
-        self, tenant: str, delivery: Delivery, *, within_s: float | None = None
+        self, tenant: str, delivery: Delivery, *, deadline: float | None = None
     ) -> tuple[str, Report | None]:
         """Carry out a delivery at once. Its job is stored first, so it survives this process.
 
         Args:
-            within_s: how long to wait, in seconds. After that the job continues in the background.
+            deadline: until when to wait, in the time of `time.monotonic`. After that the job continues in the
+                background. None to wait until it ends.
         Returns:
             The job's id, and the report; None if the job is still running.
         Raises:
@@ -112,7 +114,7 @@ class Worker:
         lease = await self.jobs.begin(tenant, delivery)
         run = JobAttempt(lease, self._line(tenant), self._turns)
         try:
-            return lease.id.hex, await self._carry_out_within(run, within_s)
+            return lease.id.hex, await self._carry_out_until(run, deadline)
         except LostLease:
             raise Unavailable("the job", f"another worker took it over; see job {lease.id.hex}") from None
         except Unavailable as error:
@@ -123,11 +125,11 @@ class Worker:
         """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
         return await self._runner.carry_out(JobAttempt(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
 
-    async def _carry_out_within(self, run: JobAttempt, seconds: float | None) -> Report | None:
+    async def _carry_out_until(self, run: JobAttempt, deadline: float | None) -> Report | None:
         """Like `JobRunner.carry_out`, but return None if it takes longer and continues in the background."""
         task = asyncio.create_task(self._runner.carry_out(run))
         try:
-            await asyncio.wait({task}, timeout=seconds)
+            await asyncio.wait({task}, timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
             if task.done():
                 return task.result()
         except asyncio.CancelledError:

@@ -334,6 +334,32 @@ async def test_a_file_that_takes_too_long_to_read_is_answered_in_time_and_its_jo
     assert [one["reason"] for one in job["failed"]] == ["reading it takes more than 5 s of processor time; split it"]
 
 
+async def test_documents_that_take_longer_than_the_request_are_answered_in_time_and_stored_by_their_job(
+    client: httpx2.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    go_on = asyncio.Event()
+    ingest = service.worker._runner._ingest
+
+    async def held(*values: Any, **options: Any) -> Any:
+        await go_on.wait()
+        return await ingest(*values, **options)
+
+    monkeypatch.setattr(service.worker._runner, "_ingest", held)
+    body = {"collection": "zoo", "documents": [{"id": "a", "text": "Penguins march."}], "timeout_s": 0.1}
+    async with service.worker:
+        late = await client.post("/v1/documents", json=body)
+        running = (await client.get(f"/v1/jobs/{late.json()['job_id']}")).json()
+        go_on.set()
+        job = await until_over(client, running["job_id"])
+
+    problem = late.json()
+    assert (late.status_code, problem["type"]) == (503, "urn:signalbox:problem:still-storing")
+    assert late.headers["Retry-After"] == "10"
+    assert "0 of 1 documents were inserted or updated so far" in problem["detail"]
+    assert (running["status"], job["status"], job["inserted"]) == ("running", "done", 1)
+    assert (await client.get("/v1/documents/zoo/a")).json()["text"] == "Penguins march."
+
+
 async def test_a_file_over_the_limit_is_refused(client: httpx2.AsyncClient):
     answer = await client.put("/v1/files/zoo/large.txt", content=b"x" * ((8 << 20) + 1))
 

@@ -23,6 +23,7 @@ from agent.service.opening import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
+from retrievers.core import crowd
 from retrievers.ingest.documents import Document
 from retrievers.testing import processor_s
 
@@ -166,10 +167,10 @@ def test_a_large_body_is_read_at_a_cost_per_value_that_is_small():
     ("shape", "body", "where", "detail"),
     [
         (VectorStoreSearch, {"query": -1}, "query", "input should be a valid string, or input should be a list"),
-        (VectorStoreSearch, {"query": ["x", 5]}, "query", "input should be a valid string"),
+        (VectorStoreSearch, {"query": ["x", 5]}, "query.1", "input should be a valid string"),
         (Request, {"query": "x", "metadata": {"a": []}}, "metadata.a", "input should be a valid string"),
         (RerankV1, {"query": "x", "documents": [5]}, "documents.0", "input should be a valid string, or input"),
-        (RerankV1, {"query": "x", "documents": [{}]}, "documents.0", "input should be a valid string"),
+        (RerankV1, {"query": "x", "documents": [{}]}, "documents.0.text", "field required"),
         (Request, {"query": "x", "sources": {}}, "sources", "input should be a list"),
         (Request, {"query": "x", "filter": []}, "filter", "input should be an object"),
     ],
@@ -205,3 +206,18 @@ async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Serv
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await asyncio.wait_for(reader.read(), 120) == b""
         writer.close()
+
+
+@pytest.mark.parametrize("bad", [b'""', b"7", b'"' + b"x" * 8001 + b'"'])
+def test_a_fault_inside_a_list_of_queries_is_named_by_its_place_alone(bad: bytes):
+    with pytest.raises(Problem) as caught:
+        JsonBody(VectorStoreSearch).read(b'{"query": ["ok", ' + bad + b"]}")
+    assert [one.where for one in caught.value.errors] == ["query.1"]
+    assert caught.value.detail.startswith("query.1: ")
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1000])
+def test_texts_are_left_out_of_a_body_piece_by_piece(piece_bytes: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(crowd, "_PIECE_BYTES", piece_bytes)
+    body = b'{"a":["x,[","",{"b,":"{{"}],"c":"}"}'
+    assert b"".join(crowd._outside_texts(body)) == b"{:[,,{:}],:}"

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from retrievers.core import filters
 from retrievers.core.errors import BadFilter
 from retrievers.core.fields import Field
 from retrievers.core.filters import GROUPS, OPERATORS, And, Compare, Not, Or, keys_of, matches, parse, to_json
@@ -305,3 +306,38 @@ def test_a_filter_survives_json():
 def test_keys_of_a_filter_are_all_fields_it_names():
     wanted = And((Compare("eq", "a", 1), Not(Or((Compare("eq", "b", 1), Compare("exists", "c", True))))))
     assert keys_of(wanted) == {"a", "b", "c"}
+
+
+def test_the_values_of_the_largest_filter_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch):
+    read: list[object] = []
+    one_by_one = filters._read_value
+
+    def recorded(field: Field, value: object, where: str) -> object:
+        read.append(value)
+        return one_by_one(field, value, where)
+
+    monkeypatch.setattr(filters, "_read_value", recorded)
+    fields = {"s": Field("s", "string", "string"), "n": Field("n", "number", "number")}
+    texts, numbers = [chr(0x4E00 + n) for n in range(1000)], [n % 10 for n in range(1000)]
+    parts = [{"type": "in", "key": key, "value": some} for key, some in (("s", texts), ("n", numbers))]
+
+    largest = parse({"type": "and", "filters": parts * 60}, fields)
+
+    assert (read, to_json(largest)) == ([], {"type": "and", "filters": parts * 60})
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "fault"),
+    [
+        ("s", ["a", 7], "filter.value is 7"),
+        ("s", ["a", "b\0"], "filter.value holds a NUL character"),
+        ("s", ["a", "x" * 8001], "filter.value has more than 8,000 characters"),
+        ("n", [1, float("inf")], "filter.value is not a finite number"),
+        ("n", [1, 10**400], "filter.value is not a finite number"),
+        ("n", [1, True], "filter.value is True"),
+    ],
+)
+def test_one_bad_value_among_good_ones_is_named(key: str, values: list[object], fault: str):
+    fields = {"s": Field("s", "string", "string"), "n": Field("n", "number", "number")}
+    with pytest.raises(BadFilter, match=fault):
+        parse({"type": "in", "key": key, "value": values}, fields)

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter, WaitedS
 from agent.serve.http.native import Name, answer, gives
 from agent.serve.http.problems import Problem
+from agent.types import LEAST_TIMEOUT_S
 from retrievers.core.errors import NotFound
 from retrievers.ingest.job_types import DeadLetter, Job
 from retrievers.ingest.jobs import MAX_LISTED
@@ -20,6 +21,8 @@ _EXAMPLE = {
     "collection": "notes",
     "documents": [{"id": "a/1", "title": "Rollback", "text": "We rolled back.", "metadata": {"team": "payments"}}],
 }
+_UNFINISHED = ("queued", "running")
+_LOOK_AGAIN_S = 10
 _FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 Id = Annotated[str, Path(description="id of the document; it may contain slashes", min_length=1, max_length=512)]
@@ -48,12 +51,19 @@ async def add_documents(
     service: TheService,
     caller: TheWriter,
     body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
+    waited_s: WaitedS,  # after the body, whose reading counts
 ) -> Response:
     """Store documents. Stored documents that are unchanged cost nothing.
 
     A bad document does not affect the others. If all are bad, the answer is a 422 with the same list `failed`.
+
+    Documents that are not stored within `timeout_s` are answered with 503 and the `job_id`, and their job continues.
     """
-    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer)
+    timeout_s = body.timeout_s or service.settings.timeout_s
+    within_s = max(timeout_s - waited_s, LEAST_TIMEOUT_S)
+    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer, within_s=within_s)
+    if body.wait and job.status in _UNFINISHED:
+        raise _still_storing(job, timeout_s)
     return await asyncio.to_thread(_answer, job, wait=body.wait)
 
 
@@ -61,6 +71,7 @@ async def upload_file(
     request: Request,
     service: TheService,
     caller: TheWriter,
+    waited_s: WaitedS,
     collection: Name,
     name: FileName,
     wait: Annotated[bool, Query(description="wait until the documents are stored")] = True,
@@ -71,9 +82,9 @@ async def upload_file(
 
     A file that takes longer than the service's TIMEOUT_S is answered with 202, and its job continues.
     """
-    data, within_s = await request.body(), service.settings.timeout_s
+    data, within_s = await request.body(), max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S)
     job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.viewer, within_s=within_s)
-    return await asyncio.to_thread(_answer, job, wait=wait and job.status not in ("queued", "running"))
+    return await asyncio.to_thread(_answer, job, wait=wait and job.status not in _UNFINISHED)
 
 
 async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
@@ -128,6 +139,15 @@ def _answer(job: Job, *, wait: bool) -> Response:
         raise Problem(422, "nothing-stored", detail, job_id=job.id, failed=failed)
     counts = {"inserted": job.inserted, "updated": job.updated, "unchanged": job.unchanged}
     return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
+
+
+def _still_storing(job: Job, timeout_s: float) -> Problem:
+    stored = f"{job.inserted + job.updated:,} of {job.documents or 0:,} documents were inserted or updated so far"
+    detail = (
+        f"the documents take longer than the {timeout_s:g} s of this request: {stored}, and job {job.id} goes on with "
+        f"the others; do not send them again, see /v1/jobs/{job.id}"
+    )
+    return Problem(503, "still-storing", detail, headers={"Retry-After": str(_LOOK_AGAIN_S)}, job_id=job.id)
 
 
 async def job_answer(job: Job, status: int = 200) -> Response:

@@ -51,7 +51,7 @@ class ProblemBody(BaseModel):
     detail: str = Field(description="the fault, its place and the remedy")
     request_id: str = Field(description="the X-Request-ID of the request, to find it in the log")
     errors: list[ProblemError] | None = Field(None, description="the faults of the request, one by one")
-    job_id: str | None = Field(None, description="id of the ingestion job, if no document could be stored")
+    job_id: str | None = Field(None, description="id of the ingestion job that stored nothing or is not done")
     failed: list[FailedDocument] | None = Field(None, description="the failed documents, with the reasons")
 
 
@@ -62,7 +62,7 @@ class Problem(Exception):
         kind: last part of the problem's type; a stable name ("malformed-json").
         detail: what is wrong and what to do, in one line.
         errors: the invalid fields.
-        job_id, failed: of an ingestion that stored nothing.
+        job_id, failed: of an ingestion that stored nothing or is not done.
 
     The texts may quote names from the request, so they are cleaned here, for every error form.
     """
@@ -170,6 +170,9 @@ def validation_problem(
     """
     # pydantic makes all errors at once, which may be a hundred thousand.
     errors = [(one["loc"] if given is None else place_of(one, given), one) for one in error.errors()]
+    # A fault inside a value shows its type: the faults of the other types of a union are none.
+    outer = {tuple(place[:length]) for place, _ in errors for length in range(len(place))}
+    errors = [(place, one) for place, one in errors if tuple(place) not in outer]
     by_place: dict[tuple[int | str, ...], ProblemError] = {}
     for place, one in errors:
         if place in by_place:  # the fault of another type of the same union

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from agent.types import Answer, Prompt, Result, Shape, SourceSummary
+from agent.types import LEAST_TIMEOUT_S, Answer, Prompt, Result, Shape, SourceSummary
 
 MAX_DOCUMENTS = 10_000
 
@@ -29,6 +29,10 @@ class NewDocuments(Shape):
         ),
     ]
     wait: Annotated[bool, Field(description="wait until the documents are stored")] = True
+    timeout_s: Annotated[
+        float | None,
+        Field(ge=LEAST_TIMEOUT_S, le=120, description="how long to wait, in seconds; TIMEOUT_S if left out"),
+    ] = None
 
 
 class FailedDocument(Shape):
