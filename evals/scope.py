@@ -14,7 +14,7 @@ from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import CORPUS, EVERY_SPLIT, QRELS, QUERIES, Dataset, lines, load
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Collection, Viewer
+from retrievers.core.types import Collection, Scope, Viewer
 from retrievers.postgres.catalogue import Catalogue
 
 Json = dict[str, Any]
@@ -74,9 +74,11 @@ class Only(Catalogue):
         super().__init__(service.database)
         self._names = frozenset(names)
 
-    async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
-        """See `Catalogue.collections`."""
-        return tuple(one for one in await super().collections(who, fresh=fresh) if one.name in self._names)
+    async def scope(
+        self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
+    ) -> Scope:
+        """See `Catalogue.scope`."""
+        return (await super().scope(who, collection, fresh=fresh, changed=changed)).only(self._names)
 
 
 @dataclass(frozen=True, slots=True)
