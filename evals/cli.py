@@ -88,8 +88,11 @@ def scope(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="datasets, each a collection")],
     changes: Changes = None,
     questions: Annotated[
-        int, typer.Option(min=1, help="number of questions in total, spread evenly over the folders")
+        int, typer.Option(min=1, help="number of questions of a group, spread evenly over its folders")
     ] = 200,
+    groups: Annotated[int, typer.Option(min=0, help="number of random groups of folders; 0: all are one group")] = 0,
+    size: Annotated[int, typer.Option(min=2, help="number of folders of a random group")] = 6,
+    seed: Annotated[int, typer.Option(help="seed of the random groups")] = 1,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="write the chosen collections to this file")] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -100,18 +103,21 @@ def scope(
 
     check_writable(out)
     given = load_settings(settings_of(changes))
-    found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note))
+    within = scope.Groups(groups, size, seed)
+    found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note, within))
     if out is not None:
         write_figures(out, found)
     if as_json:
         write_json(found)
         return 0
     names = list(found["figures"]["all"])
-    rows = [
-        (name, *("-" if figures[one] is None else str(figures[one]) for one in names))
-        for name, figures in found["figures"].items()
-    ]
-    show_table("collections chosen for the questions", ("questions of", *names), rows)
+    for part, title in (("figures", "questions of"), ("classes", "class")):
+        rows = [
+            (name, *("-" if figures[one] is None else str(figures[one]) for one in names))
+            for name, figures in found[part].items()
+        ]
+        if rows:
+            show_table("collections chosen for the questions", (title, *names), rows)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Measure whether questions that name no collection find theirs among several."""
 
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import CORPUS, EVERY_SPLIT, QRELS, QUERIES, Dataset, lines, load
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Collection, Viewer
+from retrievers.core.types import Collection, Scope, Viewer
 from retrievers.postgres.catalogue import Catalogue
 
 Json = dict[str, Any]
@@ -27,12 +28,14 @@ class ScopeQuestion:
     """A question and the collection that it is about.
 
     Attributes:
+        kind: the class of the question; "" if the dataset has none.
         relevant: grade by document id; empty if documents are not judged.
     """
 
     id: str
     text: str
     collection: str
+    kind: str = ""
     history: tuple[Mapping[str, str], ...] = ()
     now: str | None = None
     relevant: Mapping[str, int] = field(default_factory=dict)
@@ -54,7 +57,8 @@ def questions_of(folder: Path) -> Iterator[ScopeQuestion]:
         if line.get("collection", folder.name) == folder.name and not _ELSEWHERE & set(sources):
             relevant = line.get("relevant") or {}
             history = tuple(line.get("history") or ())
-            yield ScopeQuestion(line["id"], line["text"], folder.name, history, line.get("now"), relevant)
+            kind = line.get("class") or ""
+            yield ScopeQuestion(line["id"], line["text"], folder.name, kind, history, line.get("now"), relevant)
 
 
 def every_nth(questions: Sequence[ScopeQuestion], count: int) -> list[ScopeQuestion]:
@@ -70,21 +74,48 @@ class Only(Catalogue):
         super().__init__(service.database)
         self._names = frozenset(names)
 
-    async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
-        """See `Catalogue.collections`."""
-        return tuple(one for one in await super().collections(who, fresh=fresh) if one.name in self._names)
+    async def scope(
+        self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
+    ) -> Scope:
+        """See `Catalogue.scope`."""
+        return (await super().scope(who, collection, fresh=fresh, changed=changed)).only(self._names)
 
 
-async def measure(folders: Sequence[Path], count: int, settings: Settings, note: Note) -> Json:
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Random groups of collections among which questions are asked.
+
+    Args:
+        number: number of groups; 0 asks once among all collections.
+        size: collections of a group.
+    """
+
+    number: int = 0
+    size: int = 6
+    seed: int = 1
+
+    def of(self, folders: Sequence[Path]) -> list[Sequence[Path]]:
+        """Return the folders of each group."""
+        chosen = random.Random(self.seed)
+        return [chosen.sample(folders, min(self.size, len(folders))) for _ in range(self.number)] or [folders]
+
+
+ALL_AT_ONCE = Groups()
+
+
+async def measure(
+    folders: Sequence[Path], count: int, settings: Settings, note: Note, groups: Groups = ALL_AT_ONCE
+) -> Json:
     """Ask questions of every folder with and without the collection's name, among the folders' collections.
 
     Args:
-        count: number of questions of all folders together.
+        count: number of questions of a group.
     Returns:
         `figures`: for `all` questions and by folder the shares of questions whose right collection is `among` those
             searched, is the only one (`alone`), or was missed for another single one (`wrong`); the mean number
             `searched`; nDCG@10 of the judged questions without the name (`found`) and with it (`given`); and the share
-            of the named search's documents that both found (`same`). `questions`: each with the chosen collections.
+            of the named search's documents that both found (`same`). `classes`: the same by class of question.
+            `questions`: each with the chosen collections.
     Raises:
         BadRequest: a folder is no dataset.
     """
@@ -93,19 +124,26 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         for folder in folders:
             await store(service, folder, note)
-        # The tenant may have collections of other measurements.
-        only = Only(service, [folder.name for folder in folders])
-        service = replace(service, pipeline=replace(service.pipeline, catalogue=only))
-        for folder in folders:
-            questions = list(questions_of(folder))
+        asked = {folder: list(questions_of(folder)) for folder in folders}
+        for folder, questions in asked.items():
             if not questions:
                 raise BadRequest(f"{folder}: the folder has no questions about its documents", where="dataset")
-            for one in every_nth(questions, max(count // len(folders), 1)):
-                rows.append(await _row(service, one))
-            note(f"{folder.name}: asked")
-    figures = {"all": _figures(rows)}
-    figures |= {one.name: _figures([row for row in rows if row["collection"] == one.name]) for one in folders}
-    return {"figures": figures, "questions": rows}
+        for group in groups.of(folders):
+            # The tenant may have collections of other groups and measurements.
+            only = Only(service, [folder.name for folder in group])
+            within = replace(service, pipeline=replace(service.pipeline, catalogue=only))
+            for folder in group:
+                for one in every_nth(asked[folder], max(count // len(group), 1)):
+                    rows.append(await _row(within, one))
+            note(f"asked among {', '.join(folder.name for folder in group)}")
+    figures = {"all": _figures(rows)} | _by(rows, "collection")
+    return {"figures": figures, "classes": _by(rows, "class"), "questions": rows}
+
+
+def _by(rows: Sequence[Json], key: str) -> Json:
+    """Return the figures of the rows by their value of a key, in the order of their first rows."""
+    values = dict.fromkeys(row[key] for row in rows if row[key])
+    return {value: _figures([row for row in rows if row[key] == value]) for value in values}
 
 
 async def store(service: Service, folder: Path, note: Note) -> Collection:
@@ -122,6 +160,7 @@ async def _row(service: Service, one: ScopeQuestion) -> Json:
         "id": one.id,
         "text": one.text,
         "collection": one.collection,
+        "class": one.kind,
         "collections": list(found.intent.collections),
         "scope": [choice.model_dump() for choice in found.intent.scope],
         "let_go": any(relaxed.reason == LET_GO for relaxed in found.relaxed),

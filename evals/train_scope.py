@@ -1,7 +1,9 @@
 """Print the weights of agent/intent/scope.py: `python -m evals.train_scope FOLDER...`, from the checkout.
 
 Each FOLDER is a dataset as in `evals.scope`. Its questions are asked among random groups of collections; a multinomial
-logistic regression learns which collection each question belongs to.
+logistic regression learns which collection each question belongs to. Every third folder, in the order of the names, is
+left out: nothing is learned from it, and the printed figures are of groups of six of those folders. The weights were
+learned so from all folders of `evals/data/reading` and `evals/data/reading-more`.
 """
 
 import asyncio
@@ -13,23 +15,26 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from agent.intent.scope import WEIGHTS, Evidence, Numbers
+from agent.intent.scope import WEIGHTS, Evidence, Numbers, chosen_of, probabilities_of
 from agent.service.opening import open_service
 from agent.settings import load_settings
 from agent.types import Request
 from evals.corpus import TENANT
+from evals.datasets import CORPUS, QUERIES
 from evals.scope import every_nth, questions_of, store
 from retrievers.core.types import Scope
 
 GROUPS, SIZES, EACH = 60, (2, 4, 6, 8), 12
 """Number of random groups, their sizes in collections, and questions per collection."""
+_TESTED = 12
+"""Number of groups of folders that are left out."""
 _DECAY = 1e-4
 
 Example = tuple[Evidence, int]
 """The evidence for each collection of a group, and the index of the right collection."""
 
 
-async def examples_of(folders: Sequence[Path]) -> list[Example]:
+async def examples_of(folders: Sequence[Path], groups: int = GROUPS, sizes: Sequence[int] = SIZES) -> list[Example]:
     """Return the questions with the evidence for every collection of their groups."""
     chosen, made = random.Random(1), []
     questions = {folder.name: list(questions_of(folder)) for folder in folders}
@@ -37,15 +42,15 @@ async def examples_of(folders: Sequence[Path]) -> list[Example]:
         chooser = service.pipeline.chooser
         assert chooser is not None
         stored = [await store(service, folder, lambda line: None) for folder in folders]
-        for number in range(GROUPS):
-            group = chosen.sample(stored, min(SIZES[number % len(SIZES)], len(stored)))
+        for number in range(groups):
+            group = chosen.sample(stored, min(sizes[number % len(sizes)], len(stored)))
             for place, one in enumerate(group):
                 for asked in every_nth(chosen.sample(questions[one.name], len(questions[one.name])), EACH):
                     evidence = await chooser.evidence(
                         Request.model_validate(asked.request()), Scope(TENANT, tuple(group))
                     )
                     made.append((evidence, place))
-            print(f"{number + 1} of {GROUPS} groups", file=sys.stderr)
+            print(f"{number + 1} of {groups} groups", file=sys.stderr)
     return made
 
 
@@ -70,7 +75,26 @@ def fit(examples: Sequence[Example]) -> list[float]:
     return [round(one, 2) for one in (found.x / scale).tolist()]
 
 
+def figures(examples: Sequence[Example], weights: Sequence[float]) -> str:
+    """Return how often the right collection is chosen, as a line."""
+    among = alone = searched = 0
+    for evidence, right in examples:
+        chosen = chosen_of(probabilities_of(evidence, weights))
+        among += right in chosen
+        alone += chosen == [right]
+        searched += len(chosen)
+    size = max(len(examples), 1)
+    return f"{len(examples)}: among {among / size:.3f}, alone {alone / size:.3f}, searched {searched / size:.2f}"
+
+
 if __name__ == "__main__":
-    every = asyncio.run(examples_of([Path(one) for one in sys.argv[1:]]))
+    every = sorted((Path(one) for one in sys.argv[1:] if (Path(one) / QUERIES).is_file()), key=lambda one: one.name)
+    every = [one for one in every if (one / CORPUS).is_file()]
+    left_out = every[2::3]
+    learned = asyncio.run(examples_of([one for one in every if one not in left_out]))
+    tested = asyncio.run(examples_of(left_out, _TESTED, (6,)))
     for source in WEIGHTS:
-        print(source, fit([(evidence, right) for evidence, right in every if evidence.near == source]))
+        weights = fit([one for one in learned if one[0].near == source])
+        print(source, weights)
+        for name, examples in (("learned from", learned), ("left out", tested)):
+            print(f"{source}, {name}, {figures([one for one in examples if one[0].near == source], weights)}")

@@ -1,12 +1,13 @@
 """Choose the collections for a question that names none, by what each collection holds.
 
 A multinomial logistic regression weighs evidence from words, values and meaning; `evals/train_scope.py` makes its
-weights. The likeliest collections with a total probability of `_LEAST_TOTAL` are searched: one if the evidence is
-decisive, several if it is close, all if there is none.
+weights. A collection whose probability reaches `LEAST_ALONE` is searched alone. Otherwise the likeliest collections
+with a total probability of `_LEAST_TOTAL` are searched: several if the evidence is close, all if there is none.
 """
 
 import asyncio
 import math
+import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
@@ -30,14 +31,14 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.values import Held
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
+from retrievers.text.folding import fold
 from retrievers.text.languages import detect
 from retrievers.text.questions import question_terms
 
-_LEAST_TOTAL = {"vector": 0.85, "fulltext": 0.95}
-"""Minimum total probability of the chosen collections, by the source that found the nearest passages.
-
-Full text is overconfident for collections that the weights were not learned from.
-"""
+LEAST_ALONE = 0.75
+"""Minimum probability of a collection that is searched alone."""
+_LEAST_TOTAL = 0.98
+"""Minimum total probability of several chosen collections. A wrong exclusion costs more than one more search."""
 _NEAREST = 50
 """Number of nearest passages whose collections count as evidence."""
 _FEW = 0.03
@@ -45,6 +46,9 @@ _FEW = 0.03
 _MOST_VALUES = 2000
 """Maximum values of a collection, shared among its fields."""
 _MOST_PROFILES = 256
+_LONGEST_VALUE = 8
+"""Maximum length of a whole value that is looked for in a question, in words or Chinese characters."""
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 _TURNS = 2
 """Number of the asker's earlier turns that are read together with the question."""
 _SHARE = 0.2
@@ -61,11 +65,12 @@ EVIDENCE = (
     "the question names its fields or words of its description",
     "its passages are near",
     "its description is near in meaning",
+    "the question states one of its values",
 )
 """The meaning of each evidence column."""
 WEIGHTS: Mapping[str, Sequence[float]] = {
-    "vector": (0.4, 1.15, 4.2, 2.1, 16.2, 7.8),
-    "fulltext": (0.0, 1.2, 4.4, 0.85, 0.17, 6.3),
+    "vector": (0.56, 1.39, 2.77, 2.61, 16.07, 6.31, 1.61),
+    "fulltext": (0.13, 1.52, 1.95, 2.81, 0.45, 9.44, 2.9),
 }
 """Weights of the columns, by the source that found the nearest passages.
 
@@ -81,6 +86,7 @@ class Profile:
         numbers: the numbers of the collections.
         passages: number of passages, at least 1.
         values: for each term, the share of documents that have a value with it.
+        whole: values and their aliases, folded.
         called: terms of the collection's name and of its words for documents.
         fields: terms of its field names and its description.
         card: a one-line description, which is embedded.
@@ -89,6 +95,7 @@ class Profile:
     numbers: tuple[int, ...]
     passages: int
     values: Mapping[str, float]
+    whole: frozenset[str]
     called: frozenset[str]
     fields: frozenset[str]
     card: str
@@ -167,7 +174,9 @@ class Chooser:
         same = len({one.embedder for one in scope.collections if one.chunks}) == 1
         source = "vector" if knows and same else "fulltext"
         near, likeness = await self._near(asked, names, source), await self._likeness(asked, profiles)
-        return Evidence(names, np.column_stack((named(terms, profiles, counts), near, likeness)), source)
+        stated = stated_values(readable(request.question), profiles)
+        columns = (named(terms, profiles, counts), near, likeness, stated)
+        return Evidence(names, np.column_stack(columns), source)
 
     async def _near(self, asked: Query, names: Sequence[str], source: str) -> Numbers:
         """Return the score of the best passage of each collection.
@@ -223,14 +232,16 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held], called: Sequenc
     language = next((name for name, _ in languages.most_common(1)), "en")
     documents = max(sum(one.documents for one in held), 1)
     shares: dict[str, float] = {}
+    whole: set[str] = set()
     names = dict.fromkeys(name for one in held for name in one.values if name not in RESERVED)
     values = [one for known in held for one in known.values.values() if one.field.item == "string"]
     each = max(_MOST_VALUES // max(len(values), 1), 1)
     for one in values:
         own = Counter[str]()
         for value, count in list(one.values.items())[:each]:
-            names_of_it = " ".join((value, *one.field.aliases.get(value, ())))
-            for term in {term.text for term in analyse(names_of_it, language)}:
+            names_of_it = (value, *one.field.aliases.get(value, ()))
+            whole.update(map(fold, names_of_it))
+            for term in {term.text for term in analyse(" ".join(names_of_it), language)}:
                 own[term] += count
         for term, count in own.items():
             shares[term] = max(shares.get(term, 0.0), min(count / documents, 1.0))
@@ -239,6 +250,7 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held], called: Sequenc
         tuple(one.number for one in same),
         max(sum(one.chunks for one in same), 1),
         shares,
+        frozenset(whole),
         _terms((same[0].name, *called, *(word for one in held for word in one.records)), language),
         _terms((*names, description), language),
         f"{same[0].name}. {description or ', '.join(names)}",
@@ -270,22 +282,48 @@ def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mappi
     return np.array(rows)
 
 
+def stated_values(question: str, profiles: Sequence[Profile]) -> list[float]:
+    """Return for each collection whether a question states one of its values from end to end: 1 or 0."""
+    folded = fold(question)
+    words = list(_WORD.finditer(folded))
+    spans = {
+        folded[first.start() : last.end()]
+        for place, first in enumerate(words)
+        for last in words[place : place + _LONGEST_VALUE]
+    }
+    return [float(any(len(span) > 1 and span in one.whole for span in spans)) for one in profiles]
+
+
 def decided(scope: Scope, evidence: Evidence) -> Choice:
-    """Return the likeliest collections with a total probability of `_LEAST_TOTAL`, each with its strongest evidence."""
+    """Return the collections to search, see the head of this module, each with its strongest evidence."""
     weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
-    logits = weighed.sum(axis=1)
-    probabilities = np.exp(logits - logits.max())
-    probabilities /= probabilities.sum()
+    probabilities = probabilities_of(evidence, WEIGHTS[evidence.near])
     # A reason sets a collection apart from the others.
     reasons = (weighed - weighed.mean(axis=0)).argmax(axis=1)
-    chosen: list[SourceChoice] = []
-    reached = 0.0
-    for place in np.argsort(-probabilities, kind="stable"):
-        if reached >= _LEAST_TOTAL[evidence.near]:
-            break
-        reached += float(probabilities[place])
-        confidence = round(float(probabilities[place]), 4)
-        chosen.append(SourceChoice(name=evidence.names[place], confidence=confidence, reason=EVIDENCE[reasons[place]]))
+    chosen = tuple(
+        SourceChoice(
+            name=evidence.names[place],
+            confidence=round(float(probabilities[place]), 4),
+            reason=EVIDENCE[reasons[place]],
+        )
+        for place in chosen_of(probabilities)
+    )
     if len(chosen) == len(evidence.names):
         return Choice(scope)
-    return Choice(scope.only(one.name for one in chosen), tuple(chosen))
+    return Choice(scope.only(one.name for one in chosen), chosen)
+
+
+def probabilities_of(evidence: Evidence, weights: Sequence[float]) -> Numbers:
+    """Return the probability that the question is about each of the collections."""
+    logits = (evidence.columns * np.array(weights)).sum(axis=1)
+    probabilities = np.exp(logits - logits.max())
+    return np.asarray(probabilities / probabilities.sum())
+
+
+def chosen_of(probabilities: Numbers) -> list[int]:
+    """Return the places of the collections to search, the likeliest first."""
+    order: list[int] = np.argsort(-probabilities, kind="stable").tolist()
+    if probabilities[order[0]] >= LEAST_ALONE:
+        return order[:1]
+    reached = np.cumsum(probabilities[order])
+    return order[: int(np.searchsorted(reached, _LEAST_TOTAL)) + 1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.settings import Settings
-from evals.scope import every_nth, measure, questions_of
+from evals.scope import Groups, every_nth, measure, questions_of
 from retrievers.core.errors import BadRequest
 
 
@@ -55,3 +55,21 @@ def test_so_many_questions_are_taken_evenly(tmp_path: Path):
 
     assert [one.id for one in every_nth(questions, 4)] == ["0", "2", "5", "7"]
     assert every_nth(questions, 99) == questions
+
+
+async def test_a_random_group_hides_the_other_collections_of_the_tenant(
+    owner_url: str, service_url: str, tmp_path: Path
+):
+    folders = [
+        write(
+            tmp_path / name,
+            [{"id": name, "text": "The lamp of the lighthouse turns."}],
+            [{"id": name, "text": "does the lamp turn?", "class": "topic"}],
+        )
+        for name in ("one", "two", "three")
+    ]
+    settings = Settings(database_url=owner_url, service_url=service_url)
+    found = await measure(folders, 2, settings, lambda line: None, Groups(number=3, size=2))
+
+    assert [len(row["collections"]) for row in found["questions"]] == [2] * 6
+    assert found["classes"]["topic"]["questions"] == 6
