@@ -360,6 +360,22 @@ async def test_documents_that_take_longer_than_the_request_are_answered_in_time_
     assert (await client.get("/v1/documents/zoo/a")).json()["text"] == "Penguins march."
 
 
+async def test_documents_without_a_timeout_are_waited_for(
+    client: httpx2.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    deadlines: list[float | None] = []
+    deliver = service.worker.deliver
+
+    async def seen(*values: Any, deadline: float | None = None) -> Any:
+        deadlines.append(deadline)
+        return await deliver(*values, deadline=deadline)
+
+    monkeypatch.setattr(service.worker, "deliver", seen)
+    body = {"collection": "zoo", "documents": [{"id": "a", "text": "Penguins march."}]}
+    assert (await client.post("/v1/documents", json=body)).json()["inserted"] == 1
+    assert deadlines == [None]
+
+
 async def test_a_file_over_the_limit_is_refused(client: httpx2.AsyncClient):
     answer = await client.put("/v1/files/zoo/large.txt", content=b"x" * ((8 << 20) + 1))
 

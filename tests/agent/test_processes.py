@@ -146,8 +146,12 @@ def test_one_process_carries_out_ingestion_jobs(running: Running):
     with running.kept(4) as connections:
         for one in connections:
             running.get("/readyz", one)
-    found = re.findall(r'signalbox_part_up\{part="(?:database|worker)",process="\d"\}', running.get("/metrics"))
-    assert found == [
+
+    def found() -> list[str]:
+        return re.findall(r'signalbox_part_up\{part="(?:database|worker)",process="\d"\}', running.get("/metrics"))
+
+    until(lambda: any('"worker"' in one for one in found()))  # a part is known once it has been used
+    assert found() == [
         'signalbox_part_up{part="database",process="1"}',
         'signalbox_part_up{part="worker",process="1"}',
         'signalbox_part_up{part="database",process="2"}',

@@ -57,13 +57,12 @@ async def add_documents(
 
     A bad document does not affect the others. If all are bad, the answer is a 422 with the same list `failed`.
 
-    Documents that are not stored within `timeout_s` are answered with 503 and the `job_id`, and their job continues.
+    With `timeout_s`, documents that are not stored in time are answered with 503 and the `job_id`; the job continues.
     """
-    timeout_s = body.timeout_s or service.settings.timeout_s
-    within_s = max(timeout_s - waited_s, LEAST_TIMEOUT_S)
+    within_s = None if body.timeout_s is None else max(body.timeout_s - waited_s, LEAST_TIMEOUT_S)
     job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer, within_s=within_s)
-    if body.wait and job.status in _UNFINISHED:
-        raise _still_storing(job, timeout_s)
+    if body.wait and body.timeout_s is not None and job.status in _UNFINISHED:
+        raise _still_storing(job, body.timeout_s)
     return await asyncio.to_thread(_answer, job, wait=body.wait)
 
 

@@ -31,7 +31,7 @@ class NewDocuments(Shape):
     wait: Annotated[bool, Field(description="wait until the documents are stored")] = True
     timeout_s: Annotated[
         float | None,
-        Field(ge=LEAST_TIMEOUT_S, le=120, description="how long to wait, in seconds; TIMEOUT_S if left out"),
+        Field(ge=LEAST_TIMEOUT_S, le=120, description="how long to wait, in seconds; no limit if left out"),
     ] = None
 
 
