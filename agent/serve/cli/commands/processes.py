@@ -43,7 +43,10 @@ def serve(
     from agent.serve.process.leaving import leave
 
     async def run() -> int:
-        leave(await supervisor.serve(host, port, processes))
+        code = await supervisor.serve(host, port, processes)
+        if code == DONE:  # a server that did not start has nothing to wait for
+            leave(code)
+        return code
 
     # Until the server installs its own handler: end in order, so that waiting connections get an answer.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
