@@ -162,7 +162,7 @@ async def test_what_waits_costs_the_model_only_of_the_time_that_its_caller_gives
         answer = await client.post(f"{chatting.url}/v1/chat/completions", content=slowly(body))
     assert answer.status_code == 200
     left_s = (await chatting.ended()).call.request.timeout_s
-    assert left_s is None if given is None else 0 < left_s <= 4.8
+    assert left_s is None if given is None else 0 < left_s < given
 
 
 async def test_options_travel_in_the_signalbox_object(chatting):
