@@ -174,7 +174,8 @@ class Chooser:
         same = len({one.embedder for one in scope.collections if one.chunks}) == 1
         source = "vector" if knows and same else "fulltext"
         near, likeness = await self._near(asked, names, source), await self._likeness(asked, profiles)
-        stated = stated_values(readable(request.question), profiles)
+        question = readable(request.question)
+        stated = stated_values(question, detect(question), profiles)
         columns = (named(terms, profiles, counts), near, likeness, stated)
         return Evidence(names, np.column_stack(columns), source)
 
@@ -282,8 +283,11 @@ def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mappi
     return np.array(rows)
 
 
-def stated_values(question: str, profiles: Sequence[Profile]) -> list[float]:
-    """Return for each collection whether a question states one of its values from end to end: 1 or 0."""
+def stated_values(question: str, language: str, profiles: Sequence[Profile]) -> list[float]:
+    """Return for each collection whether a question states one of its values from end to end: 1 or 0.
+
+    Values of stop words alone do not count: "it" may be a language, but hardly in "how does it work?".
+    """
     folded = fold(question)
     words = list(_WORD.finditer(folded))
     spans = {
@@ -291,7 +295,9 @@ def stated_values(question: str, profiles: Sequence[Profile]) -> list[float]:
         for place, first in enumerate(words)
         for last in words[place : place + _LONGEST_VALUE]
     }
-    return [float(any(len(span) > 1 and span in one.whole for span in spans)) for one in profiles]
+    held = {span for span in spans if len(span) > 1 and any(span in one.whole for one in profiles)}
+    stated = {span for span in held if any(analyse(span, language))}
+    return [float(not stated.isdisjoint(one.whole)) for one in profiles]
 
 
 def decided(scope: Scope, evidence: Evidence) -> Choice:

@@ -193,3 +193,10 @@ async def test_a_draft_shows_a_tenant_nothing_that_it_may_not_read(service: Serv
 
     assert "Public notice" in drafted["description"]
     assert "Secret" not in drafted["description"]
+
+
+def test_a_value_that_is_a_stop_word_is_not_stated_by_a_question():
+    whole = frozenset(["it", "lebanese", "over 100 eur"])
+    profile = scope.Profile((1,), 1, {}, whole, frozenset(), frozenset(), "")
+    told = ("how does it work?", "is there a Lebanese soup?", "claims of over 100 EUR")
+    assert [scope.stated_values(one, "en", [profile]) for one in told] == [[0.0], [1.0], [1.0]]

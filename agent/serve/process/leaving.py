@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-import threading
+from contextlib import suppress
 from typing import NoReturn
 
 from retrievers.sandbox import pool
@@ -15,15 +15,11 @@ def leave(code: int) -> NoReturn:
     Python would wait for the threads of this process, which may read a question or a file for seconds. Nobody needs
     their results any more.
     """
-    pool.end_processes()
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
-
-
-def leave_within(seconds: float) -> None:
-    """End this process if it has not ended by itself in time, such as when the database does not answer any more."""
-    timer = threading.Timer(seconds, leave, (0,))
-    timer.daemon = True
-    timer.start()
+    try:
+        pool.end_processes()
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                stream.flush()
+    finally:
+        os._exit(code)

@@ -26,7 +26,6 @@ from agent.serve.http.early_refusal import EarlyRefusal
 from agent.serve.http.observing import Figures
 from agent.serve.identity import check_exposure, identifier
 from agent.serve.process.acceptor import Acceptor
-from agent.serve.process.leaving import leave_within
 from agent.serve.process.lingering import Lingering
 from agent.serve.process.listening import end_handshakes
 from agent.service.opening import open_service
@@ -48,8 +47,6 @@ _READ_S = 0.02
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _LOOK_EVERY_S = 0.02
-# Seconds to close the service after the last answer.
-_CLOSED_WITHIN_S = 1.5
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -64,7 +61,6 @@ async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
     async with application(listener) as app:
         announce()
         await Server(app).serve([listener])
-        leave_within(_CLOSED_WITHIN_S)
 
 
 @asynccontextmanager

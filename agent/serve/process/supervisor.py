@@ -29,9 +29,8 @@ _FIGURES_WITHIN_S = 1.0
 # A process that ran this long did not fail at its start. After a failed start the next one is delayed.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# Seconds after the grace period for the last answers (1 s, see `Server.shutdown`) and for closing the service. With the
-# default grace period and 0.1 s for the last handshakes, everything ends within 5 s.
-_STOPPED_WITHIN_S = 2.5
+# Seconds after the grace period for the last answers (1 s, see `Server.shutdown`), and for storing what is not stored.
+_STOPPED_WITHIN_S = 5.0
 
 _log = logging.getLogger(__name__)
 
