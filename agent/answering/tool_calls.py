@@ -206,7 +206,7 @@ class _Evaluator:
         def checked(validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
             if isinstance(instance, dict):
                 # The library looks each name up in a list, whose length the schema decides.
-                yield from check(validator, allowed, _Watched(instance, self._check_time), schema)
+                yield from check(validator, allowed, _TimedObject(instance, self._check_time), schema)
 
         return checked
 
@@ -229,7 +229,7 @@ class _Evaluator:
                     yield from validator.descend(value, allowed)
 
 
-class _Watched(dict[str, Any]):
+class _TimedObject(dict[str, Any]):
     """An object that checks the CPU time for each name that is looked at."""
 
     def __init__(self, instance: Json, check_time: Callable[[], None]) -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from retrievers.core import heap
 
 _LONGEST_TOKENS = 512
+_MOST_SHRINKS = 2
+"""Maximum attempts to give memory back while other runs begin and end; the next run makes up for what is left."""
 
 
 class Graph:
@@ -70,13 +72,16 @@ class Graph:
             self._shrink(output)
 
     def _shrink(self, output: str) -> None:
-        with self._lock:
-            self._owes_memory, begun = False, self._begun
         feed, _ = self._feed(self.tokenize(["a"]))
-        self._session.run([output], feed, self._giving_back)
-        heap.trim()
-        with self._lock:
-            self._owes_memory |= self._begun != begun  # a run that has begun since may hold on to a block
+        for _ in range(_MOST_SHRINKS):
+            with self._lock:
+                self._owes_memory, begun = False, self._begun
+            self._session.run([output], feed, self._giving_back)
+            heap.trim()
+            with self._lock:
+                self._owes_memory |= self._begun != begun  # a run that has begun since may hold on to a block
+                if not self._owes_memory or self._running:
+                    return
 
     def _run(self, batch: Sequence[Any], output: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         feed, mask = self._feed(batch)

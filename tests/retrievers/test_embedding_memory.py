@@ -79,3 +79,16 @@ def test_memory_that_another_run_is_using_is_given_back_when_it_ends():
 
     assert during == [False]
     assert session.gave_back == [False, True]
+
+
+def test_memory_that_a_run_took_while_it_was_given_back_is_given_back_too():
+    graph = Graph(MINILM)
+    graph._session = session = Recorded(graph._session)
+    with ThreadPoolExecutor(1) as threads:
+        giving = threads.submit(graph.give_back, graph.outputs[0])
+        assert session.entered.wait(60)
+        graph.run(graph.tokenize(["a question"]), graph.outputs[0])
+        session.let_go.set()
+        giving.result()
+
+    assert session.gave_back == [True, False, True]
