@@ -48,7 +48,7 @@ NOT_RUN = {
 
 SMALLER = {
     "evals/data/reading/*": "evals/data/reading/mails",
-    "reading-more/* --groups 4 --size 6": "reading/mails evals/data/reading/hotels --groups 1 --size 2",
+    "reading-more/* --groups 4 --size 6": "reading/mails evals/data/reading/hotels --groups 1 --size 2 --questions 4",
     "--seconds 600": "--seconds 1",
     "--seconds 60": "--seconds 1",
     "--connections 16": "--connections 2",
