@@ -10,9 +10,10 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpcore2
 import hypothesis
@@ -22,7 +23,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent.settings import Settings
 from retrievers.core import log_filter
-from retrievers.embed import onnx
+from retrievers.embed import Vectors, onnx
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
 from retrievers.postgres import embedded
 from retrievers.postgres.database import Database
@@ -40,7 +41,25 @@ PATIENT_DEFAULTS = {"timeout_s": 60.0, "source_timeout_s": 30.0}
 # the embedding models, 0.2 s for each service. Together they took half of the processor time of all tests.
 _load_certificates = functools.cache(lambda file, folder, load=httpcore2.default_ssl_context: load())
 httpcore2.default_ssl_context = lambda **_: _load_certificates(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
-onnx._Model = functools.cache(onnx._Model)
+
+
+class _RememberingModel(onnx._Model):
+    """Computes the vectors of a batch once per process: tests store the same few documents again and again. The key is
+    the whole batch, because the padding of its other texts may change the last bits of a vector.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._known: dict[tuple[tuple[int, ...], ...], Vectors] = {}
+
+    def run(self, batch: Sequence[Any]) -> Vectors:
+        key = tuple(tuple(text.ids) for text in batch)
+        if key not in self._known:
+            self._known[key] = super().run(batch)
+        return self._known[key].copy()
+
+
+onnx._Model = functools.cache(_RememberingModel)
 
 # Tests kill processes, never the machine: what the server wrote survives without being flushed. Small buffers and a
 # short log keep the checkpoints of every CREATE DATABASE and DROP DATABASE short.
