@@ -64,7 +64,7 @@ onnx._Model = functools.cache(_RememberingModel)
 # Tests kill processes, never the machine: what the server wrote survives without being flushed. Small buffers and a
 # short log keep the checkpoints of every CREATE DATABASE and DROP DATABASE short.
 SERVER_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", "max_wal_size": "64MB"}
-MEMORY_BYTES = 4 * 2**30
+MEMORY_BYTES = 2 * 2**30  # a server takes some 100 MB
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
