@@ -258,7 +258,7 @@ def viewers(tenant: str) -> list[Viewer]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("world", "editions"), [("directly", 2), ("through PgBouncer", 1)], indirect=["world"], ids=["directly", "pooled"]
+    ("world", "editions"), [("directly", 3), ("through PgBouncer", 1)], indirect=["world"], ids=["directly", "pooled"]
 )
 async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world: World, editions: int):
     choose = random.Random(3)
