@@ -6,7 +6,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
@@ -300,6 +300,9 @@ def _import_litellm() -> Any:
     # aiohttp, its default, reads interim answers (100 Continue) without a limit and without a turn for other tasks.
     litellm.disable_aiohttp_transport = True
     limit_litellm()
+    # Its table of tokens, which the first call would load, is native code that stops all threads for 0.1 s.
+    with suppress(ImportError):
+        importlib.import_module("litellm.litellm_core_utils.default_encoding")
     return litellm
 
 
