@@ -59,7 +59,11 @@ class FileItems(JobItems):
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
         self._file.seek(0)
-        return ((index, item_of(json.loads(line))) for index, line in enumerate(self._file))
+        return self._read()
+
+    def _read(self) -> Iterator[tuple[int, Item]]:
+        for index, line in enumerate(self._file):
+            yield index, item_of(json.loads(line))
 
     def index_of(self, position: int) -> int:
         """Return the position."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrievers.core.crowd import MOST_LISTS_IN_A_ROW, longest_row_of_lists
+from retrievers.core.errors import BadRequest
 from retrievers.ingest.clean import MAX_VALUES
 
 UNREAD = "\0unread"
@@ -20,6 +21,7 @@ REASONS = {
     "lists": f"holds more than {MOST_LISTS_IN_A_ROW:,} lists without an object between them",
 }
 _PIECE_BYTES = 256 << 10
+_MOST_OUTER_KEYS = 10_000
 _DEPTH = 3
 """Depth of a record in `{"documents": [{}]}`."""
 _FIRST_KEY_IS_ID = re.compile(rb'\{\s*("_?id")\s*:\s*("(?:[^"\\]|\\.){1,600}"|\d{1,18})\s*,', re.DOTALL)
@@ -50,6 +52,9 @@ def without_crowded(raw: bytes) -> bytes:
 
     The cost is linear in the length, about 10 ms per MiB, and other threads run meanwhile. A short body is returned
     unchanged, and so is one that is not valid JSON, whose fault the parser finds.
+
+    Raises:
+        BadRequest: the body itself has thousands of keys.
     """
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") < min(MAX_VALUES, MOST_LISTS_IN_A_ROW):
         return raw
@@ -85,7 +90,7 @@ def _records(bare: bytes) -> Iterator[_Record]:
     Args:
         bare: JSON without escapes inside texts.
     """
-    quotes = depth = values = lists = parent = 0
+    quotes = depth = values = lists = parent = keys = 0
     begun: tuple[int, int, int, int] | None = None  # place, values, lists and parent of a record that goes on
     for start in range(0, len(bare), _PIECE_BYTES):
         piece = np.frombuffer(bare, np.uint8, min(_PIECE_BYTES, len(bare) - start), start)
@@ -97,6 +102,9 @@ def _records(bare: bytes) -> Iterator[_Record]:
         rows = np.cumsum(marks == _LIST, dtype=np.int32) + lists
         outer = np.flatnonzero((steps == 1) & (depths == _DEPTH - 1))
         at = partial(_place, places + start, counts, rows, outer, np.concatenate([[parent], marks[outer]]))
+        keys += int(np.count_nonzero((marks == _COMMA) & (depths == 1)))
+        if keys > _MOST_OUTER_KEYS:
+            raise BadRequest(f"it has more than {_MOST_OUTER_KEYS:,} keys", where="body")
         begins = np.flatnonzero((steps == 1) & (depths == _DEPTH))
         ends = np.flatnonzero((steps == -1) & (depths == _DEPTH - 1))
         if begun is not None and len(ends):

@@ -168,6 +168,12 @@ def test_a_document_with_more_keys_than_possible_costs_no_more_than_counting_the
     door = JsonBody(shapes.NewDocuments, items="documents")
     assert processor_s(lambda: door.read(body)) < 0.5
 
+    def refuse() -> None:
+        with pytest.raises(Problem, match="it has more than 10,000 keys"):
+            door.read(f"{{{keys}}}".encode())
+
+    assert processor_s(refuse) < 0.5
+
 
 def test_what_is_not_json_is_returned_as_it_is_though_it_is_crowded():
     for body in (

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from agent.serve.excess import OF_DOCUMENTS, OF_QUESTION, excess_of
 from agent.serve.http.problems import Problem, field_problem, printable, validation_problem
 from retrievers.core.crowd import UNREADABLE, MostValues, crowd_of
+from retrievers.core.errors import BadRequest
 from retrievers.ingest.unread import without_crowded
 
 MAX_DEPTH = 64
@@ -72,7 +73,10 @@ class JsonBody(Generic[Shaped]):
         """
         key, items = self._items, None
         if key is not None:
-            raw = without_crowded(raw)
+            try:
+                raw = without_crowded(raw)
+            except BadRequest as error:
+                raise field_problem("body", str(error)) from None
         check_crowd(raw, OF_QUESTION if key is None else OF_DOCUMENTS)
         value = parse(raw)
         may_hold_no_text = _NO_TEXT_PERHAPS.search(raw) is not None
