@@ -319,6 +319,7 @@ class _IngestRun:
                 mean_length=self._target.mean_length,
                 delivery=self._delivery,
             )
+            self._database.retire(connection, sum(len(item.document.text) for _, item in batch))
             stored = [item for _, item in batch if item.document.id not in newer]
             updated = sum(item.document.id in self._existing for item in stored)
             inserted = len(stored) - updated
