@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, islice
 
-import rjieba
-
 from agent.answering.figures import (
     MONTH,
     Ways,
@@ -18,6 +16,7 @@ from agent.answering.figures import (
     without_number_words,
 )
 from agent.answering.sentences import spans, without_citations
+from retrievers.text import segment
 from retrievers.text.analysis import analyse, fold, stem
 from retrievers.text.glosses import is_chinese
 from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
@@ -193,7 +192,7 @@ def _denies(word: str) -> bool:
 def _tokens(text: str) -> Iterable[str]:
     if not is_chinese(text):
         return _TOKEN.findall(text)
-    return [word for word in rjieba.cut(text) if word.strip() and (word[0].isalnum())]
+    return [word for word in segment.words(text) if word.strip() and (word[0].isalnum())]
 
 
 @dataclass(frozen=True, slots=True)

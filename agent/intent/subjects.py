@@ -5,14 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import rjieba
-
 from agent.intent import lexicon
 from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
 from retrievers.core.types import ChunkId, Scope
-from retrievers.text import glosses
+from retrievers.text import glosses, segment
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS
 
@@ -122,7 +120,7 @@ def subjects(text: str) -> tuple[list[str], list[str]]:
         if word.casefold() not in _EMPTY:
             (names if chinese else others)[word] = None
     if chinese:
-        for word, kind in rjieba.tag(text):
+        for word, kind in segment.tagged_words(text):
             if len(word) > 1 and has_chinese(word) and kind[0] not in _EMPTY_KINDS_ZH and word not in _EMPTY_ZH:
                 (names if kind in _NAMES_ZH else others)[word] = None
     return list(names)[:_MOST_NAMES], list(others)[:_MOST_NAMES]

@@ -4,11 +4,11 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-import rjieba
 import Stemmer
 from rapidfuzz import fuzz
 
 from agent.intent.words import ordinary
+from retrievers.text import segment
 from retrievers.text.folding import fold, plain_digits
 
 _LETTER = r"[^\W\d_\u3400-\u9fff\uf900-\ufaff]"
@@ -94,7 +94,7 @@ def chinese_words(text: str) -> dict[int, int]:
     """Map the start of each Chinese word of two or more characters to its end."""
     if not has_chinese(text):
         return {}
-    found = rjieba.tokenize(text, mode="default", hmm=True)
+    found = segment.placed_words(text, "default")
     return {start: end for word, start, end in found if len(word) > 1 and has_chinese(word[0])}
 
 

@@ -10,13 +10,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import rjieba
 
 from agent.intent.subjects import CODE, LATIN_WORDS
 from agent.intent.text import has_chinese
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.factory import open_embedder
-from retrievers.text import glosses
+from retrievers.text import glosses, segment
 
 _OF_NAMES = 0.3
 """Scale of the name signs relative to an embedding of length 1."""
@@ -45,7 +44,7 @@ def signs_of_names(text: str) -> Vectors:
     words = [word.removesuffix("'s") for word in LATIN_WORDS.findall(text)]
     held = sum(word.casefold() in known for word in words)
     if has_chinese(text):
-        held += sum(len(word) > 1 and word in known for word in rjieba.cut(text))
+        held += sum(len(word) > 1 and word in known for word in segment.words(text))
     others = [word for word in words[1:] if word[0].isupper()]
     strange = any(word.casefold() not in known for word in others)
     signs = (held > 0, held > 1, strange, not held and not others, CODE.search(text) is not None)
@@ -64,7 +63,7 @@ def features(text: str) -> frozenset[str]:
     if has_chinese(text):
         runs = zip(pieces, pieces[1:], pieces[2:], strict=False)
         found |= {"".join(run) for run in runs if all(map(has_chinese, run))}
-        found |= {f"/{kind}" for _, kind in rjieba.tag(text)}
+        found |= {f"/{kind}" for _, kind in segment.tagged_words(text)}
     return frozenset(found)
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import importlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from agent.llm.model import ModelFailed
 from retrievers.http.bounds import in_thread, limits, parse_json
@@ -17,6 +17,7 @@ _MOST_VALUES = 50_000
 _MOST_CHUNKS = 16
 """Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
 DONE: dict[str, Any] = {"done": True}
+_Returned = TypeVar("_Returned")
 
 
 class Wire(Protocol):
@@ -98,29 +99,42 @@ class LiteLLMWire:
         self._options |= {"api_base": base_url} if base_url else {}
         # Import this before the thread starts: otherwise the event loop would wait for the thread's import lock.
         importlib.import_module("openai")
-        threading.Thread(target=_litellm, daemon=True).start()
+        threading.Thread(target=_import, daemon=True).start()
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """Return the decoded answer; see `Wire.send`."""
-        litellm = await asyncio.to_thread(_litellm)
-        with limits(_LARGEST_WHOLE, _MOST_VALUES):
+
+        async def asked(litellm: Any) -> dict[str, Any]:
             answer = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
-        data = answer.model_dump()
-        cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")
-        return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
+            data: dict[str, Any] = answer.model_dump()
+            cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")
+            return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
+
+        with limits(_LARGEST_WHOLE, _MOST_VALUES):
+            return await _in_litellm(asked)
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """Yield the decoded chunks; see `Wire.events`."""
-        litellm = await asyncio.to_thread(_litellm)
-        stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
-        stream.chunks = kept = _LastChunks(stream.chunks)
-        async for chunk in stream:
+
+        async def asked(litellm: Any) -> tuple[Any, _LastChunks]:
+            stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
+            stream.chunks = kept = _LastChunks(stream.chunks)
+            return stream, kept
+
+        async def event(_: Any) -> dict[str, Any]:
+            try:
+                chunk = await anext(stream)
+            except StopAsyncIteration:
+                return DONE
             # litellm joins the whole text so far again for each piece.
             stream.response_uptil_now = ""
-            event = chunk.model_dump()
+            data: dict[str, Any] = chunk.model_dump()
             # If the server reports no usage, litellm counts the chunks it kept, which are not all.
-            yield event if kept.state_usage else event | {"usage": None}
-            await asyncio.sleep(0)  # as in `_lines`
+            return data if kept.state_usage else data | {"usage": None}
+
+        stream, kept = await _in_litellm(asked)
+        while (made := await _in_litellm(event)) is not DONE:
+            yield made
         yield DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:
@@ -129,7 +143,9 @@ class LiteLLMWire:
 
     async def aclose(self) -> None:
         """Close litellm's connections, which all its users share."""
-        await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
+        from retrievers.embed.remote import close_litellm
+
+        await close_litellm()
 
 
 class _LastChunks(list[Any]):
@@ -178,7 +194,13 @@ async def _chunk(data: bytes) -> dict[str, Any]:
     return chunk
 
 
-def _litellm() -> Any:
+def _import() -> None:
     from retrievers.embed import remote
 
-    return remote._import_litellm()
+    remote._import_litellm()
+
+
+async def _in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
+    from retrievers.embed.remote import in_litellm
+
+    return await in_litellm(use)

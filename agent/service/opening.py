@@ -211,7 +211,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
     async def stored(
         tenant: str,
         collection: str,
-        items: Sequence[Document | RejectedItem],
+        items: Iterable[Document | RejectedItem],
         *,
         delivery: int,
         written: Written,
@@ -219,7 +219,15 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
     ) -> Report:
         try:
             return await ingest(
-                database, embedder, tenant, collection, items, delivery=delivery, written=written, progress=progress
+                database,
+                embedder,
+                tenant,
+                collection,
+                items,
+                reads_in_thread=True,
+                delivery=delivery,
+                written=written,
+                progress=progress,
             )
         finally:
             # Clear the cache, so that this process finds the new documents at once.

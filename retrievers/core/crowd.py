@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MOST_LISTS_IN_A_ROW = 25_000
+MOST_LISTS_IN_A_ROW = 25_000
 """Maximum number of lists between the ends of two objects. The parser lets other threads run at the end of an object
 alone, so until then the event loop waits.
 """
@@ -33,7 +33,7 @@ def crowd_of(raw: bytes, most: MostValues) -> str | None:
 
     Only separators are counted, at the speed of C. The result is exact for valid JSON.
     """
-    if _values_of(raw) <= most.values and _containers_of(raw) <= min(most.containers, _MOST_LISTS_IN_A_ROW):
+    if _values_of(raw) <= most.values and _containers_of(raw) <= min(most.containers, MOST_LISTS_IN_A_ROW):
         return None
     bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")
     if bare.count(b'"') > 4 * most.values:  # two quotes for the value, two for its key
@@ -47,9 +47,18 @@ def crowd_of(raw: bytes, most: MostValues) -> str | None:
         return f"it has {_values_of(outside):,} values; at most {most.values:,} are possible"
     if (count := _containers_of(outside)) > most.containers:
         return f"it has {count:,} objects and lists; at most {most.containers:,} are possible"
-    if max(part.count(b"[") for part in outside.split(b"}")) > _MOST_LISTS_IN_A_ROW:
-        return f"an object in it has more than {_MOST_LISTS_IN_A_ROW:,} lists"
+    if _longest_row(outside) > MOST_LISTS_IN_A_ROW:
+        return f"an object in it has more than {MOST_LISTS_IN_A_ROW:,} lists"
     return None
+
+
+def longest_row_of_lists(bare: bytes) -> int:
+    """Return the largest number of lists between the ends of two objects in JSON without escapes."""
+    return _longest_row(b"".join(_outside_texts(bare)))
+
+
+def _longest_row(outside: bytes) -> int:
+    return max(part.count(b"[") for part in outside.split(b"}"))
 
 
 def _outside_texts(bare: bytes) -> Iterator[bytes]:

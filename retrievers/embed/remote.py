@@ -5,10 +5,10 @@ import importlib
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic_core import from_json
@@ -19,9 +19,12 @@ from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
 from retrievers.embed.retry import RetryPolicy, call
 from retrievers.http.bounds import in_thread, limits
+from retrievers.http.loop_thread import LoopThread
 from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
 
 Kind = Literal["document", "query"]
+_Returned = TypeVar("_Returned")
+_LITELLM = LoopThread("litellm")
 
 # Maximum number of texts per call. DashScope's models are also reached under other provider names, so the model name is
 # looked up first.
@@ -216,23 +219,26 @@ class LiteLLMEmbedder(_Library):
         self._input_types = next((types for start, types in _INPUT_TYPES.items() if name.startswith(start)), None)
 
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
-        litellm = await asyncio.to_thread(_import_litellm)
         options = {**self._options, "input_type": self._input_types[kind]} if self._input_types else self._options
 
-        async def send() -> Any:
-            return await litellm.aembedding(model=self.name, input=texts, **options)
+        async def asked(litellm: Any) -> list[Any]:
+            answer = await litellm.aembedding(model=self.name, input=texts, **options)
+            return [item if isinstance(item, dict) else dict(item) for item in answer.data or []]
 
+        await asyncio.to_thread(_import_litellm)  # takes seconds, longer than one try may take
         with self._limits(len(texts)):
-            answer = await call(
-                send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
+            items = await call(
+                lambda: in_litellm(asked),
+                source=self._source,
+                policy=self._retry,
+                timeout_s=self._timeout_s,
+                secrets=self._secrets,
             )
-        items = [item if isinstance(item, dict) else dict(item) for item in answer.data or []]
         return _in_order(self._source, items, len(texts))
 
     async def aclose(self) -> None:
         """Close the connections. litellm shares them among all its users."""
-        if "litellm" in sys.modules:
-            await _import_litellm().close_litellm_async_clients()
+        await close_litellm()
 
 
 class FastEmbedEmbedder(_Library):
@@ -269,6 +275,21 @@ class FastEmbedEmbedder(_Library):
             raise Unavailable(self._source, f"cannot download or load the model: {reason}") from error
 
 
+async def in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
+    """Return `await use(litellm)`, in litellm's own event loop and thread.
+
+    litellm parses answers, and imports more modules when it is first called, in the event loop that calls it. Its
+    clients belong to that loop.
+    """
+    return await _LITELLM.run(lambda: use(_import_litellm()))
+
+
+async def close_litellm() -> None:
+    """Close litellm's connections, which all its users share."""
+    if "litellm" in sys.modules:
+        await in_litellm(lambda litellm: litellm.close_litellm_async_clients())
+
+
 def _import_litellm() -> Any:
     # Prevents litellm from fetching a price list from the web on import.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -279,6 +300,9 @@ def _import_litellm() -> Any:
     # aiohttp, its default, reads interim answers (100 Continue) without a limit and without a turn for other tasks.
     litellm.disable_aiohttp_transport = True
     limit_litellm()
+    # Its table of tokens, which the first call would load, is native code that stops all threads for 0.1 s.
+    with suppress(ImportError):
+        importlib.import_module("litellm.litellm_core_utils.default_encoding")
     return litellm
 
 

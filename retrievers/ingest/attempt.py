@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.delivery import dumped, loaded
-from retrievers.ingest.job_items import Item, file_items, job_items
+from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SANDBOX
@@ -40,7 +40,7 @@ class Ingest(Protocol):
         self,
         tenant: str,
         collection: str,
-        items: Sequence[Item],
+        items: Iterable[Item],
         *,
         delivery: int,
         written: Written,
@@ -64,7 +64,7 @@ class JobAttempt:
         turn: limits how many deliveries are stored at once.
         work: content of the job, set when it is the job's turn.
         tries: how often a failed dependency interrupted the job before.
-        items: documents with their indexes in the delivery.
+        items: documents of the attempt.
         before: number of documents of the delivery that were processed before this attempt and are not in `items`.
         lost: why the lease is lost; None while it is held.
         ending: whether the result is being recorded.
@@ -76,7 +76,7 @@ class JobAttempt:
     turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     work: Work = field(init=False)
     tries: int = 0
-    items: Sequence[tuple[int, Item]] = ()
+    items: JobItems = field(default_factory=JobItems)
     before: int = 0
     report: Report = field(default_factory=Report)
     lost: LostLease | Unavailable | None = None
@@ -188,7 +188,7 @@ class JobRunner:
             async with run.turn:
                 await _step(self._store(run))
         if len(run.work.payload or b"") >= heap.LARGE_BYTES:
-            run.items = ()
+            run.items = JobItems()
             await asyncio.to_thread(heap.trim)
         return run.report
 
@@ -248,11 +248,10 @@ class JobRunner:
         def progress(report: Report) -> None:
             run.report = report
 
-        items = [item for _, item in run.items]
-        run.report = await self._ingested(run, items, progress)
+        run.report = await self._ingested(run, (item for _, item in run.items), progress)
         failed = run.report.failed
         run.report.failed = await asyncio.to_thread(
-            lambda: [replace(one, index=run.items[one.index][0]) for one in failed]
+            lambda: [replace(one, index=run.items.index_of(one.index)) for one in failed]
         )
 
     async def _one_by_one(self, run: JobAttempt) -> None:
@@ -278,7 +277,7 @@ class JobRunner:
             report.failed = [replace(one, index=index) for one in report.failed]
             run.report.add(report)
 
-    async def _ingested(self, run: JobAttempt, items: Sequence[Item], progress: Progress) -> Report:
+    async def _ingested(self, run: JobAttempt, items: Iterable[Item], progress: Progress) -> Report:
         async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
             await self._jobs.record(
                 connection,

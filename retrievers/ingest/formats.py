@@ -74,17 +74,22 @@ def read_to_messages(
 ) -> Iterator[dict[str, Any]]:
     """Run `read_source` as a task of `retrievers.sandbox`; yield its items as JSON messages."""
     for consumed, item in read_source(SourceFile(file, where, id, title, ending, size_bytes)):
-        # Metadata are JSON values already; `asdict` would copy them all.
-        message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
-        if isinstance(item, Document) and item.expires_at is not None:
-            message["expires_at"] = item.expires_at.isoformat()
-        if isinstance(item, Document) and item.places is not None:
-            message["places"] = item.places.to_json()
-        yield {"document" if isinstance(item, Document) else "rejected": message, "read": consumed}
+        yield message_of(item) | {"read": consumed}
+
+
+def message_of(item: Item) -> dict[str, Any]:
+    """Return an item as a JSON object, from which `item_of` makes an equal one."""
+    # Metadata are JSON values already; `asdict` would copy them all.
+    message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
+    if isinstance(item, Document) and item.expires_at is not None:
+        message["expires_at"] = item.expires_at.isoformat()
+    if isinstance(item, Document) and item.places is not None:
+        message["places"] = item.places.to_json()
+    return {"document" if isinstance(item, Document) else "rejected": message}
 
 
 def item_of(message: Mapping[str, Any]) -> Item:
-    """Return the item of a message from `read_to_messages`."""
+    """Return the item of a message from `message_of`."""
     if "rejected" in message:
         return RejectedItem(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
     given = dict(message["document"])

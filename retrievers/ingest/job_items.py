@@ -1,9 +1,14 @@
 """Turn the content of a job into documents, each with its index in the delivery."""
 
+import json
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from retrievers.ingest.delivery import loaded
 from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.formats import item_of, message_of
 from retrievers.ingest.job_types import Work
 from retrievers.ingest.read import read_record, read_upload
 from retrievers.sandbox import Stopped
@@ -11,24 +16,79 @@ from retrievers.sandbox import Stopped
 Item = Document | RejectedItem
 
 MOST_DOCUMENTS = 100_000
-"""Maximum number of documents of one file, which are all in memory at once."""
+"""Maximum number of documents of one file."""
+_IN_MEMORY_BYTES = 1 << 20
 
 
-def job_items(work: Work) -> list[tuple[int, Item]]:
+class JobItems:
+    """The documents of a job, which can be read several times. Only one reader at a time.
+
+    Args:
+        items: documents with their indexes in the delivery.
+    """
+
+    def __init__(self, items: Sequence[tuple[int, Item]] = ()) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        return iter(self._items)
+
+    def index_of(self, position: int) -> int:
+        """Return the index in the delivery of the document at a position, both from 0."""
+        return self._items[position][0]
+
+
+class FileItems(JobItems):
+    """The documents of a file, all of its delivery. More than 1 MiB of them are in a temporary file, not in memory."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        super().__init__()
+        self._count = 0
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, prefix="signalbox-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        for item in items:
+            # JSON escapes line breaks, so each item is one line.
+            self._file.write(json.dumps(message_of(item)).encode() + b"\n")
+            self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        self._file.seek(0)
+        return self._read()
+
+    def _read(self) -> Iterator[tuple[int, Item]]:
+        for index, line in enumerate(self._file):
+            yield index, item_of(json.loads(line))
+
+    def index_of(self, position: int) -> int:
+        """Return the position."""
+        return position
+
+
+def job_items(work: Work) -> JobItems:
     """Return the records of a job with their indexes in the delivery; on a retry, only those that failed."""
     if work.payload is None:
-        return [(index, _letter(one, _place(index))) for index, one in work.letters]
-    return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
+        return JobItems([(index, _letter(one, _place(index))) for index, one in work.letters])
+    return JobItems([(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))])
 
 
-def file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Item]]:
-    """Return the documents of a file with their indexes, up to the maximum number."""
-    items = list(islice(enumerate(read_upload(name, data, stopped=stopped)), MOST_DOCUMENTS + 1))
-    if len(items) > MOST_DOCUMENTS:
-        index, item = items[-1]
+def file_items(name: str, data: bytes, stopped: Stopped) -> FileItems:
+    """Return the documents of a file, up to the maximum number."""
+    return FileItems(_limited(read_upload(name, data, stopped=stopped)))
+
+
+def _limited(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the items; the one after the maximum number is rejected and is the last."""
+    yield from islice(items, MOST_DOCUMENTS)
+    for item in items:
         reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
-        items[-1] = index, RejectedItem(item.where, item.id, reason, item.readers)
-    return items
+        yield RejectedItem(item.where, item.id, reason, item.readers)
+        return
 
 
 def _letter(payload: bytes | None, where: str) -> Item:

@@ -205,8 +205,7 @@ class JobQueue:
             letters: list[Row] = []
             if payload is None:
                 letters = await (await connection.execute(sql.LETTERS, (lease.tenant, lease.id))).fetchall()
-            else:
-                self._database.retire(connection, len(payload))
+            self._database.retire(connection, len(payload or b"") + sum(len(one or b"") for _, one in letters))
         return Work(collection, delivery, file, payload, [(index, one and bytes(one)) for index, one in letters], *rest)
 
     @_in_time
@@ -264,6 +263,7 @@ class JobQueue:
                     for one in failed[start : start + _BURIED_AT_ONCE]
                 ]
                 await connection.cursor().executemany(sql.BURY, rows)
+            self._database.retire(connection, sum(len(one) for one in payloads.values() if one is not None))
             await connection.execute(sql.SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
 
     @_in_time

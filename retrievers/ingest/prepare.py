@@ -160,6 +160,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     language = languages.detect(f"{document.title}\n{document.text}")
     values.setdefault("language", language)
     passages = []
+    analysed = bm25.analysis_of_fields()
     spans = split.split(document.text) or [split.Span(0, 0, "")]
     following = [span.start for span in spans[1:]] + [len(document.text)]
     for span, after in zip(spans, following, strict=True):
@@ -173,6 +174,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
             title="\n".join(part for part in (document.title, span.heading) if part),
             important=document.important,
             questions=document.questions,
+            analysed=analysed,
         )
         passages.append(
             Passage(

@@ -35,6 +35,7 @@ _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
+_Numbered = tuple[int, Document | RejectedItem]
 _Embedded = tuple[int, dict[bytes, Vectors]]
 """The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
 
@@ -50,6 +51,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
+    reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
 
@@ -60,12 +62,14 @@ async def ingest(
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
             delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
+        reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
     collections.check_name(collection)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
+    run.reads_in_thread = reads_in_thread
     return await run.all(items, delivery, written)
 
 
@@ -86,11 +90,12 @@ class _IngestRun:
         self._progress = progress
         self._report = Report()
         self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to (index, position, digest) of its first occurrence
-        self._existing: set[str] = set()  # ids that were stored before this run
+        self._existing: set[str] = set()  # ids of the documents under way that were stored before this run
         self._faults: dict[int, str] = {}  # faults of items still to be reported, by index
         self._sampled = 0  # index after the sample
         self._delivery = 0
         self._written: Written | None = None
+        self.reads_in_thread = False
 
     async def all(
         self, items: Iterable[Document | RejectedItem], delivery: int | None, written: Written | None
@@ -98,7 +103,7 @@ class _IngestRun:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         # As long as no document can be stored, no collection is created and no fields are added.
-        while not await self._open(sample := list(islice(documents, _SAMPLE_DOCUMENTS)), delivery):
+        while not await self._open(sample := await self._taken(documents, _SAMPLE_DOCUMENTS), delivery):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
             if len(sample) < _SAMPLE_DOCUMENTS:
@@ -157,6 +162,12 @@ class _IngestRun:
         await self._target.open(begin)
         return True
 
+    async def _taken(self, items: Iterator[_Numbered], most: int) -> list[_Numbered]:
+        """Return the next items, at most this many."""
+        if self.reads_in_thread:
+            return await asyncio.to_thread(lambda: list(islice(items, most)))
+        return list(islice(items, most))
+
     async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flat metadata of the valid items by index, and record the faults of the others."""
         flat, faults = await asyncio.to_thread(flatten_valid, items)
@@ -168,7 +179,7 @@ class _IngestRun:
         batch: list[tuple[int, Prepared]] = []
         passages = 0
         sampling = not self._target.mean_length
-        while documents := list(islice(items, _BATCH_DOCUMENTS)):
+        while documents := await self._taken(items, _BATCH_DOCUMENTS):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
                 passages += len(item.passages) or 1
@@ -235,7 +246,7 @@ class _IngestRun:
                 self._fail(index, document, reason)
             else:
                 changed.append((index, await asyncio.to_thread(prepare, document, values, digest)))
-        self._existing.update(stored)
+        self._existing.update(item.document.id for _, item in changed if item.document.id in stored)
         return changed
 
     async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
@@ -275,6 +286,7 @@ class _IngestRun:
                 except _REFUSED as error:
                     reason = str(error).strip().splitlines()[0]
                     self._fail(index, item.document, f"the database refused it: {reason}")
+        self._existing.difference_update(item.document.id for _, item in batch)
         self._progress(self._report)
 
     async def _replace(self, batch: Sequence[tuple[int, Prepared]], embedded: "_Embedded") -> None:
@@ -307,6 +319,7 @@ class _IngestRun:
                 mean_length=self._target.mean_length,
                 delivery=self._delivery,
             )
+            self._database.retire(connection, sum(len(item.document.text) for _, item in batch))
             stored = [item for _, item in batch if item.document.id not in newer]
             updated = sum(item.document.id in self._existing for item in stored)
             inserted = len(stored) - updated

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-import rjieba
 import Stemmer
 
+from retrievers.text import segment
 from retrievers.text.languages import STOP_WORDS
 from retrievers.text.marks import marks_alone
 
@@ -192,7 +192,7 @@ def _chinese(run: str, position: int) -> Iterator[Term]:
 
 def _chinese_words(run: str, position: int) -> Iterator[Term]:
     """Yield words in search mode at the position of their first character."""
-    for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
+    for word, start, _ in segment.placed_words(run, "search"):
         if word not in CHINESE_STOP_WORDS:
             yield Term(word, position + start, False)
 

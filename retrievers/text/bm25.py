@@ -6,7 +6,7 @@ inverse document frequencies. Dimensions are hashes of the terms, below pgvector
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -27,6 +27,8 @@ _MOST_POSITIONS = 255
 # Limits on the fields beside a passage's text, because the size of a tsvector and a sparsevec is limited.
 _MOST_TERMS = 3000
 _MOST_CHARACTERS = 20_000
+_FIELDS_AT_ONCE = 4
+"""Titles, important terms and questions whose terms are kept; the terms of one may take 10 MB."""
 # Average lengths are rounded to a grid of 10 % steps. BM25 hardly changes, and stored vectors depend only on the
 # documents, not on the order or the batches in which they arrive.
 _STEP = math.log(1.1)
@@ -39,11 +41,28 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 Positions = dict[str, list[tuple[int, str]]]
 
 
+Analysis = Callable[[str, str], Sequence[Term]]
+"""Returns the terms of a text in a language."""
+
+
+def analysis_of_fields() -> Analysis:
+    """Return an analysis for the passages of one document, which share their title, important terms and questions."""
+    return lru_cache(maxsize=_FIELDS_AT_ONCE)(analyse)
+
+
 def lexemes(
-    text: str, language: str, *, title: str = "", important: Iterable[str] = (), questions: Iterable[str] = ()
+    text: str,
+    language: str,
+    *,
+    title: str = "",
+    important: Iterable[str] = (),
+    questions: Iterable[str] = (),
+    analysed: Analysis = analyse,
 ) -> tuple[Positions, int]:
     """Analyse a passage into terms with positions and field labels, and return its length.
 
+    Args:
+        analysed: analysis of the fields beside the text.
     Returns:
         Term to [(position from 1, label)], positions ascending; and the length that BM25 normalises by: the number of
         words in all fields, each field weighted as its terms are. If only the text counted, a title without a text
@@ -55,7 +74,7 @@ def lexemes(
     # The text comes first: positions end at 16383, and all later words share that position.
     parts = (("D", text), ("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)))
     for label, part in parts:
-        terms = analyse(part, language) if label == "D" else _analysed(part[:_MOST_CHARACTERS], language)
+        terms = analyse(part, language) if label == "D" else analysed(part[:_MOST_CHARACTERS], language)
         for term in terms:
             places = found.get(term.text)
             if places is None:
@@ -88,12 +107,6 @@ def unpacked(text: str) -> Positions:
         term: [(int(mark[:-1]), mark[-1]) for mark in marks.split(",")]
         for term, marks in zip(parts[::2], parts[1::2], strict=True)
     }
-
-
-@lru_cache(maxsize=32)
-def _analysed(text: str, language: str) -> Sequence[Term]:
-    # Cached because the passages of a document share their title, important terms and questions.
-    return analyse(text, language)
 
 
 def count_words(terms: Iterable[Term]) -> int:

@@ -17,8 +17,7 @@ from itertools import product
 from threading import Thread
 from typing import NamedTuple
 
-import rjieba
-
+from retrievers.text import segment
 from retrievers.text.analysis import CHINESE_STOP_WORDS
 
 MOST_GLOSSES = 3
@@ -152,7 +151,7 @@ def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
     """
     known = _dictionary()
     found = []
-    for word, start, _ in rjieba.tokenize(text, mode="default", hmm=True):
+    for word, start, _ in segment.placed_words(text, "default"):
         for place, part, entry in _known_parts(word, known):
             if part not in CHINESE_STOP_WORDS:
                 found.append((start + place, part, entry.whole))
@@ -239,7 +238,7 @@ def glosses(text: str) -> list[str]:
     known = _dictionary()
     for run in _CHINESE.findall(text):
         # Search mode also yields the parts of a compound, which may be the only parts that the dictionary knows.
-        for word, _, _ in rjieba.tokenize(run, mode="search", hmm=True):
+        for word, _, _ in segment.placed_words(run, "search"):
             if word not in CHINESE_STOP_WORDS:
                 entry = known.get(word)
                 words |= dict.fromkeys(entry.words if entry is not None else ())

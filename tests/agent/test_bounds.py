@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from importlib import import_module
 from itertools import chain, repeat
@@ -284,6 +285,23 @@ async def test_results_are_read_in_a_thread(name: str, monkeypatch: pytest.Monke
         (hit,) = await PROVIDERS[name](server, 30.0)
     assert hit.chunk.text == "In the south."
     assert threads.pop() is not threading.main_thread()
+
+
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if "litellm" in name])
+async def test_litellm_reads_answers_in_a_thread(name: str, litellm: Any, monkeypatch: pytest.MonkeyPatch):
+    """Reading the largest ones takes longer than the event loop may wait."""
+    threads = set[str]()
+    for function in ("acompletion", "aembedding", "arerank"):
+        asked = getattr(litellm, function)
+
+        async def seen(*given: Any, asked: Any = asked, **options: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return await asked(*given, **options)
+
+        monkeypatch.setattr(litellm, function, seen)
+    with answering(repeat(Fault(body=b"[]"))) as server, suppress(Unavailable):
+        await PROVIDERS[name](server, 30.0)
+    assert threads == {"litellm"}
 
 
 # Streams of a model.

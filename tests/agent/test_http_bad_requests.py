@@ -25,6 +25,8 @@ from agent.settings import Settings
 from agent.types import Request
 from retrievers.core import crowd
 from retrievers.ingest.documents import Document
+from retrievers.ingest.record import read_record
+from retrievers.ingest.unread import without_crowded
 from retrievers.testing import processor_s
 
 BAD = Path(__file__).with_name("http_data") / "bad_requests.jsonl"
@@ -140,14 +142,47 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(value: str,
     assert (refusals[0].status, [error.where for error in refusals[0].errors]) == (422, ["body"])
 
 
-def test_one_document_of_many_lists_is_refused_because_they_are_parsed_in_one_go():
-    def body(lists: list[str]) -> bytes:
-        return f'{{"collection": "x", "documents": [{{"text": "x", "a": [{",".join(lists)}]}}]}}'.encode()
+def test_a_document_with_too_many_lists_or_values_is_refused_alone():
+    def reasons(*documents: str) -> list[str]:
+        body = f'{{"collection": "x", "documents": [{",".join(documents)}]}}'.encode()
+        found = JsonBody(shapes.NewDocuments, items="documents").read(body).documents
+        items = [read_record(one, "documents.0") for one in found]
+        return [f"{one.id}: {getattr(one, 'reason', 'good')}" for one in items]
 
+    good = '{"id": "g", "text": "a, [b] \\" {c}", "tags": [["x"]]}'
+    lists = '{"id": "l\\"1", "a": [' + ",".join(["[]"] * 30_000) + "]}"
+    apart = '{"id": "p", "text": "x", "a": [' + ",".join([*["[]"] * 20_000, "{}"] * 2) + "]}"
+    keys = '{"_id" : 7, "metadata": {' + ",".join(f'"{n}": 1' for n in range(300_000)) + "}}"
+    nameless = '{"metadata": {"a": [' + "{}," * 200_000 + "{}]}}"
+    bare = "[" + ",".join(["[]"] * 30_000) + "]"
+    row, crowd = "holds more than 25,000 lists without an object between them", "holds more than 100,000 values"
+    assert reasons(good, lists, good, apart, keys, nameless, bare, good) == [
+        "g: good", f'l"1: {row}', "g: good", "p: good", f"7: {crowd}", f"None: {crowd}",
+        "None: a list where an object was expected", "g: good",
+    ]  # fmt: skip
+
+
+def test_a_document_with_more_keys_than_possible_costs_no_more_than_counting_them():
+    keys = ",".join(f'"{n:x}": 1' for n in range(700_000))
+    body = f'{{"collection": "x", "documents": [{{"metadata": {{{keys}}}}}]}}'.encode()
     door = JsonBody(shapes.NewDocuments, items="documents")
-    with pytest.raises(Problem, match="25,000 lists"):
-        door.read(body(["[]"] * 30_000))
-    assert len(door.read(body((["[]"] * 20_000 + ["{}"]) * 2)).documents) == 1
+    assert processor_s(lambda: door.read(body)) < 0.5
+
+    def refuse() -> None:
+        with pytest.raises(Problem, match="it has more than 10,000 keys"):
+            door.read(f"{{{keys}}}".encode())
+
+    assert processor_s(refuse) < 0.5
+
+
+def test_what_is_not_json_is_returned_as_it_is_though_it_is_crowded():
+    for body in (
+        b"[" * 200_000,
+        b"]" * 200_000 + b"[" * 200_000,
+        b'{"a":[{"b":' + b"1," * 200_000,
+        b'"' + b"[," * 99_999,
+    ):
+        assert without_crowded(body) == body
 
 
 def test_separators_inside_texts_are_not_counted_as_values():

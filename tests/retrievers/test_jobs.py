@@ -686,6 +686,23 @@ async def test_a_retry_tries_only_what_failed_and_keeps_what_fails_again(databas
     assert mended.embedded == ["Report 1\nThis is poison."]
 
 
+async def test_a_connection_that_carried_a_large_record_is_not_kept(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    """Its buffers would stay as large: for each connection of the pool a copy of the largest record."""
+    carried: list[int] = []
+    monkeypatch.setattr(database, "retire", lambda connection, size: carried.append(size))
+    worker = worker_on(database)
+    delivery = of_records("notes", [record(1, "x" * 3_000_000), record(2, "y" * 1_500_000)])
+    id = await worker.jobs.submit(TENANT, delivery)
+    await drain(worker)
+    assert [size > 1_000_000 for size in carried] == [True, True, True, True]  # queued, read, stored, failed
+    await worker.jobs.retry(TENANT, id)
+    del carried[:]
+    await drain(worker)
+    assert max(carried) > 3_000_000
+
+
 async def test_a_retry_never_replaces_what_came_later(database: Database, owner_url: str):
     worker = worker_on(database, Poisoned())
     id, _ = await worker.deliver(TENANT, of_records("docs", [record(1, text="This is poison.")]))

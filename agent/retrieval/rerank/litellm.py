@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -46,11 +45,11 @@ class LiteLLMReranker:
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Return the provider's scores, see `Reranker.rerank`."""
         texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
-        litellm = await asyncio.to_thread(remote._import_litellm)
+        await asyncio.to_thread(remote._import_litellm)
         timeout_s = max(deadline - time.monotonic(), 0.001)
 
-        async def send() -> Any:
-            return await litellm.arerank(
+        async def asked(litellm: Any) -> list[dict[str, Any]]:
+            answer = await litellm.arerank(
                 model=self.name,
                 query=question,
                 documents=texts,
@@ -58,20 +57,20 @@ class LiteLLMReranker:
                 timeout=timeout_s,
                 **self._options,
             )
+            return [dict(one) for one in answer.results or ()]
 
         # Escaped, a character of three bytes takes six.
         most = _MOST_AROUND + 2 * sum(len(text.encode(errors="replace")) for text in texts)
         with limits(most, _MOST_VALUES):
-            answer = await call(
-                send,
+            results = await call(
+                lambda: remote.in_litellm(asked),
                 source=self._source,
                 policy=RetryPolicy(budget_s=timeout_s, attempts=2, first_wait_s=_FIRST_WAIT_S),
                 timeout_s=timeout_s,
                 secrets=self._secrets,
             )
-        return scores_in([dict(one) for one in answer.results or ()], len(texts), self._source)
+        return scores_in(results, len(texts), self._source)
 
     async def aclose(self) -> None:
         """Close the connections, which litellm shares between all its users."""
-        if "litellm" in sys.modules:
-            await remote._import_litellm().close_litellm_async_clients()
+        await remote.close_litellm()

@@ -16,6 +16,8 @@ from starlette.datastructures import Headers
 from agent.serve.excess import OF_DOCUMENTS, OF_QUESTION, excess_of
 from agent.serve.http.problems import Problem, field_problem, printable, validation_problem
 from retrievers.core.crowd import UNREADABLE, MostValues, crowd_of
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.unread import without_crowded
 
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
@@ -38,6 +40,7 @@ class JsonBody(Generic[Shaped]):
     Args:
         shape: model of the body.
         items: key of a list whose items are not validated here but passed on as sent; their receiver judges each item.
+            Items with too many values to be parsed are passed on as `retrievers.ingest.unread` replaces them.
         optional: whether an empty body counts as an empty object.
         example: a valid body for the OpenAPI document.
     """
@@ -69,6 +72,11 @@ class JsonBody(Generic[Shaped]):
             Problem: 400 if it is not JSON, 422 if it does not match the shape.
         """
         key, items = self._items, None
+        if key is not None:
+            try:
+                raw = without_crowded(raw)
+            except BadRequest as error:
+                raise field_problem("body", str(error)) from None
         check_crowd(raw, OF_QUESTION if key is None else OF_DOCUMENTS)
         value = parse(raw)
         may_hold_no_text = _NO_TEXT_PERHAPS.search(raw) is not None

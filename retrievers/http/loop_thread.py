@@ -1,0 +1,45 @@
+"""An event loop in a thread of its own, for libraries that compute or import for long in the loop that calls them."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+Returned = TypeVar("Returned")
+
+
+class LoopThread:
+    """Runs coroutines in one thread, which is started on first use and ends with the process.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The thread does not exist in a forked process.
+        os.register_at_fork(after_in_child=self._forget)
+
+    async def run(self, make: Callable[[], Awaitable[Returned]]) -> Returned:
+        """Return the result of `await make()`, both in the thread, with the context variables of the caller.
+
+        Cancelling this call cancels the other, without waiting for its end. Errors are raised unchanged.
+        """
+
+        async def made() -> Returned:
+            return await make()
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made(), self._started()))
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True).start()
+            return self._loop
+
+    def _forget(self) -> None:
+        self._lock, self._loop = threading.Lock(), None
