@@ -47,7 +47,6 @@ from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
 from retrievers.core.types import Retriever, Scope, Viewer
 from retrievers.embed import Embedder
-from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text import glosses
 
@@ -170,7 +169,6 @@ class Pipeline:
     ) -> tuple[Result, Decision]:
         check_request(request, self.sources, self.withheld)
         self._reranks.reranker_of(request, Calls())
-        self._embed_ahead(request)
         scope, wanted = await self._visibility.scope_and_filter(who, request)
         request_options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
@@ -200,12 +198,6 @@ class Pipeline:
         relaxed = (Relaxed(dropped=dropped, reason=scoping.LET_GO), *wider.relaxed)
         took_ms = round((time.monotonic() - started) * 1000, 3)
         return wider.model_copy(update={"relaxed": relaxed, "took_ms": took_ms}), decided
-
-    def _embed_ahead(self, request: Request) -> None:
-        """Start to embed the question while its scope and its conditions are read, if it will be searched as it is."""
-        is_searched = "vector" in (request.sources or self.sources) and not request.history
-        if is_searched and not self.settings.transforms and not glosses.is_chinese(request.question):
-            Embedders.of(self.embedder).begin(request.question)
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":
