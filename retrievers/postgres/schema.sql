@@ -206,6 +206,7 @@ DECLARE
     available bigint;
     counted record;
     found integer := 0;
+    apart boolean;
     -- The same scope in a form that no other index serves: scanning the primary key of a whole collection
     -- beside the index that finds the candidates would make every search as slow as the collection is large.
     within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
@@ -240,8 +241,19 @@ BEGIN
     END IF;
     -- Few enough to score all, or the index gave less than there is: the exact ranking. The rows already
     -- returned may come again; the caller keeps the first of each.
-    IF wanted IS NULL THEN
-        -- Not EXECUTE: the plan is kept from call to call. In a subquery each product is made once.
+    apart := wanted IS NOT NULL OR EXISTS (
+        SELECT FROM chunk c WHERE c.tenant IN (who, '0') AND c.collection = ANY (among) AND c.part IS NOT NULL);
+    IF NOT apart THEN
+        -- Not EXECUTE: the plan is kept from call to call. In a subquery each product is made once. Here without the
+        -- condition on the part, which stands behind the vector, the text and all else of a row: to read
+        -- that far takes a third of the whole search.
+        RETURN QUERY SELECT n.tenant, n.collection, n.document_id, n.ordinal, -n.distance FROM (
+            SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> question AS distance
+            FROM chunk c
+            WHERE c.embedder = model AND c.tenant IN (who, '0') AND c.collection = ANY (among)
+              AND (c.tenant = who OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())
+            ORDER BY distance, c.tenant, c.collection, c.document_id, c.ordinal LIMIT amount) n;
+    ELSIF wanted IS NULL THEN
         RETURN QUERY SELECT n.tenant, n.collection, n.document_id, n.ordinal, -n.distance FROM (
             SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> question AS distance
             FROM chunk c
@@ -1351,6 +1363,8 @@ CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 CREATE INDEX changed_order ON signalbox.changed USING btree (tenant, collection, changed_by, id);
 
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
+
+CREATE INDEX chunk_part ON signalbox.chunk USING btree (tenant, collection) WHERE (part IS NOT NULL);
 
 CREATE INDEX collection_shadow ON signalbox.collection USING btree (tenant, shadow_of) WHERE (shadow_of IS NOT NULL);
 
