@@ -22,8 +22,6 @@ Work = Callable[[AsyncConnection[Row]], Awaitable[Returned]]
 # If the server doesn't end a statement within these attempts, the statement and its connection are given up.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 _MOST_CARRIED_BYTES = 1 << 20
-# Only statements that ask for it are prepared: for others PostgreSQL might keep a plan that fits other values.
-_NEVER_BY_ITSELF = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ class Connections:
             max_size=self._size,
             timeout=self._wait_s,
             open=False,
-            configure=_configure,
+            configure=register_vector_async,
+            # Poolers in transaction mode do not keep prepared statements.
             kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
         )
 
@@ -290,22 +289,11 @@ class _UnderWay(Generic[Returned]):
                 task.cancel()
 
 
-async def _configure(connection: AsyncConnection[Row]) -> None:
-    """Register the types of pgvector, and let statements be prepared if the connection leads to PostgreSQL itself.
-
-    Poolers in transaction mode do not keep prepared statements. A pooler gives its clients process numbers of its own.
-    """
-    await register_vector_async(connection)
-    own = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
-    if own == (connection.info.backend_pid,):
-        connection.prepare_threshold = _NEVER_BY_ITSELF
-
-
 def searching(statement: LiteralString, values: Mapping[str, Any]) -> Work[list[Row]]:
-    """Return the work of one search, whose scope is among the values. The statement is prepared where this is kept."""
+    """Return the work of one search, whose scope is among the values."""
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
-        cursor = await connection.execute(statement, values, binary=True, prepare=True)
+        cursor = await connection.execute(statement, values, binary=True)
         return await cursor.fetchall()
 
     return rows
@@ -316,22 +304,19 @@ def fetching(
     statement: LiteralString,
     values: Mapping[str, Any] | Sequence[Any],
     parameters: Mapping[str, str] | None = None,
-    *,
-    prepare: bool = False,
 ) -> Work[list[Row]]:
     """Return the work of one statement in a scope, sent in one round trip with its settings.
 
     Args:
         scope: the signed tenant and principals.
         parameters: PostgreSQL settings for this transaction only.
-        prepare: prepare the statement where this is kept; only for one whose best plan depends on no value.
     """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
         async with connection.pipeline(), connection.transaction():
             settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
-            await connection.execute(_SET_ALL, (list(settings), list(settings.values())), prepare=True)
-            cursor = await connection.execute(statement, values, prepare=prepare or None)
+            await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
+            cursor = await connection.execute(statement, values)
             return await cursor.fetchall()
 
     return rows

@@ -62,17 +62,14 @@ class Reads:
         values: Mapping[str, Any] | Sequence[Any],
         *,
         current: bool = False,
-        prepare: bool = False,
     ) -> list[Row]:
         """Return the rows of one statement in the viewer's scope.
 
         Args:
             current: read the present state: from the primary, while it answers.
-            prepare: see `pool.fetching`.
         """
         with faults_explained():
-            work = fetching(self._sign(who), statement, values, prepare=prepare)
-            return await self.run(who, work, current=current)
+            return await self.run(who, fetching(self._sign(who), statement, values), current=current)
 
     async def search(
         self, who: str | Viewer | None, statement: LiteralString, values: Mapping[str, Any], *, current: bool = False

@@ -99,7 +99,7 @@ class VisibleCollections:
 
     async def _read_once(self, viewer: Viewer, *, current: bool) -> Visible:
         read_at = time.monotonic()
-        rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current, prepare=True)
+        rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current)
         parts: dict[int, list[Row]] = {}
         for row in rows:
             if row[14] is not None:
