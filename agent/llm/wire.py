@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from agent.llm.model import ModelFailed
@@ -16,6 +17,7 @@ _MOST_VALUES = 50_000
 """Maximum number of JSON values in such an answer: litellm creates an object for each, for some of them twice."""
 _MOST_CHUNKS = 16
 """Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
+_CLOSED_WITHIN_S = 1.0
 DONE: dict[str, Any] = {"done": True}
 _Returned = TypeVar("_Returned")
 
@@ -132,9 +134,16 @@ class LiteLLMWire:
             # If the server reports no usage, litellm counts the chunks it kept, which are not all.
             return data if kept.state_usage else data | {"usage": None}
 
+        async def close(_: Any) -> None:
+            await stream.aclose()
+
         stream, kept = await _in_litellm(asked)
-        while (made := await _in_litellm(event)) is not DONE:
-            yield made
+        try:
+            while (made := await _in_litellm(event)) is not DONE:
+                yield made
+        finally:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_in_litellm(close), _CLOSED_WITHIN_S)
         yield DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:

@@ -25,6 +25,7 @@ from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
 Kind = Literal["document", "query"]
 _Returned = TypeVar("_Returned")
 _LITELLM = LoopThread("litellm")
+_CLOSED_WITHIN_S = 2.0
 
 # Maximum number of texts per call. DashScope's models are also reached under other provider names, so the model name is
 # looked up first.
@@ -285,9 +286,10 @@ async def in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
 
 
 async def close_litellm() -> None:
-    """Close litellm's connections, which all its users share."""
+    """Close litellm's connections, which all its users share; a busy litellm is not waited for."""
     if "litellm" in sys.modules:
-        await in_litellm(lambda litellm: litellm.close_litellm_async_clients())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(in_litellm(lambda litellm: litellm.close_litellm_async_clients()), _CLOSED_WITHIN_S)
 
 
 def _import_litellm() -> Any:

@@ -30,7 +30,11 @@ class LoopThread:
         """
 
         async def made() -> Returned:
-            return await make()
+            await asyncio.sleep(0)  # a call that was cancelled while the loop was busy does not begin
+            try:
+                return await make()
+            except (SystemExit, KeyboardInterrupt) as error:  # would end the thread, and nobody would be told
+                raise RuntimeError(f"{type(error).__name__} in the thread {self._name}") from error
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made(), self._started()))
 

@@ -14,7 +14,7 @@ from retrievers.core.principals import check_principals
 from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
 from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, NOTHING_TO_FIND, Document, RejectedItem, says_something
-from retrievers.ingest.unread import REASONS, UNREAD
+from retrievers.ingest.unread import reason_of
 
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
@@ -43,18 +43,18 @@ def read_record(
     """
     if not isinstance(record, Mapping):
         return rejected(where, None, f"{kind(record)} where an object was expected")
-    if UNREAD in record:
-        return _unread(record, where)
+    if (reason := reason_of(record)) is not None:
+        return _unread(record, where, reason)
     return build_document(record, where, notes=notes, places=places)
 
 
-def _unread(record: Mapping[Any, Any], where: str) -> RejectedItem:
+def _unread(record: Mapping[Any, Any], where: str, reason: str) -> RejectedItem:
     """Reject a record that was not parsed; its readers are not known."""
     try:
         id = _given_id(record)
     except BadDocument:
         id = None
-    return rejected(where, id, REASONS.get(str(record[UNREAD]), REASONS["values"]), EVERYTHING)
+    return rejected(where, id, reason, EVERYTHING)
 
 
 def build_document(

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,8 +67,15 @@ def without_crowded(raw: bytes) -> bytes:
     return b"".join([*kept, raw[end:]]) if kept else raw
 
 
+def reason_of(record: Mapping[Any, Any]) -> str | None:
+    """Return why a record was not parsed if it stands for such a one, else None."""
+    is_stub = UNREAD in record and record.keys() <= {UNREAD, "id", "_id"}
+    return REASONS.get(str(record[UNREAD])) if is_stub else None
+
+
 def _excess_of(record: _Record, bare: bytes) -> str | None:
-    if record.values > MAX_VALUES:
+    # An empty list or object counts twice here; `clean` counts exactly.
+    if record.values > 2 * MAX_VALUES:
         return "values"
     if record.lists > MOST_LISTS_IN_A_ROW:
         row = longest_row_of_lists(bare[record.start : record.end])
@@ -91,6 +98,7 @@ def _records(bare: bytes) -> Iterator[_Record]:
         bare: JSON without escapes inside texts.
     """
     quotes = depth = values = lists = parent = keys = 0
+    is_object = bare[:_PIECE_BYTES].lstrip().startswith(b"{")
     begun: tuple[int, int, int, int] | None = None  # place, values, lists and parent of a record that goes on
     for start in range(0, len(bare), _PIECE_BYTES):
         piece = np.frombuffer(bare, np.uint8, min(_PIECE_BYTES, len(bare) - start), start)
@@ -103,7 +111,7 @@ def _records(bare: bytes) -> Iterator[_Record]:
         outer = np.flatnonzero((steps == 1) & (depths == _DEPTH - 1))
         at = partial(_place, places + start, counts, rows, outer, np.concatenate([[parent], marks[outer]]))
         keys += int(np.count_nonzero((marks == _COMMA) & (depths == 1)))
-        if keys > _MOST_OUTER_KEYS:
+        if is_object and keys > _MOST_OUTER_KEYS:
             raise BadRequest(f"it has more than {_MOST_OUTER_KEYS:,} keys", where="body")
         begins = np.flatnonzero((steps == 1) & (depths == _DEPTH))
         ends = np.flatnonzero((steps == -1) & (depths == _DEPTH - 1))

@@ -155,10 +155,12 @@ def test_a_document_with_too_many_lists_or_values_is_refused_alone():
     keys = '{"_id" : 7, "metadata": {' + ",".join(f'"{n}": 1' for n in range(300_000)) + "}}"
     nameless = '{"metadata": {"a": [' + "{}," * 200_000 + "{}]}}"
     bare = "[" + ",".join(["[]"] * 30_000) + "]"
+    empty = '{"id": "e", "text": "x", "metadata": {"m": [' + ",".join(["{}"] * 60_000) + "]}}"
+    named = '{"id": "n", "text": "x", "\\u0000unread": "values"}'
     row, crowd = "holds more than 25,000 lists without an object between them", "holds more than 100,000 values"
-    assert reasons(good, lists, good, apart, keys, nameless, bare, good) == [
+    assert reasons(good, lists, good, apart, keys, nameless, bare, empty, named) == [
         "g: good", f'l"1: {row}', "g: good", "p: good", f"7: {crowd}", f"None: {crowd}",
-        "None: a list where an object was expected", "g: good",
+        "None: a list where an object was expected", "e: good", "n: good",
     ]  # fmt: skip
 
 
