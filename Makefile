@@ -28,22 +28,14 @@ parallel := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # which kill processes, send the same statements as the others.
 stored := tests/retrievers tests/agent/records/test_trace.py
 
-.PHONY: demo test tests older check dev test-fast test-adapters lint docs dist schema clean
+.PHONY: demo test check dev test-fast test-adapters lint docs dist schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/signalbox demo
 
-# The style, then the older PostgreSQL, run beside the tests: these wait now and then, and their last file leaves a core
-# idle.
-test: $(VENV)/.tools
-	@$(MAKE) --no-print-directory --jobs 2 tests older
-
-tests:
+test: $(VENV)/.tools lint
 	$(BIN)/python -m pytest $(parallel)
-
-# Two processes: each reads all of these files before it runs its share.
-older: lint
-	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest -q $(parallel) --numprocesses 2 -m "database and not slow" $(stored)
+	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest $(parallel) -m "database and not slow" $(stored)
 
 # What a change touches: `make check`, or `make check BASE=main` for all commits of a branch.
 check: $(VENV)/.tools lint

@@ -4,7 +4,7 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from evals.datasets import CORPUS, Dataset, read_text
 from evals.filters import FilterCorpus, corpus_of
 from evals.reading_questions import CALCULATED, Days, ReadingQuestion, questions_of
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.filters import Filter, matches
+from retrievers.core.filters import And, Filter, Or, matches
 from retrievers.core.types import Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.read import read
@@ -243,8 +243,24 @@ def _stated(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> Ite
     for one in trace.get("stated", ()):
         read: Json = {"filter": one["filter"], "probability": one["confidence"]}
         if asked.filters and asked.klass not in _WITHOUT_FILTER:
-            read["right"] = corpus.normal(corpus.read(one["filter"])) in golds
+            read["right"] = is_stated(corpus.read(one["filter"]), golds, corpus)
         yield read
+
+
+def is_stated(condition: Filter | None, golds: Collection[Hashable], corpus: FilterCorpus) -> bool:
+    """Return whether the right filters state a condition: a range by both of its ends, a choice by one of its parts.
+
+    Args:
+        golds: the normal forms of the right filters and of their conditions, see `FilterCorpus.parts`.
+    """
+    if corpus.normal(condition) in golds:
+        return True
+    match condition:
+        case And(parts):
+            return all(is_stated(one, golds, corpus) for one in parts)
+        case Or(parts):
+            return any(is_stated(one, golds, corpus) for one in parts)
+    return False
 
 
 def _sources(result: Result) -> set[str]:

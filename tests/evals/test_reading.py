@@ -12,7 +12,16 @@ from agent.settings import Settings
 from evals import reading
 from evals.filters import corpus_of
 from evals.grounds import ground_of_corpus
-from evals.reading import ReadingTally, calibration_error, holds, judged_filter, judged_to_the_day, measure, moved
+from evals.reading import (
+    ReadingTally,
+    calibration_error,
+    holds,
+    is_stated,
+    judged_filter,
+    judged_to_the_day,
+    measure,
+    moved,
+)
 from evals.reading_questions import questions_of
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
@@ -63,6 +72,23 @@ KEEPERS, BOTH = filter_of(team="keepers"), filter_of(team="keepers", day="2025-0
 )
 def test_a_filter_is_judged_by_what_it_would_exclude(golds: list[Filter | None], found: Filter | None, outcome: str):
     assert judged_filter(golds, found, CORPUS) == outcome
+
+
+def test_a_condition_is_stated_with_each_end_of_a_range_and_one_part_of_a_choice():
+    ends = [{"type": "gte", "key": "day", "value": "2025-01-01"}, {"type": "lt", "key": "day", "value": "2026-01-01"}]
+    keepers = {"type": "eq", "key": "team", "value": "keepers"}
+    golds = CORPUS.parts(CORPUS.read({"type": "and", "filters": [keepers, *ends]}))
+
+    def stated(given: dict[str, Any]) -> bool:
+        return is_stated(CORPUS.read(given), golds, CORPUS)
+
+    bakers = keepers | {"value": "bakers"}
+    assert stated(keepers)
+    assert not stated(bakers)
+    assert stated({"type": "and", "filters": ends})
+    assert not stated({"type": "and", "filters": [ends[0], ends[1] | {"value": "2025-06-30"}]})
+    assert stated({"type": "or", "filters": [bakers, keepers]})
+    assert not stated({"type": "or", "filters": [bakers, ends[0] | {"value": "2026-01-01"}]})
 
 
 def test_an_answer_is_held_by_rows_that_have_each_of_its_values():

@@ -1,6 +1,6 @@
 -- A search by vectors that scores every passage reads less of each where no document has readers of its own.
 --
--- On 5,700 passages it takes 30 % less processor time.
+-- On 5,700 passages it takes 28 % less processor time.
 
 -- The passages that belong to a part of their collection: whether there are any is known without reading the passages.
 CREATE INDEX chunk_part ON chunk (tenant, collection) WHERE part IS NOT NULL;
