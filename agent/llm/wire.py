@@ -3,9 +3,10 @@
 import asyncio
 import importlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from types import ModuleType
+from typing import Any, Protocol
 
 from agent.llm.model import ModelFailed
 from retrievers.http.bounds import in_thread, limits, parse_json
@@ -19,7 +20,6 @@ _MOST_CHUNKS = 16
 """Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
 _CLOSED_WITHIN_S = 1.0
 DONE: dict[str, Any] = {"done": True}
-_Returned = TypeVar("_Returned")
 
 
 class Wire(Protocol):
@@ -101,7 +101,7 @@ class LiteLLMWire:
         self._options |= {"api_base": base_url} if base_url else {}
         # Import this before the thread starts: otherwise the event loop would wait for the thread's import lock.
         importlib.import_module("openai")
-        threading.Thread(target=_import, daemon=True).start()
+        threading.Thread(target=lambda: _remote()._import_litellm(), daemon=True).start()
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """Return the decoded answer; see `Wire.send`."""
@@ -113,7 +113,7 @@ class LiteLLMWire:
             return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
 
         with limits(_LARGEST_WHOLE, _MOST_VALUES):
-            return await _in_litellm(asked)
+            return await _remote().in_litellm(asked)
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """Yield the decoded chunks; see `Wire.events`."""
@@ -137,13 +137,13 @@ class LiteLLMWire:
         async def close(_: Any) -> None:
             await stream.aclose()
 
-        stream, kept = await _in_litellm(asked)
+        stream, kept = await _remote().in_litellm(asked)
         try:
-            while (made := await _in_litellm(event)) is not DONE:
+            while (made := await _remote().in_litellm(event)) is not DONE:
                 yield made
         finally:
             with suppress(TimeoutError):
-                await asyncio.wait_for(_in_litellm(close), _CLOSED_WITHIN_S)
+                await asyncio.wait_for(_remote().in_litellm(close), _CLOSED_WITHIN_S)
         yield DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:
@@ -152,9 +152,7 @@ class LiteLLMWire:
 
     async def aclose(self) -> None:
         """Close litellm's connections, which all its users share."""
-        from retrievers.embed.remote import close_litellm
-
-        await close_litellm()
+        await _remote().close_litellm()
 
 
 class _LastChunks(list[Any]):
@@ -203,13 +201,7 @@ async def _chunk(data: bytes) -> dict[str, Any]:
     return chunk
 
 
-def _import() -> None:
+def _remote() -> ModuleType:
     from retrievers.embed import remote
 
-    remote._import_litellm()
-
-
-async def _in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
-    from retrievers.embed.remote import in_litellm
-
-    return await in_litellm(use)
+    return remote

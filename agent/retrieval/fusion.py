@@ -7,7 +7,6 @@ fused ranking.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from retrievers.core.ranking import best_first, new_tuple
@@ -26,8 +25,6 @@ _LEAST, _MOST = 0.3, 0.8
 # About BM25's drop from the best hit to the tenth, as a share of the best; near 0.35 for questions of common words.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
-
-_PARTS = attrgetter("parts")
 
 BOOST = 0.5
 """Maximum boost of a hit that satisfies a likely constraint, in units of the best hit's score.
@@ -85,7 +82,7 @@ def by_measure(rankings: Rankings) -> Rankings:
     merged ranking has about the length of one source's, as if one source held all documents. If other sources have
     scored on some of the scales only, the remaining scales are dropped: no other hit has a score to compare with there.
     """
-    if not any(any(map(_PARTS, hits)) for hits in rankings.values()):
+    if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings
     joint: dict[str, list[Hit]] = {}
     measured = {source: {name for hit in hits for name in hit.parts or ()} for source, hits in rankings.items()}

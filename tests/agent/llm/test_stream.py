@@ -1,5 +1,6 @@
 """Streamed answers against real HTTP: pieces as they come, faults before and amid them, recordings."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -287,6 +288,29 @@ async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[A
     assert "".join(pieces) == reply.text == "".join(words)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == ((5, 3_000) if stated else (0, 0))
     assert len(kept[0].chunks) <= 16
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early():
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        writer.write(head + b"".join(b"data: %s\n\n" % json.dumps(says(word)).encode() for word in ("Par", "is")))
+        while await reader.read(1_000):  # the request, then the client's end
+            pass
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        wire = LiteLLMWire(KEY, f"http://127.0.0.1:{port}/v1")
+        stream = wire.events({"model": "openai/x", "messages": ASKED, "stream": True}, 60.0)
+        await anext(stream)
+        await stream.aclose()
+        await asyncio.wait_for(ended.wait(), 30)
+        await wire.aclose()
 
 
 @pytest.mark.slow
