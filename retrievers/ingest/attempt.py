@@ -259,7 +259,9 @@ class JobRunner:
         others.
         """
         run.report = Report()
-        for index, item in run.items:
+        items = iter(run.items)
+        while (numbered := await asyncio.to_thread(next, items, None)) is not None:
+            index, item = numbered
             if index in run.work.parked:
                 reason = "given up: workers died while they stored it"
                 run.report.failed.append(Failure(index, item.where, item.id, reason))
