@@ -83,8 +83,9 @@ def service_on(database: Database, **changes: Any) -> Service:
 
 @pytest.fixture(autouse=True)
 def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every search looks at the folder."""
+    """Every search looks at the folder and waits until it is read, however busy the machine is."""
     monkeypatch.setattr("retrievers.local.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("retrievers.local.PATIENCE_S", 60.0)
 
 
 # The documents alone.
