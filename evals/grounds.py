@@ -13,6 +13,7 @@ from agent.intent.reader import terms_of
 from agent.intent.rules import Context
 from agent.intent.time.periods import Calendar
 from evals.filters import FilterCorpus, corpus_of
+from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
@@ -61,7 +62,8 @@ def ground_of_corpus(path: Path) -> Ground:
     schema = path.with_name("schema.json")
     if schema.is_file():
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
-    catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
+    together = Cooccurrence.of(corpus.documents.values(), [name for name, one in fields.items() if one.values])
+    catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields, cooccurrence=together)
     # As in the service, ids and titles say what a document is called. The folder's name is never a word for it.
     first = sorted(documents, key=lambda one: one.id)[:MOST_IDS]
     nouns = nouns_of(words_for_documents([(one.id, one.title) for one in first]), catalogue)

@@ -18,6 +18,7 @@ from agent.intent.negation import negator_of
 from agent.intent.roles import closeness
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
+from agent.intent.together import signs_of_documents
 from agent.intent.words import LANGUAGES, ordinary, table
 
 ROLES = ("person", "label", "tag", "version", "language", "text")
@@ -72,6 +73,7 @@ def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
         **dict(_of_columns(sentence, one)),
         **dict(_of_deeds(sentence, one)),
         **dict(_of_neighbours(sentence, one)),
+        **dict(signs_of_documents(sentence, one.mention, one.known)),
         **dict(_of_question(sentence, one)),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from retrievers.core.aggregates import Aggregate
+from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter
 from retrievers.core.places import Places
@@ -184,12 +185,14 @@ class FieldCatalogue:
         key: changes with the content. Anything derived from a catalogue with another key is stale.
         documents: number of documents in the scope.
         records: words for a document that every collection of the scope declares.
+        cooccurrence: which values occur in the same documents.
     """
 
     key: tuple[tuple[int, int], ...]
     documents: int
     fields: Mapping[str, FieldValues] = field(default_factory=dict)
     records: tuple[str, ...] = ()
+    cooccurrence: Cooccurrence = field(default_factory=Cooccurrence, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

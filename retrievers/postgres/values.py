@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from retrievers.core.cooccurrence import MOST_DOCUMENTS
 from retrievers.core.fields import RESERVED, Field, from_catalogue
 from retrievers.core.types import PLATFORM, FieldCatalogue, FieldValues, Scope
+from retrievers.postgres.cooccurring import cooccurrence_of, read_rows
 from retrievers.postgres.database import Database
 from retrievers.text.folding import fold
 
@@ -212,8 +214,10 @@ class FieldReader:
                 return known
             read_at = time.monotonic()
             held = (() if fresh else self._within(scope)) or await self.read(scope)
+            few = sum(one.documents for one in held) <= MOST_DOCUMENTS
+            rows = await read_rows(self._reads, scope) if few else []
             # Tens of thousands of values take a while.
-            catalogue = await asyncio.to_thread(_catalogue_of, held, scope)
+            catalogue = await asyncio.to_thread(_catalogue_of, held, scope, rows)
             known = self._known[which] = _KnownValues(read_at, catalogue, held)
             self._known.move_to_end(which)
         while len(self._known) > _MOST_SCOPES:
@@ -234,17 +238,19 @@ class FieldReader:
         return ()
 
 
-def _catalogue_of(held: Sequence[Held], scope: Scope) -> FieldCatalogue:
+def _catalogue_of(held: Sequence[Held], scope: Scope, rows: list[str | None]) -> FieldCatalogue:
     current = {one.number: one for one in held}
     stored = tuple(
         replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
     )
-    fields = filterable(replace(scope, collections=stored, beside=()))
+    known = filterable(replace(scope, collections=stored, beside=()))
+    fields = _for_filters(merged(held, {name: known[name] for name in known if _is_catalogued(name, held)}))
     return FieldCatalogue(
         key=tuple((one.number, one.version) for one in held),
         documents=sum(one.documents for one in held),
-        fields=_for_filters(merged(held, {name: fields[name] for name in fields if _is_catalogued(name, held)})),
+        fields=fields,
         records=shared_records(held),
+        cooccurrence=cooccurrence_of(rows, fields),
     )
 
 

@@ -1,0 +1,39 @@
+"""Read which metadata values occur in the same documents, for scopes with few documents."""
+
+import json
+from collections.abc import Mapping
+
+from retrievers.core.cooccurrence import MOST_DOCUMENTS, Cooccurrence
+from retrievers.core.types import FieldValues, Scope
+from retrievers.postgres.read_routing import Reads
+
+_MOST_BYTES = 2_000
+"""Maximum stored size of a document's values. With a larger document in a scope nothing is read."""
+_ROWS = """
+    SELECT CASE WHEN pg_column_size(d.fields) <= %(bytes)s THEN d.fields::text END
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    JOIN signalbox.document d ON d.tenant = one.tenant AND d.collection = one.number
+    LIMIT %(most)s
+"""
+
+
+async def read_rows(reads: Reads, scope: Scope) -> list[str | None]:
+    """Return the filterable values of the scope's documents as JSON, of at most one document more than are kept.
+
+    None stands for a document with too many values.
+    """
+    values = {
+        "tenants": [one.tenant for one in scope.collections],
+        "among": [one.number for one in scope.collections],
+        "bytes": _MOST_BYTES,
+        "most": MOST_DOCUMENTS + 1,
+    }
+    return [row[0] for row in await reads.fetch(scope.viewer, _ROWS, values)]
+
+
+def cooccurrence_of(rows: list[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
+    """Return which listed values of the fields occur together; nothing if a document has too many values."""
+    if len(rows) > MOST_DOCUMENTS or None in rows:
+        return Cooccurrence()
+    listed = [name for name, one in fields.items() if one.values]
+    return Cooccurrence.of((json.loads(row or "{}") for row in rows), listed)
