@@ -2,7 +2,7 @@
 
 Boosted trees learn from the evidence of every candidate value in the questions of the development collections. A
 candidate is right if every gold filter has it and wrong if none has. For evaluation and for calibrating the
-probabilities, an eighth of the collections is left out at a time. The collections of evals/data/deciding are used for
+probabilities, a third of the collections is left out at a time. The collections of evals/data/deciding are used for
 nothing else. Each FOLDER is a further collection in the form of those in evals/data/reading.
 """
 
@@ -31,7 +31,7 @@ from evals.reading import calibration_error
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "evals" / "data"
-READING, DECIDING, SAMPLE = DATA / "reading", DATA / "deciding", DATA / "sample"
+READING, MORE, DECIDING, SAMPLE = (DATA / name for name in ("reading", "reading-more", "deciding", "sample"))
 INVENTED = ROOT / "tests" / "agent" / "intent_data"
 SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
@@ -42,7 +42,7 @@ _SETTINGS: Mapping[str, Any] = {
     "deterministic": True,
 }  # fmt: skip
 _KINDS: Sequence[Mapping[str, Any]] = ({"num_leaves": 31}, {"num_leaves": 63, "extra_trees": True})
-_PARTS = 8
+_PARTS = 3
 _LEAST, _LEAST_COLLECTIONS = 20, 12
 """Minimum number of examples and of collections with a sign for the sign to be used."""
 Numbers = NDArray[np.float64]
@@ -147,6 +147,8 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
         yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 4.0
+    for folder in sorted(one.parent for one in MORE.glob("*/queries.jsonl")):
+        yield from _of_folder(folder)
 
 
 def known_signs(examples: Sequence[MentionExample]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Read the values of metadata fields from the tables that ingestion maintains, never from documents."""
+"""Read the values of metadata fields from the tables that ingestion maintains; which of them occur together, from the
+documents of small scopes.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The field catalogue: what it says is what the documents say, and reading it looks at none of them."""
+"""The field catalogue: what it says is what the documents say."""
 
 import random
 import time
