@@ -8,7 +8,8 @@ DECLARE
     who text := verified_tenant(scope);
     seen integer[] := parts(scope);
 BEGIN
-    SELECT who || ' ' || coalesce(string_agg(k.number || ':' || k.version, ' ' ORDER BY k.number), ''), now()
+    -- The transaction tells versions apart that come again after a restore or a failover.
+    SELECT who || ' ' || coalesce(string_agg(concat_ws(':', k.number, k.version, k.xmin), ' ' ORDER BY k.number), ''), now()
     INTO state, at FROM collection k
     WHERE k.tenant IN (who, '0') AND (k.number = ANY (among) OR (k.part_of = ANY (among) AND k.number = ANY (seen)));
 END $$;
