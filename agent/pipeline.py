@@ -47,7 +47,6 @@ from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
 from retrievers.core.types import Retriever, Scope, Viewer
 from retrievers.embed import Embedder
-from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text import glosses
 
@@ -144,13 +143,6 @@ class Pipeline:
             request = request.model_copy(update={"sources": left or None})
         result, decision = await pipeline.decide(who, request)
         return await self._prompts.assemble(request, result, decision, started, shown=shown)
-
-    def embed_ahead(self, request: Request) -> None:
-        """Start to embed a question that is searched as it is, while it is admitted and its scope is read."""
-        is_plain = (request.intent or self.settings.intent) == "off" and not self.settings.transforms
-        is_plain = is_plain and not request.history and not glosses.is_chinese(request.question)
-        if is_plain and request.question and "vector" in (request.sources or self.sources):
-            Embedders.of(self.embedder).begin(request.question)
 
     async def decide(self, who: str | Viewer, request: Request) -> tuple[Result, Decision]:
         """Return the result and the decision record; raises as `retrieve` does."""

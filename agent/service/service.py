@@ -181,7 +181,6 @@ class Service(RecordService, JobService, SyncService):
         """
         started = time.monotonic()
         timeout_s = request.timeout_s or self.settings.timeout_s
-        self.pipeline.embed_ahead(request)
         with self.observers.question():
             try:
                 account = await within(self.metering.admit(who.tenant), timeout_s)

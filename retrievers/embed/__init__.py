@@ -1,7 +1,7 @@
 """Embedders turn text into unit vectors. `open_embedder` builds the embedder that a setting names."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +47,4 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Release connections and threads."""
-        ...
-
-
-@runtime_checkable
-class Ahead(Protocol):
-    """An embedder in this process: a vector that is not asked for in the end costs some processor time and no money."""
-
-    def begin(self, text: str) -> None:
-        """Start to compute the vector of a question that `embed_query` will probably be asked for."""
         ...

@@ -33,10 +33,6 @@ class QueryCache:
                 self._vectors.move_to_end(text)
             return vector
 
-    def __contains__(self, text: str) -> bool:
-        with self._lock:
-            return text in self._vectors
-
     def put(self, text: str, vector: Vectors) -> None:
         """Cache the vector. It becomes read-only, because all callers share it."""
         vector.setflags(write=False)

@@ -2,9 +2,8 @@
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ _LARGE_TOKENS = 512
 """Minimum size of a batch, in tokens with padding, after which the runtime's memory is given back; a full batch leaves
 hundreds of megabytes.
 """
-_MOST_BEGUN = 64
-"""Maximum number of vectors that were begun and not asked for yet."""
 
 
 class OnnxEmbedder:
@@ -53,7 +50,6 @@ class OnnxEmbedder:
         cores = cores or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
-        self._begun: OrderedDict[str, Future[Vectors]] = OrderedDict()
 
     async def dimension(self) -> int:
         """Return the length of the vectors, read from the model."""
@@ -78,23 +74,9 @@ class OnnxEmbedder:
         """Return the vector of a question, see `Embedder.embed_query`."""
         vector = self.recent.get(text)
         if vector is None:
-            computing = self._begun.pop(text, None)
-            if computing is None or (computing.done() and computing.exception() is not None):
-                computing = self._questions.submit(self._encode_query, text)
-            vector = await asyncio.wrap_future(computing)
+            vector = await asyncio.get_running_loop().run_in_executor(self._questions, self._encode_query, text)
             self.recent.put(text, vector)
         return vector
-
-    def begin(self, text: str) -> None:
-        """Start to compute the vector of a question, see `Ahead.begin`."""
-        if text in self._begun or text in self.recent:
-            return
-        if len(self._begun) >= _MOST_BEGUN:
-            oldest = next(iter(self._begun))
-            if not self._begun[oldest].done():
-                return
-            del self._begun[oldest]  # nobody asked for it: the question was not searched by vectors
-        self._begun[text] = self._questions.submit(self._encode_query, text)
 
     async def aclose(self) -> None:
         """Let the threads end. The model is freed with the object."""

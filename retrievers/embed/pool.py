@@ -6,7 +6,7 @@ from threading import Lock
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Scope
-from retrievers.embed import Ahead, Embedder, Vectors
+from retrievers.embed import Embedder, Vectors
 
 LANGUAGES = {"minilm": frozenset({"en"})}
 """Languages of embedders that know only a few."""
@@ -98,11 +98,6 @@ class Embedders:
     async def embed_query(self, text: str) -> Vectors:
         """See `Embedder.embed_query`; by the service's embedder."""
         return await self._own.embed_query(text)
-
-    def begin(self, text: str) -> None:
-        """Start to compute the vector of a question if the service's embedder can, see `Ahead.begin`."""
-        if isinstance(self._own, Ahead):
-            self._own.begin(text)
 
     async def aclose(self) -> None:
         """Close all embedders."""
