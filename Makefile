@@ -12,7 +12,7 @@ UV := $(shell command -v uv 2>/dev/null)
 ifdef UV
 create := uv venv --quiet --allow-existing --python $(PYTHON)
 create_bare := $(create)
-install_in = uv pip install --quiet --python $(1)/bin/python -c constraints.txt
+install_in = uv pip install --quiet --compile-bytecode --python $(1)/bin/python -c constraints.txt
 else
 create := $(PYTHON) -m venv
 create_bare := $(create) --without-pip

@@ -1,6 +1,8 @@
 """Shared fixtures: one PostgreSQL server per run, one migrated template database, and a clone of it per test."""
 
 import functools
+import gc
+import importlib
 import logging
 import math
 import os
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpcore2
+import httpx2
 import hypothesis
 import psycopg
 import pytest
@@ -36,6 +39,17 @@ hypothesis.settings.load_profile("any pace")
 
 # No request may time out because the machine is busy; tests of deadlines set their own.
 PATIENT_DEFAULTS = {"timeout_s": 60.0, "source_timeout_s": 30.0}
+httpx2.AsyncClient.__init__.__kwdefaults__["timeout"] = httpx2.Timeout(60.0)  # else 5 s
+
+# Nor may the service do without something because that takes long: these limits are 1 to 5 s.
+PATIENCE_S = 30.0
+LIMITS = (
+    "agent.chat.chat._DRAIN_S", "agent.chat.exchanges._DRAIN_S", "agent.chat.exchanges._WRITE_S",
+    "agent.chat.memory._DRAIN_S", "agent.observe.evaluations._TIMEOUT_S", "agent.observe.health._DATABASE_TIMEOUT_S",
+    "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
+    "agent.service.metering._WRITE_S", "retrievers.embed.scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
+    "retrievers.postgres.keys.TIMEOUT_S", "retrievers.postgres.probe.TIMEOUT_S",
+)  # fmt: skip
 
 # What is the same for every test is loaded once per process: the trusted certificates, 0.05 s for each HTTP client, and
 # the embedding models, 0.2 s for each service. Together they took half of the processor time of all tests.
@@ -62,8 +76,11 @@ class _RememberingModel(onnx._Model):
 onnx._Model = functools.cache(_RememberingModel)
 
 # Tests kill processes, never the machine: what the server wrote survives without being flushed. Small buffers and a
-# short log keep the checkpoints of every CREATE DATABASE and DROP DATABASE short.
-SERVER_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", "max_wal_size": "64MB"}
+# short log keep the checkpoints of every CREATE DATABASE and DROP DATABASE short. Nothing is vacuumed or analysed at a
+# moment that no test chose: plans, and what a test counts, would depend on it.
+SERVER_SETTINGS = {
+    "fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", "max_wal_size": "64MB", "autovacuum": "off",
+}  # fmt: skip
 MEMORY_BYTES = 2 * 2**30  # a server takes some 100 MB
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -80,6 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
         Settings.model_fields[name].default = seconds
         os.environ.setdefault(f"SIGNALBOX_{name.upper()}", str(seconds))  # for the commands that tests run
     Settings.model_rebuild(force=True)
+    for limit in LIMITS:
+        module, _, name = limit.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), limit
+        setattr(importlib.import_module(module), name, PATIENCE_S)
     if config.option.basetemp is None:
         folder = tempfile.TemporaryDirectory(prefix="signalbox-pytest-", ignore_cleanup_errors=True)
         config.option.basetemp = folder.name
@@ -96,6 +117,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("database")
         slow[item.path] += item.get_closest_marker("slow") is not None
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is loaded and collected by now out of garbage collection, as a service does at its start."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -203,7 +230,7 @@ def pgbouncer(server: EmbeddedServer) -> Iterator[Callable[[str], str]]:
             yield lambda url: make_conninfo(url, host=str(folder), port=6432)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")

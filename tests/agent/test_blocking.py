@@ -118,10 +118,10 @@ def test_closing_ends_what_runs_and_refuses_what_comes(settings: Settings):
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    assert started.wait(5)
+    assert started.wait(60)
     service.close()
     service.close()
-    waiter.join(5)
+    waiter.join(60)
     assert failed == [concurrent.futures.CancelledError]
     with pytest.raises(RuntimeError, match="the service is closed"):
         service.retrieve("penguins")

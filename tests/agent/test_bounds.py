@@ -213,7 +213,7 @@ async def test_an_answer_beyond_a_limit_is_none_and_the_reason_names_the_limit(n
 async def test_an_answer_without_an_end_is_read_up_to_the_limit_and_its_connection_closed(name: str):
     with answering([Fault(parts=repeat(b"a" * 4_000))]) as server:
         assert "its answer is longer than 128 KiB" in await reason(name, server)
-        assert server.left.wait(30)
+        assert server.left.wait(60)
     assert server.sent < MOST_ON_THE_WAY
 
 
@@ -224,14 +224,14 @@ async def test_an_answer_that_drips_ends_at_the_deadline(name: str):
             assert "no answer within" in await reason(name, server, timeout_s)
             if server.sent:
                 break
-        assert server.left.wait(30)
+        assert server.left.wait(60)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_error_without_an_end_says_its_status(name: str):
     with answering(repeat(Fault(status=403, parts=repeat(b"model " * 1_000)))) as server:
         assert "403" in await reason(name, server)
-        assert server.left.wait(30)
+        assert server.left.wait(60)
     assert server.sent < MOST_ON_THE_WAY
 
 
@@ -350,7 +350,7 @@ async def test_a_stream_without_an_end_is_cut_at_the_limit_and_its_connection_cl
     fault = Fault(parts=parts, headers={"Content-Type": "text/event-stream"})
     with answering([fault]) as server:
         said, why = await heard(server)
-        assert server.left.wait(30)
+        assert server.left.wait(60)
     assert why == "its answer is longer than 128 KiB"
     assert said.startswith("word word") if name == "text" else set(said) <= {"["}
     assert server.sent < MOST_ON_THE_WAY
@@ -363,7 +363,7 @@ async def test_a_stream_of_too_many_calls_is_left_and_its_connection_closed():
         model = openai_chat(server)
         (reply,) = [p async for p in model.stream(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})]
         await model.aclose()
-        assert server.left.wait(30)
+        assert server.left.wait(60)
     assert isinstance(reply, Reply)
     assert [one["type"] for one in reply.tool_calls] == ["function"] * 128 + ["unreadable"]
     assert server.sent < MOST_ON_THE_WAY
@@ -400,7 +400,7 @@ async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadlin
                 await asyncio.to_thread(litellm.module_level_client.get, server.root_url)
             if server.sent:
                 break
-        assert server.left.wait(30)
+        assert server.left.wait(60)
 
 
 async def test_litellm_looks_nothing_up_where_the_event_loop_would_wait(litellm: Any):

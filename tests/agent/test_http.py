@@ -88,7 +88,7 @@ def with_pipeline(service: Service, decide: Any) -> Service:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -528,7 +528,7 @@ async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_sm
             headers = {"Content-Type": "application/json"}
             return await client.post("/v1/retrieve", content=question.ljust(size), headers=headers)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             # 64 MiB are for them: nine of 7 MiB are within, the tenth is not.
             large = [asyncio.create_task(ask(7 << 20)) for _ in range(10)]
             (refused,), held = await asyncio.wait(large, return_when=asyncio.FIRST_COMPLETED)
@@ -592,7 +592,7 @@ async def test_a_client_that_goes_away_ends_its_work_and_leaves_its_place_to_the
         body = b'{"query": "x"}'
         head = b"POST /v1/retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await begun.wait()
             waiting = asyncio.create_task(next_one.post("/v1/retrieve", json={"query": "worker", "timeout_s": 10}))
             await until(lambda: app.state.gates.searches.waiting == 1)
@@ -647,7 +647,7 @@ async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_ques
     async with (
         await psycopg.AsyncConnection.connect(owner_url) as other,
         client_of(create_app(hasty)) as client,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await other.execute("LOCK signalbox.collection, signalbox.field_value, signalbox.trace, signalbox.job")
         answer = await client.request(method, path, json=body)

@@ -59,7 +59,7 @@ async def answer_to(request: bytes, port: int) -> tuple[int, dict[str, str], byt
     """Status, headers and body of the answer to the bytes of a request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         head = b"HTTP/1.1 100 "
         while head.startswith(b"HTTP/1.1 100 "):
             head = await reader.readuntil(b"\r\n\r\n")

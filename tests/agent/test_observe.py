@@ -132,7 +132,7 @@ async def test_a_database_that_is_down_shows_everywhere_and_so_does_its_return(
             assert int(failed.headers["retry-after"]) >= 1
             assert await figure(client, 'signalbox_part_up{part="database"}') == 0
             admin.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS true')
-        for _ in range(50):
+        for _ in range(300):
             if (await ready(client))[0] == 200:
                 break
             await asyncio.sleep(0.2)
@@ -339,7 +339,7 @@ async def test_who_goes_away_before_the_answer_is_no_failure_of_the_service(
 
     async with opened(owner_url, service_url, mounted=waits) as (_, client):
         app = client._transport.app  # type: ignore[attr-defined]
-        async with serving(app) as port, asyncio.timeout(10):
+        async with serving(app) as port, asyncio.timeout(60):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /mounted/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await begun.wait()
@@ -555,7 +555,7 @@ def test_spans_are_made_where_the_standard_environment_asks_for_them(
 def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
     class Hanging(InMemorySpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            ended.wait(20)
+            ended.wait(60)
             sent.append(len(spans))
             return SpanExportResult.SUCCESS
 

@@ -168,7 +168,7 @@ async def test_the_stages_before_the_answer_use_the_tenants_templates(
         turns = [{"role": ("user", "assistant")[n % 2], "content": f"turn {n}"} for n in range(25)]
         chat = {"model": "signalbox", "messages": turns, "signalbox": {"conversation": "c", "intent": "rules"}}
         await client.post("/v1/chat/completions", json=chat, headers={"Authorization": f"Bearer {key}"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "You keep the notes" not in str([one.body for one in model.requests]):  # noqa: ASYNC110 - no event says it
                 await asyncio.sleep(0.05)
         return "\n".join(str(request.body) for request in model.requests)

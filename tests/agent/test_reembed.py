@@ -656,7 +656,7 @@ async def test_what_was_replaced_is_removed_by_the_worker_and_its_index_with_it(
         assert await service.worker.jobs.expiry.retired() == []
         assert connection.execute(count).fetchone() == (40, "signalbox.chunk_embedding_1")
         connection.execute("UPDATE signalbox.collection SET retired_at = now() - interval '1 minute' WHERE number = 1")
-        async with service.worker, asyncio.timeout(30):
+        async with service.worker, asyncio.timeout(60):
             while connection.execute(count).fetchone() != (20, None):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     assert (await service.check("docs")).findings == ()

@@ -70,7 +70,7 @@ class Machines:
             process.terminate()
         for process in self.running.values():
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -167,7 +167,7 @@ def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes
 
     told = time.monotonic()
     machines.running["one"].terminate()
-    assert machines.running["one"].wait(30) == 0
+    assert machines.running["one"].wait(60) == 0
     assert time.monotonic() - told < 15
     assert "is stopping" in machines.log.read_text()  # perhaps before the worker knows of the job that it has taken
     server = EmbeddedServer(machines.home)

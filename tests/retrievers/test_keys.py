@@ -223,12 +223,12 @@ async def test_a_database_that_is_down_makes_no_key_a_wrong_one_and_is_asked_twi
         # What is no key needs no database to be refused.
         assert await refusal(keys, key[:-1]) == "this service does not know it"
     monkeypatch.setattr(module, "FRESH_S", 0.05)
-    for _ in range(50):
+    for _ in range(600):
         await asyncio.sleep(0.1)
         with suppress(Unavailable):
             assert (await keys.verify(key))[:2] == ("acme", made.id)
             return
-    pytest.fail("the key is not known again 5 s after the database is back")
+    pytest.fail("the key is not known again a minute after the database is back")
 
 
 async def test_a_key_s_last_use_is_kept_to_the_minute(keys: Keys, owner_url: str):

@@ -673,7 +673,8 @@ async def state(owner: psycopg.AsyncConnection[Any]) -> list[Any]:
     for statement in (
         "SELECT count(*) FROM pg_class", "SELECT count(*) FROM pg_roles",
         "SELECT count(*) FROM pg_largeobject_metadata",
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+        "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+        " WHERE locktype = 'advisory' AND datname = current_database()",
         "SELECT last_value, is_called FROM signalbox.collection_number", "SELECT count(*) FROM pg_prepared_xacts",
     ):  # fmt: skip
         found.append((statement, await (await owner.execute(statement.encode())).fetchone()))

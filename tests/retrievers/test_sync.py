@@ -621,7 +621,7 @@ async def test_a_run_that_is_due_is_written_down_once_and_carried_out_by_one_wor
 
 async def test_a_worker_that_looks_for_jobs_keeps_the_schedule(database: Database, owner_url: str, folder: Path):
     async with schedules_on(database, folder)[1]:
-        for _ in range(500):
+        for _ in range(3000):
             if await runs(database) == [("done", 5, 0)]:
                 break
             await asyncio.sleep(0.02)
@@ -782,7 +782,7 @@ async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopp
     stopped = Worker(worker.jobs, slow, mirrors={mirror.manifest.sync: run})
     async with stopped:
         await stored_some.wait()
-        for _ in range(200):
+        for _ in range(3000):
             if ids(owner_url):
                 break
             await asyncio.sleep(0.02)
@@ -792,7 +792,7 @@ async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopp
     assert 0 < len(ids(owner_url)) < 5
 
     async with worker:
-        for _ in range(500):
+        for _ in range(3000):
             if (await runs(database))[0][0] == "done":
                 break
             await asyncio.sleep(0.02)

@@ -89,7 +89,7 @@ class Chatting:
 
     async def ended(self) -> End:
         """Wait for the end of the test's only chat and return it."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.watcher.ended.wait()
         (end,) = self.watcher.ends
         return end

@@ -192,7 +192,7 @@ async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting
         """The model's summary, which takes until the erasure is done."""
 
         def popleft(self) -> str:
-            erased.append(asyncio.run_coroutine_threadsafe(chatting.service.erase(user=person), loop).result(20))
+            erased.append(asyncio.run_coroutine_threadsafe(chatting.service.erase(user=person), loop).result(60))
             return "They spoke of a secret."
 
         def clear(self) -> None:
