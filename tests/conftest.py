@@ -48,6 +48,7 @@ LIMITS = (
     "agent.chat.memory._DRAIN_S", "agent.observe.evaluations._TIMEOUT_S", "agent.observe.health._DATABASE_TIMEOUT_S",
     "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
     "agent.service.metering._WRITE_S", "retrievers.embed.scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
+    "retrievers.postgres.cooccurring.PATIENCE_S",
     "retrievers.postgres.keys.TIMEOUT_S", "retrievers.postgres.probe.TIMEOUT_S",
 )  # fmt: skip
 

@@ -1,14 +1,17 @@
 """Read which metadata values occur in the same documents, for scopes with few documents."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from retrievers.core.cooccurrence import MOST_DOCUMENTS, Cooccurrence
+from retrievers.core.errors import Unavailable
 from retrievers.core.types import FieldValues, Scope
 from retrievers.postgres.read_routing import Reads
 
 _MOST_BYTES = 2_000
 """Maximum stored size of a document's values. With a larger document in a scope nothing is read."""
+PATIENCE_S = 1.0
 _ROWS = """
     SELECT CASE WHEN pg_column_size(d.fields) <= %(bytes)s THEN d.fields::text END
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
@@ -17,10 +20,11 @@ _ROWS = """
 """
 
 
-async def read_rows(reads: Reads, scope: Scope) -> list[str | None]:
+async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
     """Return the filterable values of the scope's documents as JSON, of at most one document more than are kept.
 
-    None stands for a document with too many values.
+    A document with too many values is None. Return None if the documents cannot be read within `PATIENCE_S`: a question
+    is then read without them.
     """
     values = {
         "tenants": [one.tenant for one in scope.collections],
@@ -28,10 +32,14 @@ async def read_rows(reads: Reads, scope: Scope) -> list[str | None]:
         "bytes": _MOST_BYTES,
         "most": MOST_DOCUMENTS + 1,
     }
-    return [row[0] for row in await reads.fetch(scope.viewer, _ROWS, values)]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return [row[0] for row in await reads.fetch(scope.viewer, _ROWS, values)]
+    except (TimeoutError, Unavailable):
+        return None
 
 
-def cooccurrence_of(rows: list[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
+def cooccurrence_of(rows: Sequence[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
     """Return which listed values of the fields occur together; nothing if a document has too many values."""
     if len(rows) > MOST_DOCUMENTS or None in rows:
         return Cooccurrence()

@@ -130,9 +130,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _KnownValues:
+    """A cached catalogue; `is_whole` is False if its documents could not be read in time."""
+
     read_at: float
     catalogue: FieldCatalogue
     held: tuple[Held, ...]
+    is_whole: bool
 
 
 _Which = tuple[bool, int, tuple[tuple[str, int, tuple[int, ...]], ...]]
@@ -219,8 +222,8 @@ class FieldReader:
             few = sum(one.documents for one in held) <= MOST_DOCUMENTS
             rows = await read_rows(self._reads, scope) if few else []
             # Tens of thousands of values take a while.
-            catalogue = await asyncio.to_thread(_catalogue_of, held, scope, rows)
-            known = self._known[which] = _KnownValues(read_at, catalogue, held)
+            catalogue = await asyncio.to_thread(_catalogue_of, held, scope, rows or ())
+            known = self._known[which] = _KnownValues(read_at, catalogue, held, rows is not None)
             self._known.move_to_end(which)
         while len(self._known) > _MOST_SCOPES:
             self._reading.pop(self._known.popitem(last=False)[0], None)
@@ -240,7 +243,7 @@ class FieldReader:
         return ()
 
 
-def _catalogue_of(held: Sequence[Held], scope: Scope, rows: list[str | None]) -> FieldCatalogue:
+def _catalogue_of(held: Sequence[Held], scope: Scope, rows: Sequence[str | None]) -> FieldCatalogue:
     current = {one.number: one for one in held}
     stored = tuple(
         replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
@@ -277,7 +280,7 @@ def _is_good(known: _KnownValues, scope: Scope) -> bool:
     """Return whether a cached catalogue is as new as the scope, or was read a moment ago."""
     read = dict(known.catalogue.key)
     versions = _versions(scope)
-    if all(read.get(number, -1) >= version for number, version in versions):
+    if known.is_whole and all(read.get(number, -1) >= version for number, version in versions):
         return True
     return time.monotonic() - known.read_at < _FRESH_S
 

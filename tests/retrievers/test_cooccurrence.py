@@ -3,13 +3,14 @@
 from hashlib import sha256
 from typing import Any
 
+import psycopg
 import pytest
 
 from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import cooccurring
+from retrievers.postgres import cooccurring, values
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -73,3 +74,20 @@ async def test_of_many_or_large_documents_nothing_is_kept(database: Database, mo
     monkeypatch.undo()
     found = await read(database, document("c", **{f"key{n}": sha256(str(n).encode()).hexdigest() for n in range(200)}))
     assert (found.documents, found.having) == (0, {})
+
+
+async def test_while_the_documents_cannot_be_read_the_fields_are_known_and_later_what_occurs_together(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    await read(database, document("a", team="infra"))
+    catalogue = Catalogue(database)
+    scope = await catalogue.scope(TENANT, "docs")
+    monkeypatch.setattr(values, "_FRESH_S", 0.0)
+    with psycopg.connect(owner_url) as other:
+        other.execute("LOCK TABLE signalbox.document IN ACCESS EXCLUSIVE MODE")
+        monkeypatch.setattr(cooccurring, "PATIENCE_S", 0.2)
+        known = await catalogue.fields(scope)
+        assert (known.fields["team"].values, known.cooccurrence.documents) == ({"infra": 1}, 0)
+    monkeypatch.setattr(cooccurring, "PATIENCE_S", 30.0)
+    assert (await catalogue.fields(scope)).cooccurrence.documents == 1
+    assert (await catalogue.fields(scope)) is (await catalogue.fields(scope))
