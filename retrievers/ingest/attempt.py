@@ -189,7 +189,7 @@ class JobRunner:
                 await _step(self._store(run))
         if len(run.work.payload or b"") >= heap.LARGE_BYTES:
             run.items = JobItems()
-            await asyncio.to_thread(heap.trim)
+            await asyncio.to_thread(heap.give_back)
         return run.report
 
     async def _load(self, run: JobAttempt) -> None:
