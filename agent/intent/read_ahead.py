@@ -6,6 +6,7 @@ from threading import Thread
 
 from agent.intent.rules import Context, read_rules
 from agent.intent.time.periods import Calendar
+from retrievers.core import heap
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text import glosses
@@ -32,3 +33,4 @@ def _read() -> None:
         _QUESTION, (), Context(FieldCatalogue((), 3, {"team": teams}), frozenset(), {}, Calendar(now.date()), now)
     )
     glosses.read_ahead().join()
+    heap.settle()

@@ -109,39 +109,40 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
         BadDocument: too many keys, a key too long or empty, objects nested too deeply, or a value that is not a JSON
             scalar.
     """
-    flat: dict[str, Any] = {}
-
-    def visit(prefix: str, value: Any, depth: int, *, named: bool = True) -> None:
-        if isinstance(value, Mapping):
-            if depth > MAX_DEPTH:
-                raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
-            for key, inner in value.items():
-                path = f"{prefix}.{key}" if depth else str(key)
-                # An empty value is dropped below, so its key may be empty too.
-                visit(path, inner, depth + 1, named=named and bool(str(key).strip()))
-            return
-        if len(prefix) > MAX_KEY_CHARACTERS:
-            raise BadDocument(f"a metadata key has {len(prefix):,} characters; the limit is {MAX_KEY_CHARACTERS}")
-        if isinstance(value, list | tuple | set):
-            items = [_trimmed(item) for item in value]
-            value = [item for item in items if item is not None] or None
-            for item in value or ():
-                _check_scalar(prefix, item)
-        else:
-            value = _trimmed(value)
-            if value is not None:
-                _check_scalar(prefix, value)
-        if value is not None:
-            if not named:
-                raise BadDocument(f'a metadata key is empty: "{shortened(prefix)}"; give it a name')
-            flat[prefix] = value
-        if len(flat) > MAX_KEYS:
-            raise BadDocument(f"metadata has more than {MAX_KEYS} keys")
-
     if len(metadata) > MAX_KEYS:
         raise BadDocument(f"metadata has {len(metadata):,} keys; the limit is {MAX_KEYS}")
-    visit("", metadata, 0)
+    flat: dict[str, Any] = {}
+    _flatten(flat, "", metadata, 0)
     return flat
+
+
+def _flatten(flat: dict[str, Any], prefix: str, value: Any, depth: int, *, named: bool = True) -> None:
+    """Add the value of a key to `flat`, or those below it."""
+    if isinstance(value, Mapping):
+        if depth > MAX_DEPTH:
+            raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
+        for key, inner in value.items():
+            path = f"{prefix}.{key}" if depth else str(key)
+            # An empty value is dropped below, so its key may be empty too.
+            _flatten(flat, path, inner, depth + 1, named=named and bool(str(key).strip()))
+        return
+    if len(prefix) > MAX_KEY_CHARACTERS:
+        raise BadDocument(f"a metadata key has {len(prefix):,} characters; the limit is {MAX_KEY_CHARACTERS}")
+    if isinstance(value, list | tuple | set):
+        items = [_trimmed(item) for item in value]
+        value = [item for item in items if item is not None] or None
+        for item in value or ():
+            _check_scalar(prefix, item)
+    else:
+        value = _trimmed(value)
+        if value is not None:
+            _check_scalar(prefix, value)
+    if value is not None:
+        if not named:
+            raise BadDocument(f'a metadata key is empty: "{shortened(prefix)}"; give it a name')
+        flat[prefix] = value
+    if len(flat) > MAX_KEYS:
+        raise BadDocument(f"metadata has more than {MAX_KEYS} keys")
 
 
 def _trimmed(value: Any) -> Any:

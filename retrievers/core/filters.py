@@ -80,40 +80,52 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
         BadFilter: the filter is malformed or too large, or names an unknown key, operator or value. The message lists
             the valid ones.
     """
-    nodes = characters = 0
+    return _FilterReader(fields).read(data, where, 1)
 
-    def read(node: object, where: str, depth: int) -> Filter:
-        nonlocal nodes, characters
-        nodes += 1
+
+@dataclass(slots=True)
+class _FilterReader:
+    """Reads one filter and counts its parts. A class: a function inside `parse` that calls itself is a reference cycle,
+    which only the garbage collector ends.
+    """
+
+    fields: Mapping[str, Field]
+    nodes: int = 0
+    characters: int = 0
+
+    def read(self, node: object, where: str, depth: int) -> Filter:
+        """Return the filter of a node at `depth`, the outermost at 1."""
+        self.nodes += 1
         if depth > MAX_DEPTH:
             raise BadFilter(f"the filter is nested deeper than {MAX_DEPTH} levels", where=where)
-        if nodes > MAX_NODES:
+        if self.nodes > MAX_NODES:
             raise BadFilter(f"the filter has more than {MAX_NODES} conditions", where=where)
         if not isinstance(node, Mapping):
             raise BadFilter(f"{where} must be an object, not {_named(node)}", where=where)
         kind = node.get("type")
         if kind in ("and", "or"):
-            _only(node, {"type", "filters"}, where)
-            inner = node.get("filters")
-            if not isinstance(inner, Sequence) or isinstance(inner, str) or not inner:
-                raise BadFilter(f"{where}.filters must be a list with at least one filter", where=f"{where}.filters")
-            parts = tuple(read(item, f"{where}.filters.{n}", depth + 1) for n, item in enumerate(inner))
-            return And(parts) if kind == "and" else Or(parts)
+            return self._group(node, kind, where, depth)
         if kind == "not":
             _only(node, {"type", "filter"}, where)
-            return Not(read(node.get("filter"), f"{where}.filter", depth + 1))
+            return Not(self.read(node.get("filter"), f"{where}.filter", depth + 1))
         if kind not in OPERATORS:
             valid = (*GROUPS, *OPERATORS)
             raise BadFilter(
                 f"{where}.type is {_named(kind)}; valid types: {', '.join(valid)}", where=f"{where}.type", valid=valid
             )
-        comparison = _read_comparison(node, kind, fields, where)
-        characters += _characters(comparison.value)
-        if characters > MAX_CHARACTERS:
+        comparison = _read_comparison(node, kind, self.fields, where)
+        self.characters += _characters(comparison.value)
+        if self.characters > MAX_CHARACTERS:
             raise BadFilter(f"the filter's values have more than {MAX_CHARACTERS:,} characters together", where=where)
         return comparison
 
-    return read(data, where, 1)
+    def _group(self, node: Mapping[Any, Any], kind: object, where: str, depth: int) -> Filter:
+        _only(node, {"type", "filters"}, where)
+        inner = node.get("filters")
+        if not isinstance(inner, Sequence) or isinstance(inner, str) or not inner:
+            raise BadFilter(f"{where}.filters must be a list with at least one filter", where=f"{where}.filters")
+        parts = tuple(self.read(item, f"{where}.filters.{n}", depth + 1) for n, item in enumerate(inner))
+        return And(parts) if kind == "and" else Or(parts)
 
 
 def _characters(value: Scalar | tuple[Scalar, ...]) -> int:

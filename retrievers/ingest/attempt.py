@@ -14,7 +14,7 @@ from retrievers.core import heap
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.tasks import leave
 from retrievers.ingest.collections import Connection
-from retrievers.ingest.delivery import dumped, loaded
+from retrievers.ingest.delivery import encoded_records
 from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
@@ -189,7 +189,7 @@ class JobRunner:
                 await _step(self._store(run))
         if len(run.work.payload or b"") >= heap.LARGE_BYTES:
             run.items = JobItems()
-            await asyncio.to_thread(heap.trim)
+            await asyncio.to_thread(heap.give_back)
         return run.report
 
     async def _load(self, run: JobAttempt) -> None:
@@ -318,8 +318,8 @@ class JobRunner:
 
 def _records(payload: bytes, indexes: Sequence[int]) -> dict[int, bytes | None]:
     """Return some records of a delivery by index."""
-    given = loaded(payload)
-    return {index: dumped(given[index]) for index in indexes}
+    wanted = set(indexes)
+    return {index: record for index, record in enumerate(encoded_records(payload)) if index in wanted}
 
 
 async def _step(work: Coroutine[Any, Any, None]) -> None:

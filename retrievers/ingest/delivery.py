@@ -1,8 +1,9 @@
 """Documents submitted for storage, records or a file, as bytes that can be queued."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 from retrievers.core.errors import BadRequest
@@ -13,6 +14,8 @@ from retrievers.ingest.read import check_upload
 MAX_PAYLOAD_BYTES = 16 << 20
 MAX_DOCUMENTS = 10_000
 _CUT_DEPTH = 2 * MAX_NESTING
+_FIRST = b"[\n"
+"""Begins a delivery of records, each on a line of its own: JSON escapes line breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Delivery:
     """Documents as submitted.
 
     Attributes:
-        payload: a JSON list of records, or the content of a file.
+        payload: a JSON list of records, one a line, or the content of a file.
         file: name of the file; None for records.
         documents: number of records; None for a file, which has not been read yet.
     """
@@ -42,7 +45,7 @@ def of_records(collection: str, records: Sequence[object]) -> Delivery:
     if not 0 < len(records) <= MAX_DOCUMENTS:
         raise BadRequest(f"a delivery must have 1 to {MAX_DOCUMENTS:,} documents", where="documents")
     # One by one, because other threads wait while a value is encoded.
-    payload = b"[" + b",".join(map(dumped, records)) + b"]"
+    payload = _FIRST + b",\n".join(map(dumped, records)) + b"\n]"
     return _bounded(Delivery(collection, payload, documents=len(records)))
 
 
@@ -85,6 +88,21 @@ def _cut(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {key: _cut(one, depth + 1) for key, one in value.items()}
     return [_cut(one, depth + 1) for one in value] if isinstance(value, list) else value
+
+
+def encoded_records(payload: bytes) -> Iterator[bytes]:
+    """Yield each record of a delivery, as `dumped` has encoded it.
+
+    A list of all records, decoded, takes ten times the memory of the payload.
+    """
+    if not payload.startswith(_FIRST):  # from an earlier version, which wrote all on one line
+        yield from map(dumped, loaded(payload))
+        return
+    lines = BytesIO(payload)
+    next(lines)
+    for line in lines:
+        if line != b"]":
+            yield line.rstrip(b",\n")
 
 
 def loaded(payload: bytes) -> Any:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from retrievers.ingest.delivery import loaded
+from retrievers.ingest.delivery import encoded_records, loaded
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.formats import item_of, message_of
 from retrievers.ingest.job_types import Work
@@ -39,6 +39,30 @@ class JobItems:
     def index_of(self, position: int) -> int:
         """Return the index in the delivery of the document at a position, both from 0."""
         return self._items[position][0]
+
+
+class RecordItems(JobItems):
+    """The documents of a delivery of records, decoded one by one when they are read.
+
+    Args:
+        payload: the delivery's, see `retrievers.ingest.delivery.of_records`.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        super().__init__()
+        self._payload = payload
+        self._count = sum(1 for _ in encoded_records(payload))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        for index, record in enumerate(encoded_records(self._payload)):
+            yield index, read_record(loaded(record), _place(index))
+
+    def index_of(self, position: int) -> int:
+        """Return the position."""
+        return position
 
 
 class FileItems(JobItems):
@@ -74,7 +98,7 @@ def job_items(work: Work) -> JobItems:
     """Return the records of a job with their indexes in the delivery; on a retry, only those that failed."""
     if work.payload is None:
         return JobItems([(index, _letter(one, _place(index))) for index, one in work.letters])
-    return JobItems([(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))])
+    return RecordItems(work.payload)
 
 
 def file_items(name: str, data: bytes, stopped: Stopped) -> FileItems:

@@ -9,6 +9,7 @@ from typing import Any, Generic, LiteralString, TypeVar
 import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -44,6 +45,25 @@ class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
     async def _get_ready_connection(self, timeout: float | None) -> AsyncConnection[Row] | None:  # noqa: ASYNC109
         self._pool.rotate(1)  # connections are taken from the front and returned at the end
         return await super()._get_ready_connection(timeout)
+
+
+_adapters: dict[Row, AdaptersMap] = {}
+"""How values of pgvector's types are sent and read, per oids of these types."""
+
+
+async def _adapt(connection: AsyncConnection[Row]) -> None:
+    """Prepare a new connection for pgvector's types.
+
+    All connections share what this takes. On its own, each would make eight classes, which stay in the process for long
+    after it is closed and keep the memory around them from returning to the system.
+    """
+    oids = await (await connection.execute(_VECTOR_TYPES)).fetchone()
+    assert oids is not None
+    if oids not in _adapters:
+        await register_vector_async(connection)
+        _adapters.clear()  # a server has one set of oids, and the next is another server
+        _adapters[oids] = connection.adapters
+    connection._adapters = AdaptersMap(_adapters[oids])
 
 
 class Connections:
@@ -85,7 +105,7 @@ class Connections:
             max_size=self._size,
             timeout=self._wait_s,
             open=False,
-            configure=register_vector_async,
+            configure=_adapt,
             # Poolers in transaction mode do not keep prepared statements.
             kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
         )
@@ -322,6 +342,7 @@ def fetching(
     return rows
 
 
+_VECTOR_TYPES = "SELECT to_regtype('vector')::oid, to_regtype('halfvec')::oid, to_regtype('sparsevec')::oid"
 _SET_ALL = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS one (name, value)"
 
 LOGIN = """

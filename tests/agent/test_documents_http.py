@@ -386,7 +386,7 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     returned: list[str] = []
-    monkeypatch.setattr("retrievers.core.heap.trim", lambda: returned.append(size))
+    monkeypatch.setattr("retrievers.core.heap.give_back", lambda: returned.append(size))
 
     for size in ("small", "large"):
         body = json.dumps({"collection": 5, "documents": ["x" * (1000 if size == "small" else 1 << 20)]})

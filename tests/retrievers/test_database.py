@@ -4,7 +4,10 @@ import asyncio
 import random
 from contextlib import suppress
 
+import numpy as np
 import psycopg
+from pgvector import Vector
+from psycopg.adapt import PyFormat
 
 from retrievers.postgres.database import Database
 
@@ -91,3 +94,14 @@ async def test_a_connection_that_carried_much_is_replaced(database: Database):
     assert pool is not None
     assert replaced != kept
     assert kept in {connection.info.backend_pid for connection in pool._pool}
+
+
+async def test_all_connections_share_what_they_know_of_vectors(database: Database):
+    async with database.connection() as one, database.connection() as other:
+        dumpers = [each.adapters.get_dumper(Vector, PyFormat.BINARY) for each in (one, other)]
+        assert dumpers[0] is dumpers[1]
+        for each in (one, other):
+            row = await (
+                await each.execute("SELECT %b::vector, %b::vector", [Vector([1, 2]), np.array([3.0, 4.0])])
+            ).fetchone()
+            assert row == (Vector([1, 2]), Vector([3, 4]))

@@ -11,8 +11,10 @@ import pytest
 
 from retrievers.core.places import from_json
 from retrievers.ingest import job_items
+from retrievers.ingest.delivery import dumped, encoded_records, loaded, of_records
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.job_items import FileItems, Item, file_items
+from retrievers.ingest.job_items import FileItems, Item, RecordItems, file_items
+from retrievers.ingest.read import read_record
 from retrievers.ingest.run import _IngestRun
 from retrievers.sandbox import never
 from retrievers.testing import HashEmbedder
@@ -36,6 +38,30 @@ def test_the_documents_of_a_file_are_as_they_were_each_time(bytes_in_memory: int
     assert list(items) == list(enumerate(given))
     assert list(items) == list(enumerate(given))
     assert [items.index_of(position) for position in range(3)] == [0, 1, 2]
+
+
+RECORDS = [{"id": "a", "text": "line\nline,\n]\u2028"}, "a,", 5, [], {"a": [{"b": None}]}, "\ud800"]
+
+
+@pytest.mark.parametrize("payload", [of_records("zoo", RECORDS).payload, b"[" + b",".join(map(dumped, RECORDS)) + b"]"])
+def test_the_records_of_a_delivery_are_as_they_were_also_those_of_an_earlier_version(payload: bytes):
+    expected = [(index, read_record(record, f"documents.{index}")) for index, record in enumerate(RECORDS)]
+    items = RecordItems(payload)
+    assert (list(items), list(items), len(items)) == (expected, expected, len(RECORDS))
+    assert list(encoded_records(payload)) == list(map(dumped, RECORDS))
+    assert loaded(payload) == RECORDS
+
+
+def test_the_records_of_a_delivery_are_decoded_one_by_one():
+    payload = of_records(
+        "zoo", [{"id": str(n), "metadata": {f"k{n}-{key}": key for key in range(2000)}} for n in range(50)]
+    ).payload
+    tracemalloc.start()
+    items = RecordItems(payload)
+    assert sum(1 for _ in items) == 50
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(payload)
 
 
 def test_the_documents_of_a_file_take_no_memory():

@@ -60,10 +60,19 @@ async def add_documents(
     With `timeout_s`, documents that are not stored in time are answered with 503 and the `job_id`; the job continues.
     """
     within_s = None if body.timeout_s is None else max(body.timeout_s - waited_s, LEAST_TIMEOUT_S)
-    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer, within_s=within_s)
+    job = await service.submit(
+        body.collection, _taken(body.documents), wait=body.wait, tenant=caller.viewer, within_s=within_s
+    )
     if body.wait and body.timeout_s is not None and job.status in _UNFINISHED:
         raise _still_storing(job, body.timeout_s)
     return await asyncio.to_thread(_answer, job, wait=body.wait)
+
+
+def _taken(items: list[Any]) -> list[Any]:
+    """Return the items and empty the list: a large body must not be held until its documents are stored."""
+    taken = items[:]
+    items.clear()
+    return taken
 
 
 async def upload_file(

@@ -189,7 +189,7 @@ class Bodies:
             await self._pass_on(scope, receive, send, hold)
         if self._freed_large and self._held_bytes < heap.LARGE_BYTES:
             self._freed_large = False
-            await asyncio.to_thread(heap.trim)
+            await asyncio.to_thread(heap.give_back)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, hold: Callable[[int], None]) -> None:
         try:
