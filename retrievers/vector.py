@@ -8,7 +8,6 @@ If the filter leaves at most `MOST_SCORED` passages, all of them are scored. If 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import numpy as np
 from pgvector import HalfVector
@@ -21,7 +20,6 @@ from retrievers.embed import Embedder, scale
 from retrievers.embed.pool import Embedders
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
-from retrievers.postgres.kept_vectors import MOST_VALUES, Kept, KeptVectors
 from retrievers.registry import Resources
 
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")
@@ -39,15 +37,8 @@ _SEARCH = """
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Searches by vectors.
-
-    Args:
-        kept: vectors in memory; None to search in the database only.
-    """
-
     database: Database
     embedder: Embedders
-    kept: KeptVectors | None = None
 
     @property
     def card(self) -> Card:
@@ -89,36 +80,21 @@ class Vector:
 
     async def _hits(self, query: Query, embedder: Embedder, collections: Sequence[Collection]) -> list[Hit]:
         """Return the hits of the collections of one embedder, by its cosines."""
-        # At once: the model and the database work beside each other.
-        vector, kept = await asyncio.gather(
-            embedder.embed_query(query.gloss or query.text), self._kept(query, collections)
-        )
+        vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {embedder.name} changed its vectors' length")
-        question = vector.astype(np.float16)
-        if kept is not None:
-            vectors, at = kept
-            return hits_of(vectors.nearest(question, query.limit, at), query, CARD.name)
         rows = await self.database.reads.search(
             query.scope.viewer,
             _SEARCH,
             {
                 "among": [collection.number for collection in collections],
                 "model": collections[0].embedder_number,
-                "question": HalfVector(question),
+                "question": HalfVector(vector.astype(np.float16)),
                 "wanted": to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,
             },
         )
         return hits_of(rows, query, CARD.name)
-
-    async def _kept(self, query: Query, collections: Sequence[Collection]) -> tuple[Kept, datetime] | None:
-        """Return the collections' vectors if they are kept; None if the database must search."""
-        chunks, model = sum(one.chunks for one in collections), collections[0].embedder_number
-        values = chunks * (collections[0].dimension or 0)
-        if self.kept is None or model is None or query.filter or chunks > MOST_SCORED or values > MOST_VALUES:
-            return None
-        return await self.kept.of(query.scope.viewer, [one.number for one in collections], model)
 
     async def _own_scale(self) -> float:
         """Return the mean cosine of unrelated texts under the service's embedder. 0 if that embedder is down."""
@@ -162,4 +138,4 @@ def may_use_index(query: Query) -> bool:
 
 def build(resources: Resources) -> Vector:
     """Build the retriever over the service's database and embedder."""
-    return Vector(resources.database, Embedders.of(resources.embedder), KeptVectors(resources.database))
+    return Vector(resources.database, Embedders.of(resources.embedder))

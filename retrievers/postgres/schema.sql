@@ -595,20 +595,6 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN (now() AT TIME ZONE 'UTC')::date;
 END $$;
 
-CREATE FUNCTION signalbox.vectors_state(scope text, among integer[], OUT state text, OUT at timestamp with time zone) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'signalbox', 'public', 'pg_temp'
-    AS $$
-DECLARE
-    who text := verified_tenant(scope);
-    seen integer[] := parts(scope);
-BEGIN
-    -- The transaction tells versions apart that come again after a restore or a failover.
-    SELECT who || ' ' || coalesce(string_agg(concat_ws(':', k.number, k.version, k.xmin), ' ' ORDER BY k.number), ''), now()
-    INTO state, at FROM collection k
-    WHERE k.tenant IN (who, '0') AND (k.number = ANY (among) OR (k.part_of = ANY (among) AND k.number = ANY (seen)));
-END $$;
-
 CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text, principals text[], trusted boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -668,25 +654,6 @@ DECLARE
     named text := verified_name(scope);
 BEGIN
     RETURN CASE WHEN left(named, 1) = E'\n' THEN named ELSE split_part(named, E'\n', 1) END;
-END $$;
-
-CREATE FUNCTION signalbox.visible_vectors(scope text, among integer[], model smallint, OUT state text, OUT tenants text[], OUT collections integer[], OUT documents text[], OUT ordinals integer[], OUT expiries timestamp with time zone[], OUT vectors bytea) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'signalbox', 'public', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off'
-    AS $$
-DECLARE
-    who text := verified_tenant(scope);
-    seen integer[] := parts(scope);
-BEGIN
-    SELECT s.state INTO state FROM vectors_state(scope, among) s;
-    SELECT array_agg(c.tenant), array_agg(c.collection), array_agg(c.document_id), array_agg(c.ordinal),
-           array_agg(c.expires_at), string_agg(halfvec_send(c.embedding), '')
-    INTO tenants, collections, documents, ordinals, expiries, vectors FROM chunk c
-    WHERE c.embedder = model AND c.tenant IN (who, '0') AND c.collection = ANY (among)
-      AND (c.tenant = who OR c.public) AND (c.part IS NULL OR c.part = ANY (seen))
-      AND (c.expires_at IS NULL OR c.expires_at > now());
 END $$;
 
 CREATE TABLE signalbox.access (
@@ -1807,9 +1774,6 @@ GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among in
 REVOKE ALL ON FUNCTION signalbox.today(zone text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.today(zone text) TO signalbox_tenants;
 
-REVOKE ALL ON FUNCTION signalbox.vectors_state(scope text, among integer[], OUT state text, OUT at timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION signalbox.vectors_state(scope text, among integer[], OUT state text, OUT at timestamp with time zone) TO signalbox_app;
-
 REVOKE ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) TO signalbox_app;
 
@@ -1825,9 +1789,6 @@ GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_tenants;
-
-REVOKE ALL ON FUNCTION signalbox.visible_vectors(scope text, among integer[], model smallint, OUT state text, OUT tenants text[], OUT collections integer[], OUT documents text[], OUT ordinals integer[], OUT expiries timestamp with time zone[], OUT vectors bytea) FROM PUBLIC;
-GRANT ALL ON FUNCTION signalbox.visible_vectors(scope text, among integer[], model smallint, OUT state text, OUT tenants text[], OUT collections integer[], OUT documents text[], OUT ordinals integer[], OUT expiries timestamp with time zone[], OUT vectors bytea) TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.access TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.access TO signalbox_search;

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import psycopg
@@ -27,7 +26,6 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.kept_vectors import KeptVectors
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25
@@ -36,7 +34,6 @@ from retrievers.vector import Vector
 TENANTS = [f"tenant{n}" for n in range(1, 9)]
 A, B = TENANTS[:2]
 EMBEDDER = HashEmbedder()
-KEPT: WeakKeyDictionary[Database, KeptVectors] = WeakKeyDictionary()
 
 
 def documents(tenant: str, count: int = 12) -> list[Document]:
@@ -175,8 +172,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         "access_changed", "concealed", "erased", "erases", "erasure_subject", "evaluations", "expired_documents",
         "matching", "move_feedback", "narrowed", "nearest", "note_use", "parts", "parts", "passages", "principals",
         "readable", "refresh_statistics", "register_embedder", "retired_collections", "shadows", "sweep",
-        "take_job", "tenant", "tenant_rules", "term_counts", "vectors_state", "verified_key",
-        "verified_principals", "verified_tenant", "visible_vectors",
+        "take_job", "tenant", "tenant_rules", "term_counts", "verified_key", "verified_principals",
+        "verified_tenant",
     ]  # fmt: skip
 
 
@@ -405,20 +402,11 @@ def test_what_cannot_be_a_tenant_is_refused(tenant: str):
 # The searches.
 
 
-async def search(
-    service: Database, tenant: str | Viewer, text: str, source: str, *, compares: bool = True, **changes: Any
-) -> list[Hit]:
-    """Search; with `compares`, check that vectors kept for this and other viewers give the same hits."""
+async def search(service: Database, tenant: str | Viewer, text: str, source: str, **changes: Any) -> list[Hit]:
     catalogue = Catalogue(service)
     scope = changes.pop("scope", None) or await catalogue.scope(tenant, changes.pop("collection", None))
-    query = Query(text, "en", scope, **changes)
-    if source != "vector":
-        return await FullText(service, catalogue).search(query)
-    found = await Vector(service, Embedders(EMBEDDER)).search(query)
-    if compares:
-        kept = Vector(service, Embedders(EMBEDDER), KEPT.setdefault(service, KeptVectors(service)))
-        assert [await kept.search(query) for _ in range(3)] == [found] * 3
-    return found
+    retriever = Vector(service, Embedders(EMBEDDER)) if source == "vector" else FullText(service, catalogue)
+    return await retriever.search(Query(text, "en", scope, **changes))
 
 
 async def test_tenants_that_share_a_server_process_never_meet(world: str, pgbouncer: Callable[[str], str]):
@@ -624,7 +612,7 @@ async def used(
     database: Database, url: str, tenant: str | Viewer, text: str, source: str
 ) -> tuple[int, dict[str, int]]:
     before = scans(url)
-    hits = await search(database, tenant, text, source, compares=False)
+    hits = await search(database, tenant, text, source)
     async with database.connection() as connection:
         await connection.execute("SELECT pg_stat_force_next_flush()")
     after = scans(url)

@@ -357,8 +357,7 @@ async def test_a_question_takes_four_statements_and_one_more_for_new_words(
 
         return counting
 
-    for _ in range(2):  # the second time, the vectors are read to be kept
-        await found.retrieve("turbine blade", collection="large", intent="off")
+    await found.retrieve("turbine blade", collection="large", intent="off")
     for name in ("search", "fetch"):
         monkeypatch.setattr(found.database, name, counted(found.database, name))
         monkeypatch.setattr(found.database.reads, name, counted(found.database.reads, name))
@@ -370,11 +369,9 @@ async def test_a_question_takes_four_statements_and_one_more_for_new_words(
         names = sorted(one.split("signalbox.")[1].split("(")[0] for one in asked)
         return [name for name in names if name != "note_use"]  # of many questions together, while nobody waits
 
-    assert await statements("turbine blade") == ["matching", "passages", "tenant_rules", "vectors_state"]
-    assert await statements("rotor bearing") == [
-        "matching", "passages", "tenant_rules", "term_counts", "vectors_state",
-    ]  # fmt: skip
-    assert await statements("bearing blade") == ["matching", "passages", "tenant_rules", "vectors_state"]
+    assert await statements("turbine blade") == ["matching", "nearest", "passages", "tenant_rules"]
+    assert await statements("rotor bearing") == ["matching", "nearest", "passages", "tenant_rules", "term_counts"]
+    assert await statements("bearing blade") == ["matching", "nearest", "passages", "tenant_rules"]
 
 
 def test_hits_of_more_than_can_all_be_scored_may_come_from_an_index():
