@@ -62,7 +62,9 @@ def ground_of_corpus(path: Path) -> Ground:
     schema = path.with_name("schema.json")
     if schema.is_file():
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
-    together = Cooccurrence.of(corpus.documents.values(), [name for name, one in fields.items() if one.values])
+    together = Cooccurrence.of(
+        corpus.documents.values(), {name: len(one.values) for name, one in fields.items() if one.values}
+    )
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields, cooccurrence=together)
     # As in the service, ids and titles say what a document is called. The folder's name is never a word for it.
     first = sorted(documents, key=lambda one: one.id)[:MOST_IDS]

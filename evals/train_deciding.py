@@ -9,8 +9,8 @@ nothing else. Each FOLDER is a further collection in the form of those in evals/
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from agent.intent.evidence import evidence
 from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
+from agent.intent.together import SIGNS
 from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
 from evals.reading import calibration_error
 
@@ -96,6 +97,21 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                 if right or not pairs & some:
                     what = f"{question['text']} {one.mention.start} {counted}"
                     yield MentionExample(group, held, right, weight, what)
+
+
+def with_and_without(examples: Iterable[MentionExample]) -> Iterator[MentionExample]:
+    """Yield each example that has evidence from documents also without it, both at half the weight.
+
+    So its absence lowers no probability: a scope may have too many documents for it, and a person may ask for two
+    values that never occur together.
+    """
+    for one in examples:
+        without = {name: value for name, value in one.held.items() if name not in SIGNS}
+        if len(without) == len(one.held):
+            yield one
+        else:
+            yield replace(one, weight=one.weight / 2)
+            yield replace(one, weight=one.weight / 2, held=without, name=f"{one.name} without")
 
 
 def _lines(path: Path) -> list[Json]:
@@ -241,7 +257,8 @@ def report(examples: Sequence[MentionExample], chances: Numbers) -> None:
 
 def main() -> None:
     """Train and write the weights, and print their accuracy on collections left out."""
-    examples = [one for each in sets([Path(one) for one in sys.argv[1:]]) for one in examples_of(*each)]
+    folders = [Path(one) for one in sys.argv[1:]]
+    examples = list(with_and_without(one for each in sets(folders) for one in examples_of(*each)))
     signs = known_signs(examples)
     scores = left_out(examples, signs)
     scale, shift = fitted(scores, np.array([one.right for one in examples], float))

@@ -1,7 +1,7 @@
-"""Evidence for a candidate from the documents: whether those with its value have the other values that are named.
+"""Evidence for a candidate from the documents: some of those with its value have other values of the question as well.
 
-Who asks for two conditions at once mostly knows of documents that satisfy both, while a value that is named by chance
-meets the others as often as chance has it.
+A person who names two conditions mostly knows documents that satisfy both, while a value that is named by chance occurs
+beside the others only by chance. Values that never occur together say nothing: a person may ask whether they do.
 """
 
 import math
@@ -10,42 +10,58 @@ from collections.abc import Iterator, Sequence
 from agent.intent.catalogue import Known
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
+from retrievers.core.cooccurrence import Cooccurrence
+
+SIGNS = frozenset(("occurs beside", "beside all at once", "most lift", "least lift", "least expected"))
 
 
 def signs_of_documents(sentence: Sentence, mention: Mention, known: Sequence[Known]) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how often the candidate's values occur together with the question's other names.
+    """Yield (sign, number) for how often the candidate's values occur together with other values of the question.
 
-    Another name stands for its values in all other fields. Nothing is yielded if the documents are unknown or if no
-    other name has values in them.
+    The other values of one field are alternatives. A denied name is not compared, because documents with its value are
+    not meant.
 
     Args:
         known: the values of the candidate, all of one field.
     """
     documents = sentence.vocabulary.catalogue.cooccurrence
-    own = documents.documents_with(known[0].field, [one.value for one in known])
-    met, expected, everywhere = [], [], own
-    for other in _others(sentence, mention):
-        having = 0
-        for one in other.known:
-            if one.field != known[0].field:
-                having |= documents.documents_with(one.field, (one.value,))
-        if own and having:
-            met.append((own & having).bit_count())
-            expected.append(own.bit_count() * having.bit_count() / documents.documents)
-            everywhere &= having
-    if not met:
+    if not documents.having or sentence.denials.get(mention.first):
         return
-    lifts = [math.log2((count + 0.5) / (chance + 0.5)) for count, chance in zip(met, expected, strict=True)]
-    yield "names beside", float(len(met))
-    yield "never met", float(met.count(0))
-    yield "met none", float(not any(met))
-    yield "met all at once", float(bool(everywhere))
-    yield "least lift", round(min(lifts), 1)
-    yield "most lift", round(max(lifts), 1)
-    yield "least expected", round(min(expected), 2)
+    field = known[0].field
+    own = documents.documents_with(field, [one.value for one in known])
+    lifts, all_at_once, compared = [], own, 0
+    for other, having in _others(sentence, mention, field, documents).items():
+        both = documents.documents_of(field) & documents.documents_of(other)
+        expected = (own & both).bit_count() * (having & both).bit_count() / max(both.bit_count(), 1)
+        if not expected:
+            continue  # one collection has the one field, another the other
+        compared += 1
+        met = (own & having).bit_count()
+        all_at_once &= having
+        if met:
+            lifts.append((math.log2((met + 0.5) / (expected + 0.5)), expected))
+    if not lifts:
+        return
+    yield "occurs beside", float(len(lifts))
+    yield "beside all at once", float(len(lifts) == compared and bool(all_at_once))
+    yield "most lift", round(max(lift for lift, _ in lifts), 1)
+    yield "least lift", round(min(lift for lift, _ in lifts), 1)
+    yield "least expected", round(min(expected for _, expected in lifts), 2)
 
 
-def _others(sentence: Sentence, mention: Mention) -> Iterator[Mention]:
+def _others(sentence: Sentence, mention: Mention, field: str, documents: Cooccurrence) -> dict[str, int]:
+    """Return the documents with values that other names stand for, by field.
+
+    Of a name with values in several fields, the field with the most documents counts, and none if the name may be a
+    value of the candidate's field.
+    """
+    found: dict[str, int] = {}
     for other in sentence.mentions:
-        if other is not mention and (other.end <= mention.start or mention.end <= other.start):
-            yield other
+        apart = other.end <= mention.start or mention.end <= other.start
+        if not apart or sentence.denials.get(other.first) or any(one.field == field for one in other.known):
+            continue
+        if other.known:
+            first = max(other.known, key=lambda one: one.documents)
+            values = [one.value for one in other.known if one.field == first.field]
+            found[first.field] = found.get(first.field, 0) | documents.documents_with(first.field, values)
+    return {name: having for name, having in found.items() if having}

@@ -185,7 +185,7 @@ class FieldCatalogue:
         key: changes with the content. Anything derived from a catalogue with another key is stale.
         documents: number of documents in the scope.
         records: words for a document that every collection of the scope declares.
-        cooccurrence: which values occur in the same documents.
+        cooccurrence: the documents of each value, for a scope with few documents.
     """
 
     key: tuple[tuple[int, int], ...]

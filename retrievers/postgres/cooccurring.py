@@ -1,4 +1,4 @@
-"""Read which metadata values occur in the same documents, for scopes with few documents."""
+"""Read the documents of metadata values, for scopes with few documents."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from retrievers.core.errors import Unavailable
 from retrievers.core.types import FieldValues, Scope
 from retrievers.postgres.read_routing import Reads
 
-_MOST_BYTES = 2_000
-"""Maximum stored size of a document's values. With a larger document in a scope nothing is read."""
+_MOST_CHARACTERS = 4_000
+"""Maximum length of a document's values as JSON. With a longer document in a scope nothing is read."""
 PATIENCE_S = 1.0
 _ROWS = """
-    SELECT CASE WHEN pg_column_size(d.fields) <= %(bytes)s THEN d.fields::text END
+    SELECT CASE WHEN length(d.fields::text) <= %(characters)s THEN d.fields::text END
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
     JOIN signalbox.document d ON d.tenant = one.tenant AND d.collection = one.number
     LIMIT %(most)s
@@ -29,7 +29,7 @@ async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
     values = {
         "tenants": [one.tenant for one in scope.collections],
         "among": [one.number for one in scope.collections],
-        "bytes": _MOST_BYTES,
+        "characters": _MOST_CHARACTERS,
         "most": MOST_DOCUMENTS + 1,
     }
     try:
@@ -40,8 +40,8 @@ async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
 
 
 def cooccurrence_of(rows: Sequence[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
-    """Return which listed values of the fields occur together; nothing if a document has too many values."""
-    if len(rows) > MOST_DOCUMENTS or None in rows:
+    """Return the documents of the listed values; nothing if a document has too many values."""
+    if None in rows:
         return Cooccurrence()
-    listed = [name for name, one in fields.items() if one.values]
+    listed = {name: len(one.values) for name, one in fields.items() if one.values}
     return Cooccurrence.of((json.loads(row or "{}") for row in rows), listed)

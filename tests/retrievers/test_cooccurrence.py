@@ -1,6 +1,5 @@
 """Which values occur in the same documents, as a viewer sees them."""
 
-from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -36,7 +35,7 @@ async def read_again(database: Database, principals: tuple[str, ...] = ()) -> Co
 
 def together(found: Cooccurrence, *pairs: tuple[str, str]) -> int:
     """Return the number of documents with all of the values."""
-    every = (1 << found.documents) - 1
+    every = -1
     for name, value in pairs:
         every &= found.documents_with(name, (value,))
     return every.bit_count()
@@ -49,7 +48,8 @@ async def test_values_of_one_document_occur_together(database: Database):
         document("b", team="infra", tags=["x"], open=False),
         document("c", team="hr", tags=["y"], size=3, day="2024-03-01"),
     )
-    assert found.documents == 3
+    assert found.documents_of("team").bit_count() == 3
+    assert found.documents_of("open").bit_count() == 2
     assert together(found, ("team", "infra"), ("tags", "x")) == 2
     assert together(found, ("team", "infra"), ("open", "true")) == 1
     assert together(found, ("team", "hr"), ("tags", "x")) == 0
@@ -68,12 +68,20 @@ async def test_a_document_that_the_viewer_may_not_read_is_not_counted(database: 
 
 async def test_of_many_or_large_documents_nothing_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch):
     found = await read(database, document("a", team="infra"), document("b", team="hr"))
-    assert found.documents == 2
-    monkeypatch.setattr(cooccurring, "MOST_DOCUMENTS", 1)
-    assert (await read_again(database)).having == {}
+    assert found.documents_of("team").bit_count() == 2
+    for module in ("retrievers.core.cooccurrence", "retrievers.postgres.values"):
+        monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 1)
+        assert (await read_again(database)).having == {}
+        monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 2)
     monkeypatch.undo()
-    found = await read(database, document("c", **{f"key{n}": sha256(str(n).encode()).hexdigest() for n in range(200)}))
-    assert (found.documents, found.having) == (0, {})
+    found = await read(database, document("c", **{f"key{n}": "a long value" for n in range(200)}))
+    assert (found.having, found.fields) == ({}, {})
+
+
+async def test_the_fields_with_the_most_values_are_left_out(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("retrievers.core.cooccurrence._MOST_VALUES", 5)
+    found = await read(database, *(document(f"d{n}", team="infra", author=f"author {n}") for n in range(3)))
+    assert found.fields.keys() == {"team", "language", "public"}
 
 
 async def test_while_the_documents_cannot_be_read_the_fields_are_known_and_later_what_occurs_together(
@@ -87,7 +95,7 @@ async def test_while_the_documents_cannot_be_read_the_fields_are_known_and_later
         other.execute("LOCK TABLE signalbox.document IN ACCESS EXCLUSIVE MODE")
         monkeypatch.setattr(cooccurring, "PATIENCE_S", 0.2)
         known = await catalogue.fields(scope)
-        assert (known.fields["team"].values, known.cooccurrence.documents) == ({"infra": 1}, 0)
+        assert (known.fields["team"].values, known.cooccurrence.having) == ({"infra": 1}, {})
     monkeypatch.setattr(cooccurring, "PATIENCE_S", 30.0)
-    assert (await catalogue.fields(scope)).cooccurrence.documents == 1
+    assert (await catalogue.fields(scope)).cooccurrence.documents_of("team").bit_count() == 1
     assert (await catalogue.fields(scope)) is (await catalogue.fields(scope))
