@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 MOST_DOCUMENTS = 2_000
-"""Maximum number of documents of a scope whose values are kept. There is no sample of a larger scope, because values
-that only occur together in its other documents would seem never to do so.
-"""
+"""Maximum number of documents of a scope whose values are kept: they are read again after each change."""
 _MOST_VALUES = 5_000
 """Maximum number of values that are kept, at most 2 MB; the fields with the most values are left out."""
 
