@@ -1,4 +1,4 @@
-"""Train agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, about three minutes.
+"""Train agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, three minutes.
 
 Boosted trees learn from the evidence of every candidate value in the questions of the development collections. A
 candidate is right if every gold filter has it and wrong if none has. For evaluation and for calibrating the
