@@ -27,6 +27,7 @@ async def service(
     """`ours` holds vectors of the service's embedder, `theirs` of another, `lost` of one that no setting names."""
     monkeypatch.setattr(scale, "_measured", {})
     monkeypatch.setattr(scale, "_measuring", {})
+    monkeypatch.setattr(scale, "_PATIENCE_S", 1.0)  # as in the service: less than `source_timeout_s`
     common: dict[str, Any] = {"database_url": owner_url, "service_url": service_url, "source_timeout_s": 2.0}
     with (
         ScriptedServer(dimension=16, faults=iter(lambda: broken.get("ours"), "")) as ours,
