@@ -34,7 +34,7 @@ def signs_of_documents(sentence: Sentence, mention: Mention, known: Sequence[Kno
         both = documents.documents_of(field) & documents.documents_of(other)
         expected = (own & both).bit_count() * (having & both).bit_count() / max(both.bit_count(), 1)
         if not expected:
-            continue  # one collection has the one field, another the other
+            continue  # the fields occur together in no document with these values, as in two collections
         compared += 1
         met = (own & having).bit_count()
         all_at_once &= having
