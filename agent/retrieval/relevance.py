@@ -133,7 +133,7 @@ async def judge(
         return dict.fromkeys(own, 1.0)
     answers = [one for one in found.answers if one.query is not None and not one.failed]
     certain = {hit.id for one in answers if kinds[one.step.source] == "metadata" for hit in one.hits}
-    certain |= {hit.id for one in answers for hit in one.hits if _is_named(hit, one.step.search)}
+    certain |= {hit.id for one in answers for hit in one.hits if hit.chunk and _is_named(hit, one.step.search)}
     texts = [one for one in answers if kinds[one.step.source] == "documents"]
     evidence = await gather(texts, found.planned.intent, scope, catalogue, sources, embedder, satisfied=satisfied)
     judged = zip(own, relevance(evidence, own).round(4).tolist(), strict=True)
@@ -170,8 +170,8 @@ async def gather(
         assert query is not None
         rankings: dict[str, list[Hit]] = {}
         for answer in group:
-            named = (hit for hit in answer.hits if not _is_named(hit, search))
-            rankings.setdefault(answer.step.source, []).extend(named)
+            others = [hit for hit in answer.hits if not (hit.chunk and _is_named(hit, search))]
+            rankings.setdefault(answer.step.source, []).extend(others)
         measured = fusion.by_measure(rankings)
         words, near = measured.get("fulltext"), measured.get("vector")
         language = "en" if query.gloss else query.language
