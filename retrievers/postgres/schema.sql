@@ -1375,6 +1375,8 @@ CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 
 CREATE INDEX changed_order ON signalbox.changed USING btree (tenant, collection, changed_by, id);
 
+CREATE INDEX chunk_collection ON signalbox.chunk USING btree (tenant, collection);
+
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
 CREATE INDEX chunk_part ON signalbox.chunk USING btree (tenant, collection) WHERE (part IS NOT NULL);

@@ -1,6 +1,11 @@
--- A search by words reads less of each passage where no document has readers of its own.
+-- Searches read less: full text no part of a passage's readers where no document has readers of its own, and vectors the
+-- passages of a collection in the order in which they are stored.
 --
--- On 5,700 passages it takes a fifth less processor time.
+-- On 5,700 passages full text takes a fifth less processor time, and vectors a tenth.
+
+-- Equal keys stand in the order of their rows, so that a scan reads each page once; by the primary key, it returns to a
+-- page for every document on it. 12 bytes per passage.
+CREATE INDEX chunk_collection ON chunk (tenant, collection);
 
 -- The passages with the best BM25 score among those that match the candidate query. When a filter or an
 -- expiry leaves too few of them, all that match the wider query, which names every term of the question,
