@@ -160,15 +160,17 @@ class Database:
         values: dict[str, Any] | Sequence[Any],
         *,
         parameters: Mapping[str, str] | None = None,
+        prepare: bool = False,
     ) -> list[Row]:
         """Return the rows of one statement in the viewer's scope, sent in one round trip with its settings.
 
         Args:
             statement: a statement that returns rows, for a write with RETURNING.
             parameters: PostgreSQL settings for this transaction only.
+            prepare: see `pool.fetching`.
         """
         with faults_explained():
-            return await self.primary.run(fetching(self.scope(who), statement, values, parameters))
+            return await self.primary.run(fetching(self.scope(who), statement, values, parameters, prepare=prepare))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
         """Return the rows of one statement without an explicit transaction; the scope is among the values."""

@@ -329,19 +329,22 @@ def fetching(
     statement: LiteralString,
     values: Mapping[str, Any] | Sequence[Any],
     parameters: Mapping[str, str] | None = None,
+    *,
+    prepare: bool = False,
 ) -> Work[list[Row]]:
     """Return the work of one statement in a scope, sent in one round trip with its settings.
 
     Args:
         scope: the signed tenant and principals.
         parameters: PostgreSQL settings for this transaction only.
+        prepare: keep the plan of the statement, which then must suit all values; see `Connections`.
     """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
         async with connection.pipeline(), connection.transaction():
             settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
-            await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
-            cursor = await connection.execute(statement, values)
+            await connection.execute(_SET_ALL, (list(settings), list(settings.values())), prepare=True)
+            cursor = await connection.execute(statement, values, prepare=prepare)
             return await cursor.fetchall()
 
     return rows
