@@ -197,7 +197,7 @@ def service_url(owner_url: str) -> str:
 
 @pytest.fixture
 async def database(owner_url: str, service_url: str) -> AsyncIterator[Database]:
-    """An open database, connected with the service's role, which prepares its searches as without a pooler in between."""
+    """An open database, connected with the service's role; it prepares searches, as where there is no pooler."""
     async with Database(owner_url, service_url, size=4, prepares=True) as database:
         yield database
 

@@ -127,8 +127,8 @@ async def judge(
     """
     kinds = {name: source.card.kind for name, source in sources.items()}
     satisfied = satisfies(found)
-    inside = {name for name, kind in kinds.items() if kind != "outside"}
-    own = [hit.id for hit in ranking if not inside.isdisjoint(hit.ranks)]
+    outside = {name for name, kind in kinds.items() if kind == "outside"}
+    own = [hit.id for hit in ranking if not (outside and outside.issuperset(hit.ranks))]
     if is_listing and satisfied:
         return dict.fromkeys(own, 1.0)
     answers = [one for one in found.answers if one.query is not None and not one.failed]
@@ -196,7 +196,7 @@ async def gather(
     return evidence
 
 
-def _terms(query: Query) -> dict[str, float]:
+def _terms(query: Query) -> Mapping[str, float]:
     """Return the query's terms that could occur in the documents, with their shares."""
     terms = question_terms(query.text, query.language, query.gloss)
     if not query.gloss or any(one.languages.get("zh") for one in query.scope.all):

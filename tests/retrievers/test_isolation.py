@@ -677,8 +677,8 @@ async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, 
     # A connection that has counted nothing yet.
     async with Database(owner_url, service_url, size=1) as fresh:
         found, plan = await used(fresh, owner_url, A, "word7", "fulltext")
-        # A word by itself may also be an id: a passage of such a document is looked for by its key. The third index says
-        # that no passage has readers of its own.
+        # A word by itself may also be an id: a passage of such a document is looked for by its key. The third index
+        # says that no passage has readers of its own.
         assert (found, plan.pop("chunk_lexemes"), set(plan) - {"chunk_pkey"}) == (6, 1, {"chunk_part"})
         # So few vectors are all scored: the hits follow from them alone, whatever the database holds beside them.
         found, plan = await used(fresh, owner_url, A, "word7", "vector")
