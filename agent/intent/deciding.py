@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from agent.intent import wording
 from agent.intent.beside import class_before
 from agent.intent.best_match import values_of
+from agent.intent.catalogue import DISTANT
 from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.lookalikes import is_determiner, is_lookalike
@@ -41,7 +42,6 @@ _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
-_DISTANT = ("part", "fuzzy", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,10 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
         if known and is_named and not is_lookalike(sentence, mention, known[0]):
             found.append(Candidate(mention, field, known))
-    if any(one.known[0].how not in _DISTANT for one in found):
-        # "sensors" is the kind of part rather than a part of a company's name.
-        found = [one for one in found if one.known[0].how not in _DISTANT]
+    if any(one.known[0].how not in DISTANT for one in found):
+        # "sensors" is the kind of part rather than a part of a company's name; but a surname may be any word.
+        meant = {*sentence.vocabulary.of_role("person"), *fields_beside(sentence, mention, before=True)}
+        found = [one for one in found if one.known[0].how not in DISTANT or one.field in meant]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
 
