@@ -16,7 +16,8 @@ _FILLERS = frozenset('no nr number # . : = is 号 是 为 第 " “'.split())
 _LISTING = frozenset("and or nor , / & 、 ， 和 或 与 及".split())
 TO = frozenset("to through until - – — ~ 到 至".split())
 _MOST_FILLERS, _LONGEST_CUE = 3, 4
-_FRAMED = re.compile(r"(?P<before>\D{0,8})(?P<number>\d{1,2})(?P<behind>\D{0,3})", re.ASCII)
+_DIGITS = 2
+_FRAMED = re.compile(rf"(?P<before>\D{{0,8}})(?P<number>\d{{1,{_DIGITS}}})(?P<behind>\D{{0,3}})", re.ASCII)
 _FEW, _MOSTLY = 3, 0.6
 """Minimum number and share of a field's values that are alike but for a number."""
 
@@ -43,8 +44,8 @@ def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
 
 
 def is_number_alone(token: Token, value: str) -> bool:
-    """Return whether a token is the number of a value that is more than a number: 2 for P2."""
-    return token.kind == "number" and any(map(str.isalpha, value)) and token.text != value
+    """Return whether a token is the short number of a value that is more than a number: 2 for P2."""
+    return token.kind == "number" and len(token.text) <= _DIGITS and any(map(str.isalpha, value))
 
 
 def start_of_list(tokens: Sequence[Token], place: int) -> int:

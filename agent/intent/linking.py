@@ -20,6 +20,8 @@ MOST_COMPARISONS = 40_000
 """Maximum number of names that the unknown words of one turn are compared with in all; takes about 10 ms."""
 _LEAST_SAID = 4
 """Minimum letters of a word that a code may stand for."""
+_LETTERS = frozenset("ai")
+"""Words of one letter."""
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -200,6 +202,8 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
+    if word.folded in _LETTERS and known.value[1:2] in tuple("._-") and tokens[first + 1].kind != "mark":
+        return False  # "a stone" is not a.stone
     if known.how == "code":
         return word.text.isupper()
     if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
