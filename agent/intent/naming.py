@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agent.intent import lexicon
 from agent.intent.catalogue import DISTANT
 from agent.intent.sentence import QUOTES, Sentence
-from agent.intent.text import has_chinese
+from agent.intent.text import chinese_pairs, has_chinese
 from agent.intent.words import ordinary
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def signs_of_writing(sentence: Sentence, one: "Candidate") -> Iterator[tuple[str
     common = ordinary()
     yield "ordinary", float(min(common.get(token.stem, 0) for token in tokens)) if not has_chinese(text) else 3.0
     yield "stop word", float(all(token.folded in lexicon.STOP_WORDS for token in tokens))
-    frequencies = [sentence.frequencies[token.folded] for token in tokens if token.folded in sentence.frequencies]
+    words = (*(token.folded for token in tokens), *chinese_pairs(tokens))
+    frequencies = [sentence.frequencies[word] for word in words if word in sentence.frequencies]
     share = min(frequencies) if frequencies else -1.0
     documents = max(sentence.vocabulary.catalogue.documents, 1)
     held = one.documents / documents

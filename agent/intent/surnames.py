@@ -47,9 +47,11 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     is_rare = ordinary().get(word.stem, 0) <= RARE and len(word.text) >= _SHORTEST
     if not (word.is_capital or is_rare or is_said or not any(token.is_capital for token in tokens)):
         return False
-    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
+    if following is None or following.kind != "word" or following.start != word.end + 1:
         return True
-    return following.start != word.end + 1  # "Guido Smith" is another person
+    is_unknown = following.stem not in ordinary() and (following.folded,) not in vocabulary.names
+    goes_on = following.is_capital and not following.text.isupper()
+    return not goes_on and not (is_unknown and not word.is_capital)  # "Guido Smith", "guido okfor" are other people
 
 
 def _is_acting_as(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
