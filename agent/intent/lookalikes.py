@@ -45,7 +45,7 @@ def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
     is_number = known.value.isdecimal() or is_number_alone(sentence.tokens[mention.first], known.value)
     if is_number and _is_bound(sentence, mention, field):
         return True  # "at least berth 42"
-    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
+    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, known)
 
 
 def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
@@ -121,11 +121,11 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
     return following.start == mention.end + 1 and not named
 
 
-def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
+def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
-    if token.folded.endswith("ed"):
-        return False  # "published" is a state
+    if known.how == "exact" and token.folded.endswith("ed"):
+        return False  # "published" as a state
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
-    return field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
+    return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
