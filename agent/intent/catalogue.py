@@ -15,7 +15,7 @@ from agent.intent import accounts, lexicon
 from agent.intent.accounts import MAIL, SEPARATORS
 from agent.intent.code_numbers import names_of_numbers
 from agent.intent.numerals import ENGLISH_NUMERALS, in_chinese
-from agent.intent.people import SURNAME_FIRST, is_surname_first, parts_of_name, without_titles
+from agent.intent.people import SURNAME_FIRST, is_distinctive, is_surname_first, parts_of_name, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -29,7 +29,7 @@ code: the value abbreviates the word; group: one of several values with a common
 addresses; flag: the name of a field that is true or false.
 """
 
-DISTANT: tuple[How, ...] = ("part", "fuzzy", "code")
+DISTANT: tuple[How, ...] = ("part", "fuzzy", "code", "group")
 """Relations of a name that is less than the whole value or its inflection."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
@@ -222,9 +222,8 @@ def _groups(
 
 def _is_family(words: tuple[str, ...], owners: Sequence[str], held: Mapping[str, int]) -> bool:
     """Return whether a word begins several values, but not most: "Aqualis" of Aqualis North and Aqualis South."""
-    begins = all(words_of(value)[:1] == words for value in owners)
-    is_word = len(words) == 1 and len(words[0]) > _SHORTEST_PLURAL and words[0].isalpha()
-    return begins and is_word and 1 < len(owners) <= min(_MOST_OF_ONE_NAME, len(held) / 2)
+    begins = len(words) == 1 and is_distinctive(words[0]) and all(words_of(value)[:1] == words for value in owners)
+    return begins and 1 < len(owners) <= min(_MOST_OF_ONE_NAME, len(held) / 2)
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
@@ -263,9 +262,13 @@ def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _scripts_of(value: str) -> tuple[str, ...]:
-    """Return both names of a value that has one in Chinese and one in Latin script: 翡翠湾 and "Jade Bay"."""
+    """Return both names of a value that has one in Chinese and one in Latin script: 翡翠湾 and "Jade Bay".
+
+    One ordinary word is a translation, but no name: 北方 North.
+    """
     found = _BILINGUAL.fullmatch(value)
-    return tuple(filter(None, found.groups())) if found is not None else ()
+    names = tuple(filter(None, found.groups())) if found is not None else ()
+    return tuple(one for one in names if len(words_of(one)) > 1 or one.isupper() or is_distinctive(one.casefold()))
 
 
 def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:

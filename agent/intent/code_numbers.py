@@ -1,6 +1,5 @@
-"""Numbers that identify something, such as shelf "0042" or 2 for "P2": a question must name their field before them."""
+"""Numbers kept as texts that identify something, such as shelf "0042": a question must name their field before them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,36 +15,18 @@ _FILLERS = frozenset('no nr number # . : = is 号 是 为 第 " “'.split())
 _LISTING = frozenset("and or nor , / & 、 ， 和 或 与 及".split())
 TO = frozenset("to through until - – — ~ 到 至".split())
 _MOST_FILLERS, _LONGEST_CUE = 3, 4
-_DIGITS = 2
-_FRAMED = re.compile(rf"(?P<before>\D{{0,8}})(?P<number>\d{{1,{_DIGITS}}})(?P<behind>\D{{0,3}})", re.ASCII)
-_FEW, _MOSTLY = 3, 0.6
-"""Minimum number and share of a field's values that are alike but for a number."""
 
 
 def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield (number, value, documents) for values that a question may name by a number.
-
-    They are numbers with zeros before them ("0042", also as 42 if no other value is 42), and values that differ mostly
-    in a number: 2 for P2 beside P1 and P3.
-    """
+    """Yield (name, value, documents) for numbers if some begin with 0: "0042", also as 42 if no other value is 42."""
     codes = {value: documents for value, documents in held.items() if value.isdecimal() and value.isascii()}
-    if any(len(code) > 1 and code.startswith("0") for code in codes):
-        counts = Counter(map(int, codes))
-        for code, documents in codes.items():
-            yield code, code, documents
-            if counts[int(code)] == 1:
-                yield str(int(code)), code, documents
-    framed = {value: found for value in held if not value.isdecimal() and (found := _FRAMED.fullmatch(value))}
-    frames = Counter((found["before"], found["behind"]) for found in framed.values())
-    for value, found in framed.items():
-        count = frames[found["before"], found["behind"]]
-        if count >= max(_FEW, _MOSTLY * len(held)):
-            yield str(int(found["number"])), value, held[value]
-
-
-def is_number_alone(token: Token, value: str) -> bool:
-    """Return whether a token is the short number of a value that is more than a number: 2 for P2."""
-    return token.kind == "number" and len(token.text) <= _DIGITS and any(map(str.isalpha, value))
+    if not any(len(code) > 1 and code.startswith("0") for code in codes):
+        return
+    counts = Counter(map(int, codes))
+    for code, documents in codes.items():
+        yield code, code, documents
+        if counts[int(code)] == 1:
+            yield str(int(code)), code, documents
 
 
 def start_of_list(tokens: Sequence[Token], place: int) -> int:

@@ -7,21 +7,28 @@ from babel import Locale
 
 from agent.intent import lexicon
 
-_FEW = 3
-"""Minimum values that show by themselves that a field holds country codes."""
+_FIELDS = frozenset("country countries ctry cntry nation nationality citizenship 国家 国籍 国别 guojia guoji".split())
+"""Words in the names of fields that hold countries. The codes alone show nothing: IT, IN, CA, DE and QA may be a
+department, a state or a language.
+"""
+_NO_COUNTRIES = frozenset("EU EZ UN QO XA XB XK ZZ".split())
 
 
-def country_names(codes: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return names and adjectives by code, in English and Chinese; {} unless all values are ISO 3166 codes in capitals.
-
-    Two or fewer values show nothing: "IN" and "NO" may be anything.
+def country_names(field: str, codes: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return names and adjectives by code, in English and Chinese; {} unless the field says that it holds countries and
+    all values are ISO 3166 codes in capitals.
     """
     known = _names()
-    return {code: known[code] for code in codes} if len(codes) >= _FEW and all(map(known.get, codes)) else {}
+    is_field = not _FIELDS.isdisjoint((field.casefold(), *lexicon.name_words(field)))
+    return {code: known[code] for code in codes} if is_field and all(map(known.get, codes)) else {}
+
+
+def _is_country(code: str) -> bool:
+    return len(code) == 2 and code.isupper() and code not in _NO_COUNTRIES
 
 
 @cache
 def _names() -> Mapping[str, tuple[str, ...]]:
     english, chinese = (Locale(language).territories for language in ("en", "zh"))
-    named = {code: (name, chinese.get(code, "")) for code, name in english.items() if len(code) == 2 and code.isupper()}
+    named = {code: (name, chinese.get(code, "")) for code, name in english.items() if _is_country(code)}
     return {code: (*names, *lexicon.places().get(names[0].lower(), ())) for code, names in named.items()}

@@ -9,7 +9,7 @@ from agent.intent import lexicon
 from agent.intent.accounts import initial_of
 from agent.intent.catalogue import MARKS, Known
 from agent.intent.characters import without_parts_of_words
-from agent.intent.code_numbers import fields_named_before, is_number_alone, is_of_range
+from agent.intent.code_numbers import fields_named_before, is_of_range
 from agent.intent.foreign import translated_values
 from agent.intent.surnames import RARE, is_name_here
 from agent.intent.text import Token, code_closeness, has_chinese, words_of
@@ -21,7 +21,8 @@ MOST_COMPARISONS = 40_000
 _LEAST_SAID = 4
 """Minimum letters of a word that a code may stand for."""
 _LETTERS = frozenset("ai")
-"""Words of one letter."""
+"""English words that look like an initial."""
+_DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -70,7 +71,6 @@ def find_mentions(
     for first, last, meant in translated_values(tokens, vocabulary, _covered(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found = without_parts_of_words(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
-    found = _with_initials(tokens, vocabulary, found)
     found += _misspelt(tokens, vocabulary, _covered(found))
     found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
@@ -197,12 +197,12 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
     if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
         return False
-    if known.value.isdecimal() or (last - first == 1 and is_number_alone(tokens[first], known.value)):
+    if known.value.isdecimal():
         return known.field in fields_named_before(tokens, first, vocabulary) and not is_of_range(tokens, first)
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
-    if word.folded in _LETTERS and known.value[1:2] in tuple("._-") and tokens[first + 1].kind != "mark":
+    if word.folded in _LETTERS and _DOTTED.match(known.value) and last - first > 1 and tokens[first + 1].kind != "mark":
         return False  # "a stone" is not a.stone
     if known.how == "code":
         return word.text.isupper()
@@ -273,23 +273,6 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
     roles = speller.vocabulary.roles
     similar = speller.similar(words, person=False)
     return tuple(one for one in similar if run[0].is_capital or roles[one.field] != "person")
-
-
-def _with_initials(tokens: Sequence[Token], vocabulary: Vocabulary, found: list[Mention]) -> list[Mention]:
-    """Add runs of words whose initials are a code, in place of names inside them: "first day cover" for FDC."""
-    said = [place for place, token in enumerate(tokens) if token.kind != "mark" or token.text != "-"]
-    initials = "".join(tokens[place].folded[:1] if tokens[place].text.isascii() else " " for place in said)
-    for code, known in vocabulary.codes:
-        begin = initials.find(code) if known.value.isupper() else -1
-        run = said[begin : begin + len(code)]
-        if begin < 0 or any(tokens[place].folded in lexicon.STOP_WORDS for place in run):
-            continue
-        first, last = run[0], run[-1] + 1
-        met = [one for one in found if one.first < last and first < one.last]
-        if all(first <= one.first and one.last <= last and one.known[0].value != known.value for one in met):
-            found = [one for one in found if one not in met]
-            found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (known,)))
-    return sorted(found, key=lambda mention: mention.first)
 
 
 def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:

@@ -8,7 +8,7 @@ from agent.intent.amounts import Amount, AmountReading
 from agent.intent.beside import acting, class_before
 from agent.intent.bounds import compared_alone
 from agent.intent.catalogue import Known
-from agent.intent.code_numbers import TO, fields_named_before, is_number_alone, start_of_list
+from agent.intent.code_numbers import TO, fields_named_before, start_of_list
 from agent.intent.evidence import is_content
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
@@ -42,8 +42,7 @@ def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
         return True  # "answer in German"
     if _is_number_of_another(sentence, mention, field):
         return True  # "shelf 011" is no case CS-011
-    is_number = known.value.isdecimal() or is_number_alone(sentence.tokens[mention.first], known.value)
-    if is_number and _is_bound(sentence, mention, field):
+    if known.value.isdecimal() and _is_bound(sentence, mention, field):
         return True  # "at least berth 42"
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, known)
 
@@ -124,8 +123,9 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
 def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
-    if known.how == "exact" and token.folded.endswith("ed"):
-        return False  # "published" as a state
+    is_deed = sentence.dated or sentence.folded(mention.last) == "by"
+    if known.how == "exact" and token.folded.endswith("ed") and not is_deed:
+        return False  # "published" as a state; not "published in May"
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
     return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}

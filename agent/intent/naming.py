@@ -26,7 +26,6 @@ def signs_of_match(sentence: Sentence, one: "Candidate") -> Iterator[tuple[str, 
     yield "plural", float(sentence.tokens[one.mention.last - 1].folded not in first.value.casefold())
     said, value = sentence.text[one.mention.start : one.mention.end].casefold(), first.value.casefold()
     yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
-    yield "initials", float(first.how == "code" and one.mention.last - one.mention.first == len(first.value))
     yield "closer elsewhere", float(first.how in DISTANT and any(known.how not in DISTANT for known in others))
     yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
     yield "of value", round(len(said) / len(value), 2) if said in value else 0.0

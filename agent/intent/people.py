@@ -20,6 +20,7 @@ _NAMES, _SIGNED = 0.7, 0.3
 """Minimum shares of a field's values that look like names of people, and that can be nothing else."""
 _RARE = 2
 """Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
+_SHORTEST_NAME = 4
 _MANY = 6
 """Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 
@@ -27,6 +28,11 @@ _MANY = 6
 def is_surname_first(text: str) -> bool:
     """Return whether a text has the form "Miller, J. R."."""
     return SURNAME_FIRST.fullmatch(text) is not None
+
+
+def is_distinctive(word: str) -> bool:
+    """Return whether a word is no ordinary one, so that it alone may name a company or a place: Northwind."""
+    return word.isalpha() and len(word) >= _SHORTEST_NAME and ordinary().get(stem(word), 0) < _RARE
 
 
 def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -64,8 +70,8 @@ def parts_of_name(value: str) -> Iterator[tuple[str, ...]]:
     if len(words) < 2 or has_chinese(value):
         return
     if set(words) & lexicon.COMPANIES:
-        # A company is called by its beginning and by nothing else: "Granite" for Granite Partners.
-        yield from (words[:size] for size in range(1, len(words)))
+        # A company is called by its beginning and by nothing else: "Northwind" for Northwind Partners.
+        yield from (words[:size] for size in range(1, len(words)) if size > 1 or is_distinctive(words[0]))
         return
     yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
     if len(words) > 2:

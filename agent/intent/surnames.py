@@ -36,22 +36,29 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     """
     word, before = tokens[place], tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
-    is_owner = following is not None and following.start - word.end == _POSSESSIVE and before not in _ARTICLES
-    is_said = is_owner or before in _BY or _is_titled(tokens, place) or _is_acting_as(field, tokens, place, vocabulary)
     if field in fields_named_before(tokens, place, vocabulary):
         return True  # "case officer lamb"
+    is_said = says_person(field, tokens, place, vocabulary)
     if before in _IN or word.folded in lexicon.STOP_WORDS:
         return False
     if word.folded in _EVERYDAY and not is_said and not _is_written_as_name(tokens, place):
         return False
     is_rare = ordinary().get(word.stem, 0) <= RARE and len(word.text) >= _SHORTEST
-    if not (word.is_capital or is_rare or is_said or not any(token.is_capital for token in tokens)):
+    if not (word.is_capital or is_rare or is_said):
         return False
     if following is None or following.kind != "word" or following.start != word.end + 1:
         return True
     is_unknown = following.stem not in ordinary() and (following.folded,) not in vocabulary.names
     goes_on = following.is_capital and not following.text.isupper()
     return not goes_on and not (is_unknown and not word.is_capital)  # "Guido Smith", "guido okfor" are other people
+
+
+def says_person(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
+    """Return whether a title, "by", "'s", or "as" and the field's name say that a word is a person of the field."""
+    before = tokens[place - 1].folded if place else ""
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    is_owner = following is not None and following.start - tokens[place].end == _POSSESSIVE and before not in _ARTICLES
+    return is_owner or before in _BY or _is_titled(tokens, place) or _is_acting_as(field, tokens, place, vocabulary)
 
 
 def _is_acting_as(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:

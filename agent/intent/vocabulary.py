@@ -264,7 +264,7 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
                 continue
             for words in _translations(value):
                 names.add(words, Known(name, value, "translated", documents))
-        for code, called in country_names(values.values).items():
+        for code, called in country_names(name, values.values).items():
             for one in filter(None, called):
                 names.add(words_of(one), Known(name, code, "alias", values.values[code]))
     elif role == "language":
