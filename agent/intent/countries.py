@@ -18,9 +18,10 @@ def country_names(field: str, codes: Collection[str]) -> Mapping[str, tuple[str,
     """Return names and adjectives by code, in English and Chinese; {} unless the field says that it holds countries and
     all values are ISO 3166 codes in capitals.
     """
+    if _FIELDS.isdisjoint((field.casefold(), *lexicon.name_words(field))):
+        return {}
     known = _names()
-    is_field = not _FIELDS.isdisjoint((field.casefold(), *lexicon.name_words(field)))
-    return {code: known[code] for code in codes} if is_field and all(map(known.get, codes)) else {}
+    return {code: known[code] for code in codes} if all(map(known.get, codes)) else {}
 
 
 def _is_country(code: str) -> bool:
