@@ -141,7 +141,7 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
     token, over = sentence.tokens[place], sentence.mention_at(place)
     if over is not None and any(one.field in fields for one in over.known):
         return over.first, "value"
-    cued = next((one for one in range(place, max(place - 4, -1), -1) if sentence.cue(one)[1] == place + 1), None)
+    cued = next((one for one in range(max(place - 3, 0), place + 1) if sentence.cue(one)[1] == place + 1), None)
     if cued is not None and not set(sentence.cue_fields(cued)).isdisjoint(fields):
         return cued, "over"
     if over is not None:

@@ -13,6 +13,7 @@ from agent.intent.calculation.slots import ENDS
 from agent.intent.filter_json import Json, both, takes_away
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
+from agent.intent.text import has_chinese
 from agent.intent.vocabulary import concepts_of
 
 MOST_LISTED = 100
@@ -96,7 +97,7 @@ def asks_who_has_not(found: Found) -> bool:
     """
     question = question_of(found)
     said = _HAS_NOT.search(found.sentence.text)
-    several = said is not None and any(map(question.columns.is_repeated, read_shown(question)))
+    several = said is not None and any(_is_group_said(question, name, said.group()) for name in read_shown(question))
     start = said.start() if said is not None and several else _start_of_denied_deed(question)
     return start is not None and any(piece.start >= start and takes_away(piece.filter) for piece in found.pieces)
 
@@ -121,13 +122,24 @@ def _start_of_denied_deed(question: Question) -> int | None:
     return None
 
 
+def _is_group_said(question: Question, name: str, said: str) -> bool:
+    """Return whether words name a field to whose values several records may belong.
+
+    "samples" names the records themselves, also beside a field `sampler`.
+    """
+    is_named = has_chinese(said) or any(question.columns.is_called(name, word) for word in re.findall(r"\w+", said))
+    return is_named and question.columns.is_repeated(name)
+
+
 def _is_group_asked(question: Question, asked: Part) -> bool:
     """Return whether a part names what is asked for, and several records may belong to each of it."""
     before = [one for one in question.parts[: question.parts.index(asked)] if one.kind in (RECORD, PIECE)]
     if asked.kind in ("who", "people"):
         names = [people] if (people := people_meant(question)) is not None else list(question.columns.people())
     else:
-        names = [name for name in asked.fields if question.columns.is_group(name)]
+        said = question.found.sentence.text[asked.start : asked.end]
+        groups = [name for name in asked.fields if question.columns.is_group(name)]
+        names = [name for name in groups if _is_group_said(question, name, said)]
     return not before and any(map(question.columns.is_repeated, names))
 
 
