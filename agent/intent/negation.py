@@ -8,13 +8,16 @@ from collections.abc import Collection, Iterator, Sequence
 
 from agent.intent import lexicon
 from agent.intent.linking import Mention
-from agent.intent.negators import JOINING, UNCLEAR, Negator, acting_words, is_deed_denied, phrase_at, words_of_kind
+from agent.intent.negators import (
+    JOINING, UNCLEAR, WITHOUT_MEANING, Negator, acting_words, is_deed_denied, phrase_at, words_of_kind,
+)  # fmt: skip
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import Token, has_chinese, stem
 
 _REACH = 24
 _AUXILIARIES = frozenset("do does did is are was were has have had".split())
 _EXISTING = frozenset("there any we you i".split())
+_DEEDS = frozenset("held given taken led sold bought paid made written".split())
 _NEAR_BEHIND = 6
 """Maximum tokens after a condition at which a doubtful denial may refer to it."""
 
@@ -65,9 +68,29 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
             return None  # "except the drafts of Ann" excludes neither all drafts nor everything by Ann
     elif crosses:
         return False
-    if unclear:
+    if unclear or (negator.kind == "not" and _is_deed_of_topic(sentence, negator, first, fields)):
         return None
     return not _is_doubly_denied(sentence, negator)
+
+
+def _is_deed_of_topic(sentence: Sentence, negator: Negator, first: int, fields: Collection[str]) -> bool:
+    """Return whether something else than the documents did not undergo what is denied: "a logo not shown in [Lyon]".
+
+    A verb that names the field says enough ("not born in"), and people deal with documents.
+    """
+    between = range(negator.last, first)
+    has_deed = any(sentence.folded(place).endswith("ed") or sentence.folded(place) in _DEEDS for place in between)
+    is_named = any({*fields} & {*sentence.cue_fields(place)} for place in between)
+    if not has_deed or is_named or any(sentence.vocabulary.roles.get(name) == "person" for name in fields):
+        return False
+    place = negator.first - 1
+    while sentence.folded(place) in WITHOUT_MEANING:
+        place -= 1
+    token = sentence.token(place)
+    plain = token is not None and token.kind == "word" and token.folded not in lexicon.STOP_WORDS
+    # In "[night] races not held at [Lyon]" a condition makes the races the documents.
+    described = any(sentence.mention_at(one) is not None for one in (place, place - 1))
+    return plain and not described and not sentence.is_noun(place)
 
 
 def _asks_whether(sentence: Sentence) -> bool:

@@ -27,6 +27,8 @@ _ALL_ZH = frozenset("都均也全皆还从并")
 _RELATIVE = frozenset("that which whom who what".split())
 _CONTRACTED = frozenset("isn aren wasn weren".split())
 _DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
+WITHOUT_MEANING = _BEING | _RELATIVE | _CONTRACTED | _DOING | _APOSTROPHES
+"""Words that may stand between a noun and the negation of its verb."""
 
 
 @dataclass(frozen=True, slots=True)
