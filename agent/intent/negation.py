@@ -9,8 +9,15 @@ from collections.abc import Collection, Iterator, Sequence
 from agent.intent import lexicon
 from agent.intent.linking import Mention
 from agent.intent.negators import (
-    JOINING, UNCLEAR, WITHOUT_MEANING, Negator, acting_words, is_deed_denied, phrase_at, words_of_kind,
-)  # fmt: skip
+    JOINING,
+    UNCLEAR,
+    WITHOUT_MEANING,
+    Negator,
+    acting_words,
+    is_deed_denied,
+    phrase_at,
+    words_of_kind,
+)
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import Token, has_chinese, stem
 
