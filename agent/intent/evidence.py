@@ -244,12 +244,14 @@ def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[
     step, place = (-1, mention.first - 1) if before else (1, mention.last)
     for _ in range(_NEAR):
         if before:
-            ends = [first for first in range(place, max(place - 4, -1), -1) if sentence.cue(first)[1] == place + 1]
-            fields = {field for first in ends for field in sentence.cue_fields(first)}
+            # The longest cue says most: in "released by", `releasedBy` and not every field that "by" may mean.
+            starts = (first for first in range(max(place - 3, 0), place + 1) if sentence.cue(first)[1] == place + 1)
+            fields = set(sentence.cue_fields(next(starts, -1)))
         else:
             fields = set(sentence.cue_fields(place))
         over = sentence.mention_at(place)
-        if fields and over is None:
+        is_verb = over is not None and all(known.how == "stem" for known in over.known)  # "Ann release" of `released`
+        if fields and (over is None or is_verb):
             return _narrowed(sentence, place, fields) if before else fields
         said = sentence.folded(place)
         if said not in _FILLERS and said not in ",、" and (over is None or over is mention):

@@ -255,6 +255,8 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
         if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
             return True
         if behind > place:
+            if place == last and sentence.folded(place) == "-":
+                return True  # "[egg]-free cakes from the harbour"
             longer = next((one for one in sentence.negators.values() if one.first == place and one.last > behind), None)
             if longer is not None:
                 return _closes(sentence, longer.last)  # 草稿别给我, but not "drafts, aside from those of Ann"

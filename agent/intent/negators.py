@@ -68,8 +68,8 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
     for words in _phrases(kind).get(sentence.folded(place), ()):
         said = (sentence.folded(place + n) for n in range(len(words)))
         over = sentence.mention_at(place + len(words) - 1)
-        if over is not None and over.first > place:
-            continue  # 不[含早餐]
+        if over is not None and (over.first > place or place + len(words) < over.last):
+            continue  # 不[含早餐], [外企]
         is_said = all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True))
         if is_said and not _is_in_longer_verb(sentence, place, words):
             return place + len(words)
