@@ -61,7 +61,7 @@ def find_mentions(
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
-        mention = _longest(tokens, place, names, vocabulary, longest)
+        mention = None if _is_ending(tokens, place) else _longest(tokens, place, names, vocabulary, longest)
         if mention is None:
             place += 1
         else:
@@ -74,6 +74,14 @@ def find_mentions(
     found += _misspelt(tokens, vocabulary, _covered(found))
     found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
+
+
+def _is_ending(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether a token only ends what is before it: the s of "1920s" and of "Ann's" is not size S."""
+    before = tokens[place - 1] if place > 0 else None
+    if before is None or before.end != tokens[place].start or tokens[place].kind != "word":
+        return False
+    return before.kind == "number" or (before.text in "'’" and tokens[place].folded == "s")
 
 
 def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> Mention | None:
