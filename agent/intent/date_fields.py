@@ -121,6 +121,12 @@ def shortened(token: Token, fields: Sequence[str]) -> list[str]:
     return names if len(names) == 1 else []
 
 
+def unsaid(sentence: Sentence, field: str) -> int:
+    """Return how many words of a field's name a question does not say: 1 for `next_service` in "service in May"."""
+    words = {stem(word) for word in lexicon.name_words(field) if len(word) > 1 and word not in lexicon.STOP_WORDS}
+    return len(words - {token.stem for token in sentence.tokens})
+
+
 def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Return whether a range can be about when documents were made.
 

@@ -84,8 +84,9 @@ class DateUnits:
         return day.day == 1 and (day.month - 1) % self.months == 0
 
     def text_of(self, day: date) -> str:
-        """Return the text of the unit that begins on a day; the field must have a form."""
-        assert self.form is not None
+        """Return the text of the unit that begins on a day, "" if it is unknown."""
+        if self.form is None:
+            return self.texts.get(day, "")
         return self.form.format(year=day.year, number=(day.month - 1) // self.months + 1)
 
 

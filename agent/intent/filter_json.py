@@ -35,7 +35,7 @@ def _typed(value: str, values: FieldValues) -> str | bool | int:
     return value == "true" if values.field.item == "boolean" else value
 
 
-def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits | None) -> Json | None:
+def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits | None = None) -> Json | None:
     """Return the filter for a range of days on a date field, half-open.
 
     Args:
@@ -46,8 +46,8 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits 
     period, high = one.period, one.period.high
     if period.until is not None and str(values.high or "") >= period.until.isoformat():
         high = period.until  # "the past year" ends today, even if there are later documents
-        high = units.up_to(high) if units is not None else high
     if units is not None:
+        high = units.up_to(high) if high is not None and high == period.until else high
         return units.filter(values.field.name, Period(period.low, high))
     with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
     parts: list[Json] = []

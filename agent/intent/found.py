@@ -20,6 +20,7 @@ from agent.intent.date_fields import (
     of_beginning,
     rank_of_date,
     shortened,
+    unsaid,
 )
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
@@ -311,7 +312,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
     """
     if len(fields) == 1:
         return fields[0]
-    near: list[tuple[int, int, str]] = []
+    near: list[tuple[int, int, int, str]] = []
     first = bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end)
     before: tuple[int, list[str]] = (-1, [])
     for index in range(first, len(sentence.tokens)):
@@ -320,12 +321,13 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
         if gap >= _NEAR:
             break
         if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
-            named = [name for name in sentence.cue_fields(index) if name in fields] or shortened(token, fields)
+            cued = {*sentence.cue_fields(index), *sentence.vocabulary.cues.get((token.stem,), ())}
+            named = [name for name in fields if name in cued] or shortened(token, fields)
             if named and before[1] and before[0] == index - 1 and not is_past_verb(token.folded):
                 named = [name for name in named if name in before[1]] or before[1]  # "next inspection": `nxt_dt`
-            near += [(gap, rank_of_date(name), name) for name in named]
+            near += [(gap, rank_of_date(name), unsaid(sentence, name), name) for name in named]
             before = (index, named) if named else before
-    return min(near)[2] if near else None
+    return min(near)[-1] if near else None
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:

@@ -275,7 +275,8 @@ def _several_periods(question: Question) -> Several | None:
     function = _PERIODS_OF_MONTHS[months]
     units = question.columns.vocabulary.units.get(name)
     if units is not None:
-        return Several(name, tuple(map(units.text_of, starts))) if months == units.months else None
+        texts = tuple(map(units.text_of, starts))
+        return Several(name, texts) if months == units.months and all(texts) else None
     if function != "year" and len({low.year for low in starts}) > 1:
         return None
     values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)

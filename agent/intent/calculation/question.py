@@ -8,7 +8,7 @@ from agent.intent.calculation.part import FIELD, FILLER, MARK, NUMBER, PIECE, UN
 from agent.intent.calculation.parts import says
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
-from agent.intent.date_fields import is_main_unclear, is_ordered, main_date
+from agent.intent.date_fields import is_main_unclear, main_date
 from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbers import NUMBER as NUMBER_OF
@@ -197,20 +197,16 @@ class Question:
     def date(self) -> str | None:
         """Return the date field to order or group by: the one named in the question, else the main date, or None.
 
-        It is None as well for a field of texts whose order is not that of time.
-
         Raises:
             Unclear: none is named, and several may be meant.
         """
-        vocabulary = self.columns.vocabulary
-        dates = tuple(name for name in self.columns.dates() if is_ordered(vocabulary, name))
         if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
-            return of_range if of_range in dates else None
+            return of_range
+        dates = self.columns.dates()
         named = [name for _, part in self.fields() for name in part.fields if name in dates]
-        if not named and is_main_unclear(vocabulary):
+        if not named and is_main_unclear(self.columns.vocabulary):
             raise Unclear("several date fields")
-        main = named[0] if named else main_date(vocabulary)
-        return main if main in dates else None
+        return named[0] if named else main_date(self.columns.vocabulary)
 
     def periods_of(self, date: str, function: str) -> str:
         """Return the expression for the periods of a date field: `month(created)`; a field of such periods itself.

@@ -178,7 +178,8 @@ def later(calendar: Calendar, whole: Period) -> Period | None:
 def so_far(calendar: Calendar, whole: Period) -> Period | None:
     """Read "earlier this year", "earlier last week"."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
-    return Period(whole.low, calendar.today + _ONE_DAY) if inside else part_of(calendar, "early", whole)
+    now = calendar.today + _ONE_DAY
+    return Period(whole.low, now, until=now) if inside else part_of(calendar, "early", whole)
 
 
 def to_date(calendar: Calendar, unit: Unit) -> Period:
