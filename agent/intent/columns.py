@@ -238,7 +238,8 @@ class Columns:
 
     def is_group(self, name: str) -> bool:
         """Return whether documents can be counted by the values of a field."""
-        return self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
+        is_named = self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
+        return is_named or name in self.vocabulary.units
 
     def is_repeated(self, name: str) -> bool:
         """Return whether a field's values denote groups of documents rather than single documents."""
@@ -375,7 +376,7 @@ def _columns(key: _Key) -> Columns:
     fields = key.vocabulary.catalogue.fields
     measures = {
         name: found for name, values in fields.items()
-        if truth_of(values) is None and (found := measure_of(values)) is not None
+        if name not in key.vocabulary.units and truth_of(values) is None and (found := measure_of(values)) is not None
     }  # fmt: skip
     words = {name: _own_words(name, measures.get(name)) for name in fields}
     stems = {name: tuple(stem(word) for word in own) for name, own in words.items()}

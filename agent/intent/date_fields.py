@@ -1,15 +1,18 @@
 """Choose the date field that a date in a question is about, and the year of a date without a year."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 
 from agent.intent import lexicon
-from agent.intent.evidence import fields_beside
+from agent.intent.evidence import fields_beside, is_content
 from agent.intent.linking import Mention
+from agent.intent.numbered import holds_years
 from agent.intent.sentence import ENDS, Sentence
-from agent.intent.text import stem
+from agent.intent.text import CUT, LOOSE, Token, closeness, leaves_out, stem
 from agent.intent.time.dates import DateRange
+from agent.intent.time.periods import Calendar, Period
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from agent.intent.words import table
 from retrievers.core.types import FieldValues
@@ -18,6 +21,14 @@ from retrievers.core.types import FieldValues
 # dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
 _SHORTEST_PAST = 4
+_QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
+_HISTORY_YEARS = 20
+"""Minimum years from the end of a period to the first document that make it history: "beer in the 18th century"."""
+_TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
+_STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
+""""as of today" describes a state; it is no date of a document."""
+_STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
+_MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 _ASKERS = frozenset("i my we our".split())
 _ASKING = frozenset("what which who when where how please show want need find list give get send mean".split())
 
@@ -34,33 +45,139 @@ def main_date(vocabulary: Vocabulary) -> str | None:
     """Return the date field that says when documents were made, or None.
 
     Of fields whose names say equally much, it is the one that most documents have, and then the one whose dates begin
-    first: loans are dated by when they begin.
+    first: loans are dated by when they begin. A field of months, quarters or years comes after those of days.
     """
     values = vocabulary.catalogue.fields
 
-    def order(name: str) -> tuple[int, int, str]:
-        return rank_of_date(name), -values[name].documents, str(values[name].low)
+    def order(name: str) -> tuple[bool, int, int, str]:
+        return name in vocabulary.units, rank_of_date(name), -values[name].documents, str(values[name].low)
 
     return min(vocabulary.of_role("date"), key=order, default=None)
 
 
 def is_main_unclear(vocabulary: Vocabulary) -> bool:
     """Return whether the names of several date fields say equally much about when documents were made."""
-    ranks = sorted(map(rank_of_date, vocabulary.of_role("date")))
-    return ranks[:1] == ranks[1:2]
+    ranks = sorted((name in vocabulary.units, rank_of_date(name)) for name in vocabulary.of_role("date"))
+    return len(ranks) > 1 and ranks[0] == ranks[1]
+
+
+def is_ordered(vocabulary: Vocabulary, name: str) -> bool:
+    """Return whether the values of a date field are in the order of time."""
+    return name not in vocabulary.units or vocabulary.units[name].form is not None
 
 
 def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRange, bool]:
     """Return which occurrence of a part of the year is meant, "before Christmas", and whether that is sure.
 
-    In a field of ends, such as `next_due`, the coming one is meant if dates lie ahead. In another field with dates
-    ahead it may be either.
+    "Since" means the latest. Else the field's range may tell: dates that lie in one of the two only, or that an open
+    end divides. If it does not, the coming one is meant in a field of ends with dates ahead, such as `next_due`; in
+    another field with dates ahead it may be either.
     """
-    ahead = one.period.coming
-    if ahead is None or str(values.high or "")[:10] <= today.isoformat():
+    past, ahead = one.period, one.period.coming
+    if ahead is None or any(word in one.phrase.casefold() for word in table("dated")["up_to_now"]):
+        return one, True
+    coming = replace(one, period=ahead)
+    in_past, in_coming = (_LIKELY.index(_part_in(period, values)) for period in (past, ahead))
+    if in_past != in_coming:
+        return (one if in_past > in_coming else coming), True
+    if str(values.high or "")[:10] <= today.isoformat():
         return one, True
     is_end = "expires" in concepts_of(values.field.name)
-    return (replace(one, period=ahead) if is_end else one), is_end
+    return (coming if is_end else one), is_end
+
+
+def of_beginning(one: DateRange, field: str) -> DateRange:
+    """Return what a range means in a field: said of when a thing begins, "starting in June" means in June."""
+    within = one.period.within
+    is_begun = within is not None and any(word in table("dated")["begins"] for word in lexicon.name_words(field))
+    return replace(one, period=within) if within is not None and is_begun else one
+
+
+_LIKELY = ("none", "all", "some")
+
+
+def _part_in(period: Period, values: FieldValues) -> str:
+    """Return how many of a field's dates may lie in a period: "none", "all" (of an open period), or "some"."""
+    first, last = str(values.low or "")[:10], str(values.high or "")[:10]
+    low, high = (day.isoformat() if day is not None else None for day in (period.low, period.high))
+    if (low is not None and low > last) or (high is not None and high <= first):
+        return "none"
+    is_whole = (low is None or low <= first) and (high is None or high > last)
+    return "all" if is_whole and not period.is_bounded else "some"
+
+
+def shortened(token: Token, fields: Sequence[str]) -> list[str]:
+    """Return the field, as a list, whose name abbreviates a word: `dt_intro` for "introduced", `nxt_dt` for "next".
+
+    The list is empty if several fields do, or if the word has a capital.
+    """
+    word = token.folded if not token.is_capital else ""
+
+    def is_short(part: str) -> bool:
+        near = closeness(word, part)
+        return CUT <= near < 1 or (LOOSE <= near < CUT and leaves_out(word, part))
+
+    names = [name for name in fields if any(map(is_short, lexicon.name_words(name)))]
+    return names if len(names) == 1 else []
+
+
+def unsaid(sentence: Sentence, field: str) -> int:
+    """Return how many words of a field's name a question does not say: 1 for `next_service` in "service in May"."""
+    words = {stem(word) for word in lexicon.name_words(field) if len(word) > 1 and word not in lexicon.STOP_WORDS}
+    return len(words - {token.stem for token in sentence.tokens})
+
+
+def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
+    """Return whether a range can be about when documents were made.
+
+    It is not if it lies after all of them ("the year 2038 problem") or inside a quoted title. A range long before them
+    counts only if the question speaks of making documents. A month alone ("an hour repeats in October") or "today"
+    ("can one do it today") counts only if the question speaks of documents, of making them or, for a month, of the
+    past or of nothing but values.
+    """
+    vocabulary = sentence.vocabulary
+    dates = vocabulary.of_role("date")
+    highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
+    if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
+        return False
+    said = ((*sentence.cue_fields(place), *shortened(token, dates)) for place, token in enumerate(sentence.tokens))
+    is_made = any(not set(fields).isdisjoint(dates) for fields in said)
+    if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
+        return False
+    phrase = one.phrase.strip()
+    if _STATE_NOW.fullmatch(phrase):
+        return False
+    is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
+    is_today = _TODAY.fullmatch(phrase) is not None
+    if not is_month and not is_today:
+        return True
+    if is_today and _STILL.search(sentence.text):
+        return False
+    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
+    is_of_documents = any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
+    return is_made or is_past or is_of_documents or (is_month and _is_of_values(sentence, one))
+
+
+def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
+    """Return whether a period ended long before the first document and no numeric field holds years."""
+    lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
+    if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
+        return False
+    low, high = one.period.low, one.period.high
+    return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
+
+
+def _is_in_title(text: str, one: DateRange) -> bool:
+    """Return whether a date is a part of a quoted title: “Routine visit 2023-08”."""
+    quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
+    return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
+
+
+def _is_of_values(sentence: Sentence, one: DateRange) -> bool:
+    """Return whether every other word of a question names a value or says nothing: "van 14, oil changes, in March"."""
+    outside = [place for place, token in enumerate(sentence.tokens) if token.end <= one.start or token.start >= one.end]
+    named = [place for place in outside if sentence.mention_at(place) is not None]
+    return bool(named) and not any(is_content(sentence, place) for place in outside if place not in named)
 
 
 def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:

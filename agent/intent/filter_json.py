@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, tzinfo
 from typing import Any
 
+from agent.intent.date_units import DateUnits
 from agent.intent.deciding import Constraint
 from agent.intent.numbered import NumberRange
 from agent.intent.time.dates import DateRange
@@ -34,36 +35,28 @@ def _typed(value: str, values: FieldValues) -> str | bool | int:
     return value == "true" if values.field.item == "boolean" else value
 
 
-def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
+def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits | None = None) -> Json | None:
     """Return the filter for a range of days on a date field, half-open.
 
-    If a part of every year is stated without a year, the occurrence with documents is used.
+    Args:
+        units: for a field of months, quarters or years.
+    Returns:
+        The filter; None if the range cuts one of the units.
     """
-    period = _with_documents(one.period, values)
-    with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
-    parts: list[Json] = []
-    high = period.high
+    period, high = one.period, one.period.high
     if period.until is not None and str(values.high or "") >= period.until.isoformat():
         high = period.until  # "the past year" ends today, even if there are later documents
+    if units is not None:
+        high = units.up_to(high) if high is not None and high == period.until else high
+        return units.filter(values.field.name, Period(period.low, high))
+    with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
+    parts: list[Json] = []
     for kind, day in (("gte", period.low), ("lt", high)):
         if day is not None:
             # Days are in the asker's time zone; stored times are UTC.
             text = datetime.combine(day, time(), zone).isoformat() if with_time else day.isoformat()
             parts.append({"type": kind, "key": values.field.name, "value": text})
     return both(parts)
-
-
-def _with_documents(period: Period, values: FieldValues) -> Period:
-    """Return the coming occurrence of a yearly period if the latest is over before the first document.
-
-    The coming one must overlap the documents' dates: if all contracts end after last June, "in June" means next June.
-    """
-    first, last = str(values.low or "")[:10], str(values.high or "")[:10]
-    ahead = period.coming
-    if ahead is None or not first or period.high is None or period.high.isoformat() > first:
-        return period
-    begin = ahead.low.isoformat() if ahead.low is not None else ""
-    return ahead if begin <= last and ahead.end.isoformat() > first else period
 
 
 def of_number(one: NumberRange) -> Json:
@@ -82,7 +75,7 @@ def of_number(one: NumberRange) -> Json:
     return both(parts)
 
 
-_OPPOSITES = {"gte": "lt", "gt": "lte", "lt": "gte", "lte": "gt", "eq": "ne"}
+_OPPOSITES = {"gte": "lt", "gt": "lte", "lt": "gte", "lte": "gt", "eq": "ne", "in": "nin"}
 
 
 def outside(bounds: Json) -> Json:
@@ -131,10 +124,12 @@ def keyed(filter: Json, field: str) -> Json:
 
 
 def of_years_later(filter: Json, years: int) -> Json:
-    """Return a filter on a range of days, moved by some years."""
+    """Return a filter on a range of days, or of months or quarters that begin with the year, moved by some years."""
     if "filters" in filter:
         return {**filter, "filters": [of_years_later(one, years) for one in filter["filters"]]}
     value = str(filter["value"])
+    if len(value) < len("2025-01-01"):
+        return {**filter, "value": f"{int(value[:4]) + years}{value[4:]}"}
     day, time_of_day = date.fromisoformat(value[:10]), value[10:]
     last = 28 if (day.month, day.day) == (2, 29) else day.day
     return {**filter, "value": f"{day.replace(year=day.year + years, day=last)}{time_of_day}"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from agent.intent import lexicon, pointing, wording
 from agent.intent.calculation import find_calculation, read_calculation
+from agent.intent.date_fields import is_ordered
 from agent.intent.deciding import Constraint
 from agent.intent.filter_json import excludes, keyed, keys_named, of_constraint, of_years_later
 from agent.intent.found import Found, Piece
@@ -305,9 +306,10 @@ def _on_the_same_date(found: Found, before: Found) -> Found:
     """Move the turn's dates to the date field used before, unless a word names another: "denied in 2023", "2024?"."""
     dates = found.sentence.vocabulary.of_role("date")
     field = next((piece.field for piece in before.pieces if piece.field in dates), None)
-    if field is None:
+    units = found.sentence.vocabulary.units
+    if field is None or field in units:
         return found
-    others = set(dates) - {name for _, names in found.sentence.cued for name in names}
+    others = set(dates) - units.keys() - {name for _, names in found.sentence.cued for name in names}
     pieces = (
         replace(one, field=field, filter=keyed(one.filter, field)) if one.field in others else one
         for one in found.pieces
@@ -355,7 +357,8 @@ def _beside(found: Found, before: Found) -> Piece | None:
     step = -1 if any(names[one] for one in names if one.startswith("before")) else 1
     if unit.casefold() not in ("year", "年"):
         return _version_beside(before, step)
-    dates = before.sentence.vocabulary.of_role("date")
+    vocabulary = before.sentence.vocabulary
+    dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
     piece = next((piece for piece in before.pieces if piece.field in dates), None)
     if piece is None or len(before.dates) != 1 or not before.dates[0].period.is_bounded:
         return None

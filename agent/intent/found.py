@@ -13,10 +13,14 @@ from agent.intent.date_fields import (
     is_main_unclear,
     is_of_asker,
     is_past_verb,
+    is_stated,
     is_verb_of_date,
     main_date,
     occurrence,
+    of_beginning,
     rank_of_date,
+    shortened,
+    unsaid,
 )
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
@@ -27,10 +31,10 @@ from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
 from agent.intent.negators import find_negators
-from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
+from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import CUT, Token, chinese_words, closeness, tokenize
+from agent.intent.text import chinese_words, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
@@ -167,7 +171,7 @@ def _sentence_of(
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
     """Return the sentence with its dates and denials, the dates, and the places of unread date words."""
     ranges, unread = read_dates(sentence.text, calendar)
-    dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
+    dates = [one for one in ranges if is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     sentence = sentence.without([one for one in sentence.mentions if is_verb_of_date(sentence, one, dates)])
     taken = tuple((one.start, one.end) for one in dates)
@@ -243,58 +247,6 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
-_QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
-_HISTORY_YEARS = 20
-"""Minimum years from the end of a period to the first document that make it history: "beer in the 18th century"."""
-_TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
-_STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
-""""as of today" describes a state; it is no date of a document."""
-_STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
-_MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
-
-
-def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
-    """Return whether a range can be about when documents were made.
-
-    It is not if it lies after all of them ("the year 2038 problem") or inside a quoted title. A range long before them
-    counts only if the question speaks of making documents. A month alone ("an hour repeats in October") or "today"
-    ("can one do it today") counts only if the question speaks of documents, of making them or, for a month, of the
-    past.
-    """
-    vocabulary = sentence.vocabulary
-    dates = vocabulary.of_role("date")
-    highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
-    if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
-        return False
-    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in range(len(sentence.tokens)))
-    if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
-        return False
-    phrase = one.phrase.strip()
-    if _STATE_NOW.fullmatch(phrase):
-        return False
-    is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
-    is_today = _TODAY.fullmatch(phrase) is not None
-    if not is_month and not is_today:
-        return True
-    if is_today and _STILL.search(sentence.text):
-        return False
-    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
-    return is_made or is_past or any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
-
-
-def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first document and no numeric field holds years."""
-    lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
-    if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
-        return False
-    low, high = one.period.low, one.period.high
-    return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
-
-
-def _is_in_title(text: str, one: DateRange) -> bool:
-    """Return whether a date is a part of a quoted title: “Routine visit 2023-08”."""
-    quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
-    return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
@@ -315,8 +267,12 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         if len(denied) > 1 or None in denied:
             continue  # the meaning is unclear
         values = sentence.vocabulary.catalogue.fields[name]
-        meant = [occurrence(one, values, now.date()) for one in ranges]
-        made = [of_date(one, values, zone) for one, _ in meant]
+        meant = [occurrence(of_beginning(one, name), values, now.date()) for one in ranges]
+        units = sentence.vocabulary.units.get(name)
+        filters = [of_date(one, values, zone, units) for one, _ in meant]
+        made = [one for one in filters if one is not None]
+        if len(made) < len(filters):
+            continue  # a day of a field of months
         if denied == {True}:
             made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
@@ -341,16 +297,6 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
     return pieces
 
 
-def _shortened(token: Token, fields: Sequence[str]) -> list[str]:
-    """Return the field, as a list, whose name abbreviates a word: `dt_intro` for "introduced".
-
-    The list is empty if several fields do, or if the word has a capital.
-    """
-    word = token.folded if not token.is_capital else ""
-    names = [name for name in fields if any(CUT <= closeness(word, part) < 1 for part in lexicon.name_words(name))]
-    return names if len(names) == 1 else []
-
-
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """Return the date field of a range: the one whose word stands nearest, else the main date."""
     fields = sentence.vocabulary.of_role("date")
@@ -366,17 +312,22 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
     """
     if len(fields) == 1:
         return fields[0]
-    near: list[tuple[int, int, str]] = []
+    near: list[tuple[int, int, int, str]] = []
     first = bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end)
+    before: tuple[int, list[str]] = (-1, [])
     for index in range(first, len(sentence.tokens)):
         token = sentence.tokens[index]
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
         if gap >= _NEAR:
             break
         if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
-            named = [name for name in sentence.cue_fields(index) if name in fields]
-            near += [(gap, rank_of_date(name), name) for name in named or _shortened(token, fields)]
-    return min(near)[2] if near else None
+            cued = {*sentence.cue_fields(index), *sentence.vocabulary.cues.get((token.stem,), ())}
+            named = [name for name in fields if name in cued] or shortened(token, fields)
+            if named and before[1] and before[0] == index - 1 and not is_past_verb(token.folded):
+                named = [name for name in named if name in before[1]] or before[1]  # "next inspection": `nxt_dt`
+            near += [(gap, rank_of_date(name), unsaid(sentence, name), name) for name in named]
+            before = (index, named) if named else before
+    return min(near)[-1] if near else None
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:

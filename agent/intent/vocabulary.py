@@ -15,6 +15,7 @@ from agent.intent import accounts, foreign, lexicon
 from agent.intent import catalogue as value_names
 from agent.intent.catalogue import Known, Names
 from agent.intent.countries import country_names
+from agent.intent.date_units import DateUnits, units_of, with_days
 from agent.intent.people import are_people, looks_like_name
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
@@ -68,6 +69,7 @@ class Vocabulary:
         plainness: share of each field's values that consist of ordinary words only.
         spellings: by field, see `catalogue.spellings_of`.
         codes: folded label values that abbreviate a word: `trv`, `apt`.
+        units: fields of dates whose values are the texts of months, quarters or years.
     """
 
     catalogue: FieldCatalogue
@@ -83,6 +85,7 @@ class Vocabulary:
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
     codes: tuple[tuple[str, Known], ...] = ()
+    units: Mapping[str, DateUnits] = field(default_factory=dict)
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -174,8 +177,10 @@ def build(catalogue: FieldCatalogue) -> Vocabulary:
 
 @lru_cache(maxsize=256)
 def _built(key: Same[FieldCatalogue]) -> Vocabulary:
-    catalogue = key.held
+    units = {name: found for name, values in key.held.fields.items() if (found := units_of(values)) is not None}
+    catalogue = with_days(key.held, units)
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
+    roles |= dict.fromkeys(units, "date")
     roles |= dict.fromkeys(_of_people(catalogue, roles), "person")
     names, stems = Names(), Names()
     own = {lexicon.name_words(name) for name in catalogue.fields}
@@ -216,6 +221,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
+        units,
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"] | chosen["tag"], chosen["person"]),
     )

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent.intent.date_fields import occurrence
 from agent.intent.filter_json import of_date
 from agent.intent.reader import local
 from agent.intent.reading import FILTERS_FROM
@@ -351,9 +352,9 @@ def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
 )
 def test_a_month_without_a_year_is_the_one_of_which_there_are_documents(text: str, first: str, last: str, low: str):
     (one,) = read_dates(text, Calendar(date(2025, 3, 10))).ranges
-    values = FieldValues(Field("due", "date", "date"), {}, 9, 9, first, last)
-    read = of_date(one, values, ZoneInfo("UTC"))
-    assert read["filters"][0] == {"type": "gte", "key": "due", "value": low}
+    values = FieldValues(Field("posted", "date", "date"), {}, 9, 9, first, last)
+    read = of_date(occurrence(one, values, date(2025, 3, 10))[0], values, ZoneInfo("UTC"))
+    assert read["filters"][0] == {"type": "gte", "key": "posted", "value": low}
 
 
 def test_the_words_of_every_language_are_used_by_the_grammar():

@@ -6,7 +6,7 @@ from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
-from agent.intent.date_fields import is_main_unclear
+from agent.intent.date_fields import is_main_unclear, is_ordered
 from agent.intent.filter_json import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
@@ -115,6 +115,8 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
         for place, part in question.fields():
             if of in part.fields:
                 question.used.add(place)
+        if of is not None and not is_ordered(question.columns.vocabulary, of):
+            return None
         of = of or _numbered_by(question) or _year_of(question)
     else:
         of = read_length(question) or read_operand(question)

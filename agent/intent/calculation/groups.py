@@ -53,7 +53,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
     part = question.parts[behind]
     if part.kind in _PERIODS and (date := question.date()):
         question.used.update((place, behind))
-        return Group(f"{_each(question, part.kind)}({date})", behind)
+        return Group(question.periods_of(date, _each(question, part.kind)), behind)
     if is_dated(question, part) and question.has(*ENDS):
         question.used.update((place, behind))  # "the latest, by creation date"
         return None
@@ -127,7 +127,7 @@ def _periodical(question: Question) -> Group | None:
         else:
             continue
         if date := question.date():
-            return Group(f"{_each(question, part.kind)}({date})", place)
+            return Group(question.periods_of(date, _each(question, part.kind)), place)
     return None
 
 
@@ -149,13 +149,13 @@ def read_ranked_group(question: Question, order: RankOrder | None) -> Group | No
         led = before is not None and question.parts[before].kind in ("which", *ENDS, *NTH)
         if (date := question.date()) and (led or _is_behind(question, place, "which")):
             question.used.update((place, *((before,) if led and before is not None else ())))
-            return Group(f"{_within(question, question.parts[place].kind)}({date})", place)
+            return Group(question.periods_of(date, _within(question, question.parts[place].kind)), place)
     when = question.of_kind("when")
     if when and order is not None and order.counts and (date := question.date()):
         text = question.found.sentence.text[question.parts[when[0]].start : question.parts[when[0]].end]
         if "年" in text or "月" in text:
             question.used.update(when)
-            return Group(f"{'year' if '年' in text else 'year_month'}({date})", when[0])
+            return Group(question.periods_of(date, "year" if "年" in text else "year_month"), when[0])
     named = [(place, name) for place, part in question.fields() if (name := question.group_of(part))]
     named = [(place, name) for place, name in named if part_is_free(question, place, name)]
     led_by = [(place, name) for place, name in named if _is_led(question, place)]
@@ -273,6 +273,10 @@ def _several_periods(question: Question) -> Several | None:
     if lengths or months not in _PERIODS_OF_MONTHS or any((low.month - 1) % months for low in starts):
         return None
     function = _PERIODS_OF_MONTHS[months]
+    units = question.columns.vocabulary.units.get(name)
+    if units is not None:
+        texts = tuple(map(units.text_of, starts))
+        return Several(name, texts) if months == units.months and all(texts) else None
     if function != "year" and len({low.year for low in starts}) > 1:
         return None
     values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)

@@ -10,6 +10,7 @@ from agent.intent.calculation.groups import people_meant
 from agent.intent.calculation.part import PIECE, RECORD, Part
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
+from agent.intent.date_fields import is_ordered
 from agent.intent.filter_json import Json, both, takes_away
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
@@ -151,9 +152,11 @@ def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
     Args:
         shown: fields that are asked for.
     """
-    dates = found.sentence.vocabulary.of_role("date")
+    vocabulary = found.sentence.vocabulary
+    dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
     near = [name for _, named in found.sentence.cued for name in named if name in dates]
-    order = date_field(found.sentence, found.dates[0]) if found.dates else next(iter((*near, *dates)), None)
+    of_range = date_field(found.sentence, found.dates[0]) if found.dates else None
+    order = of_range if of_range in dates else next(iter((*near, *dates)), None)
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": MOST_LISTED}
     if shown:
         aggregate["show"] = [name for name in shown if name != order][:_MOST_SHOWN]

@@ -208,6 +208,19 @@ class Question:
             raise Unclear("several date fields")
         return named[0] if named else main_date(self.columns.vocabulary)
 
+    def periods_of(self, date: str, function: str) -> str:
+        """Return the expression for the periods of a date field: `month(created)`; a field of such periods itself.
+
+        Raises:
+            Unclear: the field holds other periods, months for example if quarters are asked for.
+        """
+        units = self.columns.vocabulary.units.get(date)
+        if units is None:
+            return f"{function}({date})"
+        if function not in units.functions:
+            raise Unclear("periods of another length than those of the field")
+        return date
+
 
 def _is_negated(found: Found) -> bool:
     filters = [piece.filter for piece in (*found.pieces, *found.lengths)]

@@ -35,7 +35,8 @@ class _Run:
 
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
     """Return constraints on texts of fields, for words that are not accounted for otherwise."""
-    index = _index(_RowKey(columns.vocabulary.catalogue, frozenset(columns.measures)))
+    others = frozenset(columns.measures.keys() | columns.vocabulary.units.keys())
+    index = _index(_RowKey(columns.vocabulary.catalogue, others))
     runs: list[_Run] = []
     place = 0
     known = _known(parts)
@@ -140,8 +141,10 @@ def _values(piece: Piece) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _RowKey:
+    """A catalogue, and its fields of texts that hold numbers or dates."""
+
     catalogue: FieldCatalogue
-    measures: frozenset[str]
+    others: frozenset[str]
 
     def __hash__(self) -> int:
         return id(self.catalogue)
@@ -155,7 +158,7 @@ def _index(key: _RowKey) -> Mapping[tuple[str, ...], list[_Named]]:
     """Return text values by their words and by every run of these."""
     found: dict[tuple[str, ...], list[_Named]] = {}
     for name, one in key.catalogue.fields.items():
-        if one.field.item != "string" or one.field.type == "list" or name in key.measures or name == "language":
+        if one.field.item != "string" or one.field.type == "list" or name in key.others or name == "language":
             continue
         if one.distinct > min(len(one.values), _MOST_VALUES):
             continue

@@ -11,6 +11,7 @@ from typing import Any
 
 from rapidfuzz import fuzz, process
 
+from agent.intent.date_fields import occurrence
 from agent.intent.filter_json import Json, both, of_date
 from agent.intent.model.reply import ModelReading, Time
 from agent.intent.time.dates import DateRange, find_date
@@ -170,7 +171,12 @@ def _time(
     assert zone is not None
     period = find_date(time.phrase, calendar)
     if period is not None:
-        return name, of_date(DateRange(period, 0, 0, time.phrase), vocabulary.catalogue.fields[name], zone)
+        stated, units = DateRange(period, 0, 0, time.phrase), vocabulary.units.get(name)
+        values = vocabulary.catalogue.fields[name]
+        made = of_date(occurrence(stated, values, calendar.today)[0], values, zone, units)
+        if made is None:
+            rejected.append(Rejected(what=f'time "{time.phrase}"'[:200], reason=f"it cuts the periods of {name}"))
+        return (name, made) if made is not None else None
     parts: list[Json] = [
         {"type": kind, "key": name, "value": value[:10]}
         for kind, value in (("gte", time.start), ("lt", time.end))

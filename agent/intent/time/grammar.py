@@ -93,6 +93,7 @@ RULES = rules_of(
         # Parts of a given year.
         ("P", "R of|comma|dash? YR", yearly.in_year),
         ("P", "RS of? YR dash|slash YR", yearly.winter),
+        ("P", "RS|RR of? SPLITYEAR", yearly.over_new_year),
         ("P", "RQ TWO", yearly.in_marked_year, 1),
         ("P", "YEAR longdash TWO", yearly.run_of_years),
         ("P", "YR poss|dash|comma|of? R", _turned(yearly.from_year)),
@@ -260,6 +261,7 @@ RULES = rules_of(
         ("RR", "RR between_end", yearly.same),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),
         ("X", "from|since? S|WS onwards|zhsince / since S|WS", _with(spans.since, "low")),
+        ("X", "begun_in S|WS", spans.begun_in),
         ("TE", "from S|WS on_only", _with(spans.since, "low"), 1),
         ("X", "after S|WS / S|WS zhafter / post dash? S", _with(spans.since, "high")),
         ("X", "before S|WS / S|WS zhbefore / pre dash? S", _with(spans.before, "low")),

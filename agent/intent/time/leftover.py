@@ -163,7 +163,7 @@ class Run:
             return ("UNIT", "UNITS", "WDAY", "O", "OTHERUNIT", "NS", "NRUN")
         if self.has(item.start, "to"):
             return ("N", "O", "DUR", "P")
-        if self.has(item.start, "before", "after", "since"):
+        if self.has(item.start, "before", "after", "since", "begun_in"):
             return ("DUR", "UNIT", "UNITS", "OTHERUNIT", "SOMEDUR", "WDAY")
         if self.has(item.start, "on", "from"):
             return ("DUR",)

@@ -207,8 +207,8 @@ class _Order:
     def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
         """Return the item for a date in digits and marks, [] if it is none.
 
-        "DATE" is (year, month, day), "YM" (year, month), "YM1" the same as 2019-7, "MDN" (month, day), and "MD" the
-        same with the month's name.
+        "DATE" is (year, month, day), "YM" (year, month), "YM1" the same as 2019-7, "MDN" (month, day), "MD" the same
+        with the month's name, and "SPLITYEAR" the first of two years (2025/26).
         """
         if not all(part.isdecimal() or part in self.months for part in parts):
             return []
@@ -238,6 +238,8 @@ class _Order:
     def _of_two(
         self, parts: list[str], mark: str, years: list[str], named: list[int], numbers: list[int], place: int
     ) -> list[Item]:
+        if parts[0] in years and mark in "-/" and numbers and numbers[0] == (int(years[0]) + 1) % 100 > _MONTHS:
+            return [Item("SPLITYEAR", int(years[0]), place, place + 1)]
         if years and (named or mark == "/" or (mark == "-" and parts[0] in years)):
             month = named[0] if named else numbers[0]
             category = "YM1" if mark == "-" and not named and len(parts[1]) == 1 else "YM"

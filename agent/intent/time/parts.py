@@ -1,6 +1,7 @@
 """Values of date words: days, weeks and months by name or number, and parts of periods. See `yearly`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 
 from agent.intent.time import periods
@@ -177,7 +178,8 @@ def later(calendar: Calendar, whole: Period) -> Period | None:
 def so_far(calendar: Calendar, whole: Period) -> Period | None:
     """Read "earlier this year", "earlier last week"."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
-    return Period(whole.low, calendar.today + _ONE_DAY) if inside else part_of(calendar, "early", whole)
+    now = calendar.today + _ONE_DAY
+    return Period(whole.low, now, until=now) if inside else part_of(calendar, "early", whole)
 
 
 def to_date(calendar: Calendar, unit: Unit) -> Period:
@@ -217,7 +219,12 @@ def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Read "early 2019", "late March", "early next week"; a quarter has no such parts."""
     is_week = whole.is_bounded and whole.days == 7 and part in ("early", "mid", "late")  # 周末 is no third of a week
     is_known = whole.is_bounded and (is_week or 27 < whole.days < 32 or whole.days > 360)
-    return periods.third(whole, part) if is_known else None
+    return _third(whole, part) if is_known else None
+
+
+def _third(whole: Period, part: str) -> Period:
+    """Return a part of a period, with the same part of its coming occurrence."""
+    return replace(periods.third(whole, part), coming=_third(whole.coming, part) if whole.coming is not None else None)
 
 
 def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
@@ -227,7 +234,7 @@ def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
 
 def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Period | None:
     month = as_period(calendar, whole)
-    return periods.third(month, part) if month.is_bounded and 27 < month.days < 32 else None
+    return _third(month, part) if month.is_bounded and 27 < month.days < 32 else None
 
 
 def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
@@ -239,7 +246,8 @@ def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
         return None
     days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)
     day = whole.begin + timedelta(days=days) if days is not None else None
-    return Period(day, day) if day else None
+    coming = point_of(calendar, part, whole.coming) if whole.coming is not None else None
+    return Period(day, day, coming=coming) if day else None
 
 
 def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:

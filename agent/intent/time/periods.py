@@ -59,12 +59,14 @@ class Period:
     Attributes:
         until: for an open period that runs up to now, the day after today; later documents are outside it.
         coming: for a part of the year named without a year, the next occurrence; the period itself is the latest.
+        within: for "starting in June", June: what a field of beginnings means by it.
     """
 
     low: date | None
     high: date | None
     until: date | None = field(default=None, compare=False)
     coming: "Period | None" = field(default=None, compare=False)
+    within: "Period | None" = field(default=None, compare=False)
 
     @property
     def is_bounded(self) -> bool:

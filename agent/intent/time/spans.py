@@ -1,5 +1,6 @@
 """Values of date words: durations from now and from other days, and ranges. See `yearly`."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 from agent.intent.time import periods
@@ -206,6 +207,11 @@ def since(calendar: Calendar, one: Period, edge: str) -> Period:
     """Return the period from the beginning ("low") or the end ("high") of another on."""
     coming = since(calendar, one.coming, edge) if one.coming is not None else None
     return Period(getattr(one, edge), None, coming=coming)
+
+
+def begun_in(calendar: Calendar, one: Period) -> Period:
+    """Read "starting in June": from June on or, said of beginnings, in June."""
+    return replace(since(calendar, one, "low"), within=one)
 
 
 def before(calendar: Calendar, one: Period, edge: str) -> Period:

@@ -159,6 +159,12 @@ def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period
     return named if named.end.year == as_period(calendar, last).begin.year > named.begin.year else None
 
 
+def over_new_year(calendar: Calendar, part: Yearly, first: int) -> Period | None:
+    """Read "winter 2018/19", "from Christmas to Epiphany 2018/19": the occurrence that lies in both years."""
+    found = (part.at(year) for year in (first, first + 1))
+    return next((one for one in found if (one.begin.year, one.end.year) == (first, first + 1)), None)
+
+
 def in_short_year(calendar: Calendar, part: Yearly, number: int) -> Period | None:
     # Two digits after a month are a day if possible.
     return part.at(periods.short_year(number, calendar)) if number > 31 else None

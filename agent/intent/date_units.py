@@ -1,0 +1,155 @@
+"""Fields whose texts are months, quarters or years ("2025-11", 2025年11月, "2025-Q3"): dates in whole units."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+
+from agent.intent import lexicon
+from agent.intent.time.dates import read_dates
+from agent.intent.time.periods import Calendar, Period, add_months
+from retrievers.core.types import FieldCatalogue, FieldValues
+
+Json = dict[str, Any]
+
+_MOST = 600
+"""Maximum distinct texts of such a field: fifty years of months."""
+_LONGEST = 16
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_NUMBERED = re.compile(r"(\d{4})(\D+)(\d{1,2})(\D*)|(\d{4})(\D*)")
+_MONTHS = (1, 3, 12)
+_CALENDARS = (Calendar(date(2001, 2, 3)), Calendar(date(2031, 8, 7), week_start=6, fiscal_start=7))
+"""What a text means must not depend on the day of asking or on the fiscal year."""
+_YEAR_WORDS = frozenset(["year", "yr", "年", "年份", "年度"])
+
+
+@dataclass(frozen=True, slots=True)
+class DateUnits:
+    """The units of time that a field of texts holds.
+
+    Attributes:
+        months: length of a unit in months: 1, 3 or 12.
+        texts: the text of each unit in the catalogue, by its first day.
+        form: the text of any unit, as a format of `year` and `number`; None if the texts are not written in one form
+            whose order is that of time.
+    """
+
+    months: int
+    texts: Mapping[date, str]
+    form: str | None
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The functions of aggregates that make such units from days, for days of one year or of any."""
+        return frozenset({1: ["year_month"], 3: ["year_quarter", "quarter"], 12: ["year"]}[self.months])
+
+    @property
+    def low(self) -> date:
+        """The first day."""
+        return min(self.texts)
+
+    @property
+    def high(self) -> date:
+        """The last day."""
+        return add_months(max(self.texts), self.months) - timedelta(days=1)
+
+    def filter(self, name: str, period: Period) -> Json | None:
+        """Return the filter of a period on the field; None if the period cuts a unit or if no text can say it."""
+        low, high = period.low, period.high
+        if not all(day is None or self._begins(day) for day in (low, high)):
+            return None
+        if self.form is None:
+            held = [
+                text
+                for day, text in sorted(self.texts.items())
+                if (low is None or low <= day) and (high is None or day < high)
+            ]
+            return _among(name, held) if held else None
+        if low is not None and high is not None and add_months(low, self.months) == high:
+            return _among(name, [self.text_of(low)])
+        bounds: list[Json] = [
+            {"type": kind, "key": name, "value": self.text_of(day)}
+            for kind, day in (("gte", low), ("lt", high))
+            if day is not None
+        ]
+        return bounds[0] if len(bounds) == 1 else {"type": "and", "filters": bounds}
+
+    def up_to(self, day: date) -> date:
+        """Return the day, or the end of the unit that it cuts."""
+        begin = date(day.year, (day.month - 1) // self.months * self.months + 1, 1)
+        return day if begin == day else add_months(begin, self.months)
+
+    def _begins(self, day: date) -> bool:
+        return day.day == 1 and (day.month - 1) % self.months == 0
+
+    def text_of(self, day: date) -> str:
+        """Return the text of the unit that begins on a day, "" if it is unknown."""
+        if self.form is None:
+            return self.texts.get(day, "")
+        return self.form.format(year=day.year, number=(day.month - 1) // self.months + 1)
+
+
+def units_of(values: FieldValues) -> DateUnits | None:
+    """Return the units that a field of texts holds; None if any of its texts is none, or they differ in length."""
+    field, texts = values.field, values.values
+    is_known = field.type == "string" and 0 < values.distinct == len(texts) <= _MOST
+    if not is_known or not all(len(text) <= _LONGEST and _YEAR.search(text) for text in texts):
+        return None
+    found: dict[date, str] = {}
+    months = set[int]()
+    for text in texts:
+        period = _period_of(text)
+        if period is None or period.begin in found:
+            return None
+        found[period.begin] = text
+        months.add((period.end.year - period.begin.year) * 12 + period.end.month - period.begin.month)
+        if len(months) > 1 or months.isdisjoint(_MONTHS) or add_months(period.begin, max(months)) != period.end:
+            return None
+    (length,) = months
+    if length == max(_MONTHS) and _YEAR_WORDS.isdisjoint(lexicon.name_words(field.name)):
+        return None  # four digits alone may be anything
+    return DateUnits(length, found, _form(found.values(), length))
+
+
+def with_days(catalogue: FieldCatalogue, units: Mapping[str, DateUnits]) -> FieldCatalogue:
+    """Return the catalogue with the first and last day of each field of units as its range, as for other dates."""
+    if not units:
+        return catalogue
+    ends = {name: (one.low.isoformat(), one.high.isoformat()) for name, one in units.items()}
+    fields = {
+        name: replace(values, low=ends[name][0], high=ends[name][1]) if name in ends else values
+        for name, values in catalogue.fields.items()
+    }
+    return replace(catalogue, fields=fields)
+
+
+def _among(name: str, texts: list[str]) -> Json:
+    if len(texts) == 1:
+        return {"type": "eq", "key": name, "value": texts[0]}
+    return {"type": "in", "key": name, "value": texts}
+
+
+def _period_of(text: str) -> Period | None:
+    """Return the period that a text states on whatever day it is read; None if there is none or words are left over."""
+    one, other = (read_dates(text, calendar).ranges for calendar in _CALENDARS)
+    if len(one) != 1 or one != other or one[0].phrase != text:
+        return None
+    return one[0].period if one[0].period.is_bounded and one[0].period.coming is None else None
+
+
+def _form(texts: Iterable[str], months: int) -> str | None:
+    """Return the form in which all texts are written, if their order as texts is the order of time."""
+    found = set[tuple[str, ...]]()
+    for text in texts:
+        read = _NUMBERED.fullmatch(text)
+        if read is None:
+            return None
+        parts = ("{year}", read[2], read[4], str(len(read[3]))) if read[1] else ("{year}", read[6], "", "0")
+        found.add(tuple(parts))
+    if len(found) > 1:
+        return None
+    ((year, mark, tail, digits),) = found
+    number = f"{{number:0{digits}d}}" if digits != "0" else ""
+    is_ordered = (months, digits) in ((1, "2"), (3, "1"), (12, "0"))
+    return f"{year}{mark}{number}{tail}" if is_ordered and not {"{", "}"} & {*mark, *tail} else None
