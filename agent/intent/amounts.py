@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
-from agent.intent.numbers import CURRENCIES, Unit, rate, unit_pattern, units_of
+from agent.intent.numbers import CURRENCIES, DIGITS_ONLY, Unit, rate, unit_pattern, units_of
 from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_chinese, parse_english
 from agent.intent.words import table
 from retrievers.text.folding import plain_letters
@@ -45,8 +45,6 @@ _GOES_ON = re.compile(rf"(?:\s\d{{1,2}})?/\d|\s?[½⅓⅔¼¾]|[\s-](?:{_PART})\
 """Words after a number that belong to it and are not read: [2] 1/2, [2]½, [two] fifths of a million."""
 _LONGEST_FRACTION = 20
 _PARTS = {"half": 0.5, "quarter": 0.25, "third": 1 / 3, "three": 0.75, "two": 2 / 3}
-_DIGITS_ONLY = frozenset("节度")
-"""Units that count other things as well, so that they need digits: 20节, but not 一节课."""
 _AND_PART = re.compile(r"half|quarter|three", re.IGNORECASE)
 
 
@@ -173,7 +171,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
         return None  # 三百多, 十几, or a part of 1千5百
     end = match.end()
-    if said["unit"] in _DIGITS_ONLY and not said["digits"]:
+    if said["unit"] in DIGITS_ONLY and not said["digits"]:
         end, said["unit"] = match.start("unit"), None
     before = text[max(0, match.start() - _LONGEST_FRACTION) : match.start()].rstrip()
     plain_end = max(match.end("english"), match.end("digits"))
@@ -201,12 +199,20 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if magnitude is None or scale is None:
         return None
     magnitude *= scale
+    if said["chinese"] and magnitude == 1 and said["chinese"][-1] in "万亿":
+        magnitude = float(_CHINESE_MAGNITUDES[said["chinese"][-1]])  # 一千万 is 1000 times 万
+        numbers = [number / magnitude for number in numbers]
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
         numbers = numbers[:1]  # money has no three decimals
     numbers = [number for number in numbers if abs(number) <= _LARGEST]
     in_metres = units_of("m") if said["magnitude"] in ("m", "M") and not units else ()
     if (units or in_metres) and (per := _per().match(text, end)) is not None:
-        units = [rate(unit, other) for unit in (*units, *in_metres) if unit for other in units_of(per["unit"])]
+        others = units_of(per["unit"])
+        # 900 euros a month may be compared with a field of euros: rents are monthly, salaries yearly.
+        plain = [
+            one for one in units if one and one.kind in CURRENCIES and {"time", "months"} & {o.kind for o in others}
+        ]
+        units = [*(rate(unit, other) for unit in (*units, *in_metres) if unit for other in others), *plain]
         magnitude, in_metres, end = 1.0 if in_metres else magnitude, (), per.end()
     made = [AmountReading(number, magnitude, unit) for number in numbers for unit in units or [None]]
     made += [AmountReading(number, 1.0, unit) for number in numbers for unit in in_metres]

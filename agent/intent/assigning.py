@@ -202,6 +202,8 @@ def _fit(
         of_unit = _MONEY
     if of_unit and best[1] is None and not _is_near_range(columns, name, numbers):
         return None
+    if _is_of_other_rate(one, measure) and not is_inside(columns, name, numbers):
+        return None
     score = best[0] + of_unit
     if score and is_broken(columns, name, numbers):
         score = max(score - _FRACTION, 0.1)
@@ -211,6 +213,12 @@ def _fit(
         return _Fit(0.0, place, name, None) if alone else None
     score += _INSIDE if lies_inside else _OUTSIDE
     return _Fit(score, place, name, best[1]) if score > 0 else None
+
+
+def _is_of_other_rate(one: Comparison, measure: Measure) -> bool:
+    """Return whether an amount per hour, day or year is compared with a field that holds no such rate."""
+    rates = {kind for kind in one.kinds if "/" in kind}
+    return any(kind.partition("/")[0] in CURRENCIES for kind in rates) and not rates & {u.kind for u in measure.units}
 
 
 def _is_near_range(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
@@ -334,8 +342,12 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
 
 def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading) -> float | None:
     known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
-    if unit is None and reading.magnitude >= 1000:
-        return 1 / measure.money_size  # "under 70k" of `amount_keur`
+    if unit is None and measure.money_size > 1:
+        scaled = reading.value / measure.money_size
+        low, high = field_range(columns, name)
+        is_whole = low is not None and high is not None and low <= scaled <= high < reading.value
+        # "under 70k" or "under 70,000" of `amount_keur`
+        return 1 / measure.money_size if reading.magnitude >= 1000 or is_whole else 1.0
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))

@@ -239,8 +239,11 @@ def is_had(sentence: Sentence, columns: Columns, one: Comparison, name: str) -> 
     before, behind = sentence.index_from(one.start) - 1, sentence.index_from(one.end)
     beside = {sentence.folded(before), sentence.folded(behind)}
     if beside <= _APART and beside != {""}:
-        own = {reading.unit for reading in one.amounts[0].readings}.intersection(columns.measures[name].units)
-        return bool(own) and columns.vocabulary.catalogue.fields[name].distinct <= LEVELS  # "medium, mobile, 60t"
+        measure = columns.measures[name]
+        own = {reading.unit for reading in one.amounts[0].readings}.intersection(measure.units)
+        return (
+            bool(own) and not measure.texts and columns.vocabulary.catalogue.fields[name].distinct <= LEVELS
+        )  # "medium, mobile, 60t"
     if sentence.folded(before) == "of":
         column = columns.at(sentence, before - 1)
         return sentence.is_noun(before - 1) or (column is not None and name in column.fields)

@@ -10,6 +10,8 @@ from agent.intent.text import has_chinese
 from agent.intent.words import table
 
 CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
+DIGITS_ONLY = frozenset("节度")
+"""Units that are parts of other words as well, so that they need digits: 20节, but not 一节课 or 浓度."""
 MONEY = CURRENCIES | {"money"}
 """Currencies, and money of an unknown one."""
 _SIZES = {"k": 1e3, "t": 1e3, "m": 1e6}
