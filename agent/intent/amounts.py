@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
-from agent.intent.numbers import CURRENCIES, Unit, unit_pattern, units_of
+from agent.intent.numbers import CURRENCIES, DIGITS_ONLY, Unit, rate, unit_pattern, units_of
 from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_chinese, parse_english
 from agent.intent.words import table
 from retrievers.text.folding import plain_letters
@@ -26,6 +26,8 @@ _CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八�
 _EMPTY_ZH = re.compile("[一十]|[百千万亿]+")
 """Numerals that are more often part of another word than a number, unless they count something."""
 _PARTS_ZH = frozenset("百千万亿点几")
+_LATE_ZH = re.compile("[早晚]点")
+"""Words that end like the point of a decimal number: 晚点[一小时]."""
 _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
 _IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
 _CODE = 24
@@ -133,6 +135,15 @@ def _amount() -> re.Pattern[str]:
     )
 
 
+@cache
+def _per() -> re.Pattern[str]:
+    """Return a pattern of the unit for which an amount is given: 40 mg[/l], 30 hours [a week], 5毫克[每升]."""
+    return re.compile(
+        rf"(?:\s?/\s?|\s(?:per|an?)\s|每)(?P<unit>{unit_pattern()})(?!\s+(?:ago|before|after|later|earlier)\b)",
+        re.IGNORECASE,
+    )
+
+
 def find_amounts(text: str) -> list[Amount]:
     """Return the amounts of a text in order; two adjacent amounts of time are one: "2 hours 30 minutes"."""
     text = plain_letters(text)
@@ -155,13 +166,18 @@ def find_amounts(text: str) -> list[Amount]:
 def _of(match: re.Match[str], text: str) -> Amount | None:
     said = match.groupdict()
     beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+    if _LATE_ZH.search(text, max(0, match.start() - 2), match.start()):
+        beside = beside[1:]
     if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
         return None  # 三百多, 十几, or a part of 1千5百
+    end = match.end()
+    if said["unit"] in DIGITS_ONLY and not said["digits"]:
+        end, said["unit"] = match.start("unit"), None
     before = text[max(0, match.start() - _LONGEST_FRACTION) : match.start()].rstrip()
     plain_end = max(match.end("english"), match.end("digits"))
     if _is_of_fraction(before, match[0]) or (plain_end > 0 and _GOES_ON.match(text, plain_end)):
         return None
-    end, english = match.end(), said["english"] or ""
+    english = said["english"] or ""
     if english and parse_english(english) is None and " and " in english:
         # "between [one hundred] and two hundred"
         said["english"] = english = english[: english.index(" and ")]
@@ -170,7 +186,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if (
         said["chinese"]
         and _EMPTY_ZH.fullmatch(said["chinese"])
-        and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end()))
+        and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, end))
     ):
         return None
     numbers = [number + _part_more(said) for number in numbers]
@@ -183,12 +199,23 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if magnitude is None or scale is None:
         return None
     magnitude *= scale
+    if said["chinese"] and magnitude == 1 and said["chinese"][-1] in "万亿":
+        magnitude = float(_CHINESE_MAGNITUDES[said["chinese"][-1]])  # 一千万 is 1000 times 万
+        numbers = [number / magnitude for number in numbers]
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
         numbers = numbers[:1]  # money has no three decimals
     numbers = [number for number in numbers if abs(number) <= _LARGEST]
+    in_metres = units_of("m") if said["magnitude"] in ("m", "M") and not units else ()
+    if (units or in_metres) and (per := _per().match(text, end)) is not None:
+        others = units_of(per["unit"])
+        # 900 euros a month may be compared with a field of euros: rents are monthly, salaries yearly.
+        plain = [
+            one for one in units if one and one.kind in CURRENCIES and {"time", "months"} & {o.kind for o in others}
+        ]
+        units = [*(rate(unit, other) for unit in (*units, *in_metres) if unit for other in others), *plain]
+        magnitude, in_metres, end = 1.0 if in_metres else magnitude, (), per.end()
     made = [AmountReading(number, magnitude, unit) for number in numbers for unit in units or [None]]
-    if said["magnitude"] in ("m", "M") and not units:
-        made += [AmountReading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
+    made += [AmountReading(number, 1.0, unit) for number in numbers for unit in in_metres]
     is_worded = not said["digits"] and not made[0].unit if made else False
     return Amount(match.start(), end, tuple(made), is_worded) if made else None
 

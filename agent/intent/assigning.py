@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from agent.intent import lexicon
 from agent.intent.amounts import AmountReading
-from agent.intent.bounds import Comparison, comparing_words
+from agent.intent.bounds import Comparison
 from agent.intent.columns import Columns
-from agent.intent.numbered import holds_years, is_had, is_key
+from agent.intent.counted import HAVING, counts_other, has_quantity, tells_field
+from agent.intent.numbered import LEVELS, holds_years, is_had, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.vocabulary import concepts_of
@@ -24,6 +24,8 @@ _WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}
 _UNIT, _MONEY, _SPEAKING, _INSIDE, _OUTSIDE = 2.5, 2.0, 2.0, 0.5, -1.5
 _FRACTION = 1.0
 """Penalty for a fraction compared with a field that has whole numbers only."""
+_ORDER = 10
+"""Maximum factor between an amount and a field's range if only the unit tells the field."""
 _BY_CHARACTER = 0.08
 """Reduction of a word's weight per character between it and the amount."""
 _NEAR = 28
@@ -34,12 +36,7 @@ _ELSEWHERE = 1.5
 """Reduction of the weight of a quantity word in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
 """Minimum lead of the best field over any other."""
-_LEVELS = 20
-"""Maximum distinct numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
-_LEAST_BARE = 100
-"""Minimum number that can identify its field by range alone; smaller ones lie in any range."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
-_HAVING = frozenset("with of for worth having has have had".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
 _NO_CHOICE = "alternative numbers are not supported, so it was not used as a filter"
@@ -201,47 +198,45 @@ def _fit(
     of_unit = 0.0
     if one.kinds & {unit.kind for unit in measure.units}:
         of_unit = _UNIT
-    elif one.kinds & CURRENCIES:
+    elif one.kinds & CURRENCIES or _is_in_thousands(sentence, columns, one, name, numbers):
         of_unit = _MONEY
+    if of_unit and best[1] is None and not _is_near_range(columns, name, numbers):
+        return None
+    if _is_of_other_rate(one, measure) and not is_inside(columns, name, numbers):
+        return None
     score = best[0] + of_unit
     if score and is_broken(columns, name, numbers):
         score = max(score - _FRACTION, 0.1)
     lies_inside = is_inside(columns, name, numbers)
     if score <= 0:
-        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one)
+        alone = lies_inside and not holds_years(sentence.vocabulary, name) and tells_field(sentence, one)
         return _Fit(0.0, place, name, None) if alone else None
     score += _INSIDE if lies_inside else _OUTSIDE
     return _Fit(score, place, name, best[1]) if score > 0 else None
 
 
-def _tells_field(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether an amount with no counted noun beside it may identify its field by size: "under 400k, ..."."""
-    if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
-        return False
-    if _counts_other(sentence, one):
-        return False
-    return _is_plain(sentence, sentence.index_from(one.start) - 1) and _is_plain(sentence, sentence.index_from(one.end))
+def _is_of_other_rate(one: Comparison, measure: Measure) -> bool:
+    """Return whether an amount per hour, day or year is compared with a field that holds no such rate."""
+    rates = {kind for kind in one.kinds if "/" in kind}
+    return any(kind.partition("/")[0] in CURRENCIES for kind in rates) and not rates & {u.kind for u in measure.units}
 
 
-def _is_plain(sentence: Sentence, place: int) -> bool:
-    """Return whether the token at a place cannot be what a number counts."""
-    token = sentence.token(place)
-    return token is None or token.kind == "mark" or token.folded in lexicon.STOP_WORDS
+def _is_near_range(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
+    """Return whether an amount whose unit alone tells the field is of the order of the field's numbers."""
+    low, high = field_range(columns, name)
+    if low is None or high is None:
+        return False
+    return any(low / _ORDER <= one <= high * _ORDER for values in numbers for one in values)
 
 
-def _counts_other(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether a word after an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
-    if any(amount.has_unit for amount in one.amounts):
+def _is_in_thousands(
+    sentence: Sentence, columns: Columns, one: Comparison, name: str, numbers: Sequence[Sequence[float]]
+) -> bool:
+    """Return whether an amount such as 100k lies in a field of thousands of money: "loans under 100k", amount_keur."""
+    is_large = all(reading.magnitude >= 1000 for amount in one.amounts for reading in amount.readings[:1])
+    if not is_large or columns.measures[name].money_size < 1000 or not is_inside(columns, name, numbers):
         return False
-    place = sentence.index_from(one.amounts[-1].end)
-    token = sentence.token(place)
-    if token is None or token.kind == "mark":
-        return False
-    if token.kind == "cjk" and token.start < one.end:
-        return sentence.text[one.amounts[-1].end : one.end].strip("个的 ") not in comparing_words()
-    if token.kind == "cjk":
-        return token.text in "个篇份条" and sentence.is_noun(place + 1)
-    return token.folded not in (lexicon.STOP_WORDS | lexicon.AUXILIARIES | comparing_words())
+    return not counts_other(sentence, one) and not has_quantity(sentence, sentence.index_from(one.start) - 1)
 
 
 def _of_level(
@@ -249,7 +244,7 @@ def _of_level(
 ) -> _Fit | None:
     """Return the fit of a number directly beside the word for a level: "2 bed", "5-star"; None if it is no level."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
-    if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
+    if word is None or word.elsewhere or measure.units or known.distinct > LEVELS or is_key(sentence.vocabulary, name):
         return None
     numbers = chosen(columns, one, name)
     low, high = field_range(columns, name)
@@ -275,7 +270,7 @@ def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
         return False
     is_plural = sentence.text[word.start : word.end].casefold().endswith("s")
     is_attribute = not is_plural and following is not None and following.kind == "word"
-    return first is None or first.kind == "mark" or is_attribute or first.folded in _HAVING
+    return first is None or first.kind == "mark" or is_attribute or first.folded in HAVING
 
 
 def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
@@ -289,7 +284,7 @@ def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
     if gap > _NEAR or not marks.isdisjoint(sentence.text[first:last]):
         return max(word.weight - _ELSEWHERE, 0.0) if word.elsewhere else 0.0
     is_near = gap <= _BESIDE if is_before else word.start - one.amounts[-1].end <= 1
-    if not is_near and _counts_other(sentence, one):
+    if not is_near and counts_other(sentence, one):
         return 0.0  # "a budget for more than 5 people"
     return word.weight - gap * _BY_CHARACTER
 
@@ -347,8 +342,12 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
 
 def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading) -> float | None:
     known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
-    if unit is None and reading.magnitude >= 1000:
-        return 1 / measure.money_size  # "under 70k" of `amount_keur`
+    if unit is None and measure.money_size > 1:
+        scaled = reading.value / measure.money_size
+        low, high = field_range(columns, name)
+        is_whole = low is not None and high is not None and low <= scaled <= high < reading.value
+        # "under 70k" or "under 70,000" of `amount_keur`
+        return 1 / measure.money_size if reading.magnitude >= 1000 or is_whole else 1.0
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))

@@ -19,6 +19,7 @@ _REACHED = 10
 _SIGNS = {"more": r"[>＞](?!=)", "least": r">=|=>|[≥⩾]", "less": r"[<＜](?!=)", "most": r"<=|=<|[≤⩽]", "exactly": "="}
 _OPPOSITE = {"more": "most", "least": "less", "less": "least", "most": "more"}
 _INCLUDING = re.compile(r"\s*[（(]\s*(?P<not>不)?(?:含|包含|包括)[^）)]{0,8}[）)]")
+_WORD = re.compile(r"[\s-]+([a-z]+)", re.IGNORECASE)
 _BETWEEN_ZH = re.compile(r"\s*(?:之间|间|以内的区间)")
 
 
@@ -174,6 +175,8 @@ def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tupl
     # Words directly before the next amount belong to that one.
     behind = _patterns()["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
     kinds = [_kind(match) for match in (before, behind) if match is not None]
+    if behind is not None and len(set(kinds)) > 1 and (word := _WORD.match(behind[0])) and not _compares(word[1]):
+        behind, kinds = None, kinds[:1]  # "under 10 m that ended up severe"
     if before is not None and before[0].startswith("比"):
         return (kinds[-1][0], before.start(), behind.end(), "") if behind and kinds[-1][1] == "than" else None
     if kinds and kinds[-1][1] == "than":
@@ -182,6 +185,11 @@ def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tupl
         return None
     kind, by = kinds[0] if kinds else ("", "")
     return kind, before.start() if before else one.start, behind.end() if behind else last, by
+
+
+def _compares(word: str) -> bool:
+    """Return whether an English word after an amount may begin its comparison: "or" in "or more"."""
+    return word.casefold() in comparing_words() | {"or", "and"}
 
 
 def _kind(match: re.Match[str]) -> tuple[str, str]:

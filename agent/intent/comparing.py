@@ -7,6 +7,7 @@ from dataclasses import replace
 from agent.intent.assigning import Assigned, assign
 from agent.intent.bounds import find_comparisons, turned
 from agent.intent.columns import Columns, columns_of
+from agent.intent.counted import none_or_some
 from agent.intent.numbered import NumberRange, by_number, holds_years, key_ranges
 from agent.intent.numbers import Unit
 from agent.intent.sentence import Sentence
@@ -26,6 +27,8 @@ def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear
     left = [one for one in comparisons if not any(one.start < known.end and known.start < one.end for known in found)]
     assigned, reasons = assign(sentence, columns, left)
     found += _joined([_range(one, columns) for one in assigned])
+    said = {one.field for one in found}
+    found += [one for one in none_or_some(sentence, columns) if one.field not in said]
     unclear = [(left[place].start, left[place].end, reason) for place, reason in reasons.items()]
     return [*found, *by_number(sentence, found)], unclear
 

@@ -88,7 +88,10 @@ def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
     if field.item != "number" or field.unit is not None:
         return None
     measure = measure_of(catalogue.fields[name])
-    return next(iter(measure.words), None) if measure is not None else None
+    if measure is None:
+        return None
+    said = [word for word in lexicon.name_words(name) if word in measure.words - {"per"}]
+    return ("/" if any("/" in unit.kind for unit in measure.units) else " ").join(said) or None
 
 
 def with_derived(described: Mapping[str, Any], derived: Derived) -> dict[str, Any]:

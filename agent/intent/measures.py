@@ -2,13 +2,26 @@
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
 from agent.intent.amounts import AmountReading, find_amounts
-from agent.intent.numbers import CURRENCIES, Measure, Unit, named_units, unit_names, unit_of, unit_pattern, units_of
-from agent.intent.text import stem, tokenize
+from agent.intent.numbers import (
+    CURRENCIES,
+    MORE_SIZES,
+    Measure,
+    Unit,
+    named_units,
+    rate,
+    unit_names,
+    unit_of,
+    unit_pattern,
+    units_of,
+)
+from agent.intent.numerals import parse_chinese
+from agent.intent.text import has_chinese, stem, tokenize
 from agent.intent.words import table
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
@@ -24,6 +37,13 @@ _HOURS = 24
 _LONGEST = 15
 _SPENT = frozenset("cost costs price prices".split())
 """Words for amounts of money that are the same: what a thing costs is its price."""
+_MINUTES_TO = frozenset("to from until till before after since at".split())
+"""Words after "min" at the beginning of a field's name that make it minutes."""
+_RATES = {
+    *(("money", per) for per in ("area", "weight", "volume", "length", "time", "months", "energy")),
+    *(("length", "time"), ("weight", "volume"), ("volume", "time"), ("weight", "area"), ("size", "time")),
+}  # fmt: skip
+"""Kinds of units of which one is usually given for each of the other."""
 _AMOUNTS = _SPENT.union(lexicon.CONCEPTS["money"][0]) - {"amount", "value"} - CURRENCIES
 """Words for amounts of money in names of fields; any other two of them are different amounts."""
 
@@ -32,12 +52,12 @@ def measure_of(values: FieldValues) -> Measure | None:
     """Return the numbers of a field; None if it holds something else."""
     words = lexicon.name_words(values.field.name)
     if values.field.item == "number" and values.field.type != "list":
-        in_name = frozenset(words[-1:]) if _of_name(words) else frozenset[str]()
+        named, in_name = _of_name(words)
         declared = values.field.unit
         if declared is not None and unit_of(declared) is None:
             # No amount can be converted to this unit, but questions say its name: "over 300 parsecs".
             return Measure(words=in_name, noun=_stems(declared))
-        unit = unit_of(declared or "") or _of_name(words) or _of_description(values.field.description)
+        unit = unit_of(declared or "") or named or _of_description(values.field.description)
         return Measure((unit,) if unit else (), in_name)
     if values.field.type != "string" or values.distinct > len(values.values) or not values.values:
         return None
@@ -49,10 +69,11 @@ def measure_of(values: FieldValues) -> Measure | None:
     for text, (_, unit) in texts.items():
         if unit is not None:
             units[unit] = units.get(unit, 0) + values.values[text]
-    given = unit_of(values.field.unit or "") or _of_name(words)
+    named, in_name = _of_name(words)
+    given = unit_of(values.field.unit or "") or named
     ordered = tuple(sorted(units, key=lambda unit: -units[unit])) or ((given,) if given else ())
     plain = all(_plainly(text) == number for text, (number, _) in texts.items())
-    return Measure(ordered, frozenset(words[-1:]) if given else frozenset(), noun, plain, MappingProxyType(texts))
+    return Measure(ordered, in_name, noun, plain, MappingProxyType(texts))
 
 
 def check_units(schema: Mapping[str, Field]) -> None:
@@ -151,16 +172,61 @@ def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
     return found
 
 
-def _of_name(words: tuple[str, ...]) -> Unit | None:
-    """Return the unit in a field's name: at its end ("size_kb", "area_m2"), else any word of several letters, or None.
+def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
+    """Return the unit in a field's name, or None, and the words that state it.
 
-    "min" at the beginning means minimum, not minute.
+    It stands at the end ("size_kb", "area_m2", "nitrate_mg_l", 预算万元), else it is any word of several letters. "min"
+    at the beginning means minimum, not minute, except in "min_to_scene".
     """
     named = named_units()
-    for end in (words[-1:], words[-2:]):
+    if (per := _rate(words)) is not None:
+        return per
+    if "per" in words[-3:-1]:
+        return None, frozenset()  # price_per_kg
+    for end in (words[-2:], words[-1:]):
         if len(words) > len(end) and (unit := named.get("".join(end))) is not None:
-            return unit
-    return next((named[word] for word in words[words[:1] == ("min",) :] if len(word) > 1 and word in named), None)
+            return unit, frozenset(end)
+    if len(words) > 1 and words[-1] in MORE_SIZES and words[-1] != "m" and _is_money(words):
+        return Unit("money", MORE_SIZES[words[-1]]), frozenset(words[-1:])
+    if words and (large := _large_zh().search(words[-1])) is not None:
+        unit = named[large["unit"]]
+        return replace(unit, of=unit.of * (parse_chinese(f"一{large['size']}") or 1)), frozenset()
+    if words[:1] == ("min",) and words[1:2] and words[1] in _MINUTES_TO:
+        return named["min"], frozenset(["min"])
+    unit = next((named[word] for word in words[words[:1] == ("min",) :] if len(word) > 1 and word in named), None)
+    return unit, frozenset()
+
+
+def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
+    """Return the unit for each of another at the end of a field's name: nitrate_mg_l, price_eur_per_m2; or None.
+
+    Without "per" it must be a usual pair, as in speeds, concentrations and prices; "height_m_min" is a minimum.
+    """
+    named = named_units()
+    size = 2 if words[-1:] in (("2",), ("3",)) else 1  # m2 is two words
+    is_said = words[-size - 1 : -size] == ("per",)
+    front, last = words[: -size - is_said], "".join(words[-size:])
+    if len(front) + is_said < 2 or front[-1] not in named or last not in named:
+        return None
+    unit, per = named[front[-1]], named[last]
+    kinds = ("money" if unit.kind in CURRENCIES else unit.kind, per.kind)
+    if not is_said and (kinds not in _RATES or "min" in (front[-1], last)):
+        return None
+    return rate(unit, per), frozenset(words[len(front) - 1 :])
+
+
+def _is_money(words: tuple[str, ...]) -> bool:
+    """Return whether the words of a field's name say money: amt_k."""
+    written_out = table("link", "en")["abbreviations"]
+    said = {other for word in words for other in (word, *written_out.get(word, "").split())}
+    return not said.isdisjoint(lexicon.CONCEPTS["money"][0])
+
+
+@cache
+def _large_zh() -> re.Pattern[str]:
+    """Return a pattern of a Chinese unit with a magnitude at the end of a field's name: 预算[万元]."""
+    units = sorted(filter(has_chinese, named_units()), key=len, reverse=True)
+    return re.compile(rf"(?P<size>[百千]?[万亿])(?P<unit>{'|'.join(units)})$")
 
 
 def _of_description(text: str) -> Unit | None:

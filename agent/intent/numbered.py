@@ -25,6 +25,10 @@ _RELATION = re.compile(
 _UNIQUE = 0.98
 """Minimum share of documents with a unique number at which a numeric field is a key."""
 _YEARS = (1000, 2100)
+LEVELS = 20
+"""Maximum distinct numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
+_APART = frozenset(["", ",", "，", "、", ";", "；"])
+"""Tokens around an amount that stands alone in a list of properties."""
 _NEAR = 24
 """Maximum characters between a year and the word for its field."""
 
@@ -228,11 +232,18 @@ def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRa
 def is_had(sentence: Sentence, columns: Columns, one: Comparison, name: str) -> bool:
     """Return whether an amount in a field's unit is said of the documents or the field.
 
-    Examples: "loans of 45 days", "crates of 75 kg", 240页的档案.
+    Examples: "loans of 45 days", "medium, mobile, 60t" for a field with few numbers, "crates of 75 kg", 240页的档案.
     """
     if not one.kinds & {unit.kind for unit in columns.measures[name].units}:
         return False
     before, behind = sentence.index_from(one.start) - 1, sentence.index_from(one.end)
+    beside = {sentence.folded(before), sentence.folded(behind)}
+    if beside <= _APART and beside != {""}:
+        measure = columns.measures[name]
+        own = {reading.unit for reading in one.amounts[0].readings}.intersection(measure.units)
+        return (
+            bool(own) and not measure.texts and columns.vocabulary.catalogue.fields[name].distinct <= LEVELS
+        )  # "medium, mobile, 60t"
     if sentence.folded(before) == "of":
         column = columns.at(sentence, before - 1)
         return sentence.is_noun(before - 1) or (column is not None and name in column.fields)

@@ -10,8 +10,14 @@ from agent.intent.text import has_chinese
 from agent.intent.words import table
 
 CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
+DIGITS_ONLY = frozenset("节度")
+"""Units that are parts of other words as well, so that they need digits: 20节, but not 一节课 or 浓度."""
+MONEY = CURRENCIES | {"money"}
+"""Currencies, and money of an unknown one."""
 _SIZES = {"k": 1e3, "t": 1e3, "m": 1e6}
 """What stands before a currency in names of fields: `amount_keur`, `umsatz_teur`."""
+MORE_SIZES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "bn": 1e9}
+"""What stands after a currency in names of fields: `saved_usd_k`."""
 NUMBER = "number({})"
 """The expression of the aggregates for the number in a text."""
 
@@ -62,13 +68,14 @@ class Measure:
             return 1.0
         if not self.units:
             return 1.0 if money and said.kind in CURRENCIES else None
-        own = next((unit for unit in self.units if unit.kind == said.kind), None)
+        kinds = {said.kind, "money"} if said.kind in CURRENCIES else {said.kind}
+        own = next((unit for unit in self.units if unit.kind in kinds), None)
         return None if own is None else said.of / own.of
 
     @property
     def money_size(self) -> float:
-        """How much money 1 stands for, 1000 in `amount_keur`; 1 if the field holds no money."""
-        return self.units[0].of if self.units and self.units[0].kind in CURRENCIES else 1.0
+        """How much money 1 stands for, 1000 in `amount_keur` and `amount_k`; 1 if the field holds no money."""
+        return self.units[0].of if self.units and self.units[0].kind in MONEY else 1.0
 
 
 @cache
@@ -85,12 +92,19 @@ def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
     for currency in CURRENCIES:
         for mark, size in _SIZES.items():
             named.setdefault(mark + currency, Unit(currency, size))
+        for mark, size in MORE_SIZES.items():
+            named.setdefault(currency + mark, Unit(currency, size))
     return said, named
 
 
 def units_of(word: str) -> tuple[Unit, ...]:
     """Return the units that a word may mean: pounds are a weight or money."""
     return _units()[0].get(" ".join(word.casefold().split()), ())
+
+
+def rate(unit: Unit, per: Unit) -> Unit:
+    """Return a unit for each of another: km per hour."""
+    return Unit(f"{unit.kind}/{per.kind}", unit.of / per.of)
 
 
 def named_units() -> Mapping[str, Unit]:
@@ -113,5 +127,8 @@ def unit_pattern() -> str:
     """Return the words of units as a regular expression, the longest first."""
     words = sorted(_units()[0], key=len, reverse=True)
     return "|".join(
-        re.escape(word).replace(r"\ ", r"\s") + ("" if has_chinese(word) else r"(?![A-Za-z0-9²³])") for word in words
+        re.escape(word).replace(r"\ ", r"\s")
+        # "3 t-shirts"
+        + ("" if has_chinese(word) else r"(?!-?[A-Za-z0-9²³])" if len(word) == 1 else r"(?![A-Za-z0-9²³])")
+        for word in words
     )

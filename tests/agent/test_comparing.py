@@ -114,6 +114,91 @@ def test_a_comparison_is_read_whole_and_of_the_field_that_is_meant(question: str
     assert sorted(found.split(", ")) == sorted(filter.split(", "))
 
 
+QUARRY = {
+    "site": texts("site", "Kiel", "Piran", "Visby"),
+    "load_t": number("load_t", 1, 60, 12),
+    "dust_mg_m3": number("dust_mg_m3", 0, 90),
+    "wind_kn": number("wind_kn", 0, 45),
+    "kiln_c": number("kiln_c", 4, 900),
+    "min_to_gate": number("min_to_gate", 2, 95),
+    "cost_keur": number("cost_keur", 18, 985),
+    "days_idle": number("days_idle", 0, 40, 30),
+    "against": number("against", 0, 8, 9),
+    "score": number("score", 0, 10, 11),
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "filter"),
+    [
+        ("anything over 40 tonnes", "load_t gt 40"),
+        ("Kiel, 60t", "site eq Kiel, load_t eq 60"),
+        ("dust over 40 mg/m3", "dust_mg_m3 gt 40"),
+        ("粉尘超过40毫克/立方米", "dust_mg_m3 gt 40"),
+        ("between 10 and 15 knots", "wind_kn gte 10, wind_kn lte 15"),
+        ("风速超过30节", "wind_kn gt 30"),
+        ("under 90 degrees", "kiln_c lt 90"),
+        ("90 degrees or warmer", "kiln_c gte 90"),
+        ("w/in 10 min", "min_to_gate lte 10"),
+        ("reached in under 6 minutes", "min_to_gate lt 6"),
+        ("晚点一小时以上的", "min_to_gate gte 60"),
+        ("under 10 min that ended up in Kiel", "min_to_gate lt 10, site eq Kiel"),
+        ("orders under 100k", "cost_keur lt 100"),
+        ("any offer above 200 k", "cost_keur gt 200"),
+        ("30万以上的", "cost_keur gte 300"),
+        ("三十万以上的", "cost_keur gte 300"),
+        ("cost under 500,000", "cost_keur lt 500"),
+        ("under 90,000 euros a month", "cost_keur lt 90"),
+        ("under 50 euros per hour", ""),
+        ("no days idle at all", "days_idle eq 0"),
+        ("Kiel without any days idle", "site eq Kiel, days_idle eq 0"),
+        ("are there any days idle?", "days_idle gt 0"),
+        ("nobody against, in Kiel", "against eq 0, site eq Kiel"),
+        ("where somebody voted against", "against gt 0"),
+        # the same words for something else
+        ("over 40 mg", ""),
+        ("over 40 km/h", "wind_kn gt 21.598274"),
+        ("over 40 T-shirts", ""),
+        ("over 5,000,000 tonnes", ""),
+        ("60t", ""),
+        ("over 30 minutes a day", ""),
+        ("一节课的", ""),
+        ("sites with visitors over 100k", ""),
+        ("the population over 100k", ""),
+        ("over 100k visitors", ""),
+        ("no days idle report", ""),
+        ("not without days idle", ""),
+        ("if there are any days idle, who pays", ""),
+        ("nobody against the plan", ""),
+        ("no arguments against", ""),
+        ("no score", ""),
+    ],
+)
+def test_a_unit_thousands_or_a_count_of_none_tells_the_field(question: str, filter: str):
+    assert shown(read(question, QUARRY).filter) == filter
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "filter"),
+    [
+        ("speed_km_h", "over 50 km/h", "speed_km_h gt 50"),
+        ("price_eur_m2", "flats over 50 m2", ""),
+        ("price_eur_m2", "over 50 euros per m2", "price_eur_m2 gt 50"),
+        ("price_per_m2", "flats over 50 m2", ""),
+        ("hours_per_week", "more than 30 hours", ""),
+        ("hours_per_week", "more than 30 hours a week", "hours_per_week gt 30"),
+        ("saved_usd_k", "saved more than 60k dollars", "saved_usd_k gt 60"),
+        ("budget_k", "budget under 60k", "budget_k lt 60"),
+        ("预算万元", "预算超过50万的", "预算万元 gt 50"),
+        ("height_m_min", "over 50 m/min", ""),
+        ("min_weight", "over 50 minutes", ""),
+        ("课时", "课时不超过20节", "课时 lte 20"),
+    ],
+)
+def test_the_unit_in_a_name_may_be_a_rate_or_a_large_one(name: str, question: str, filter: str):
+    assert shown(read(question, {name: number(name, 5, 90)}).filter) == filter
+
+
 @pytest.mark.parametrize(
     ("question", "filter"),
     [

@@ -11,7 +11,7 @@ from agent.intent.calculation.records import with_records
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
 from agent.intent.lexicon import CHINESE_DOCUMENT_NOUNS, STOP_WORDS, name_words
-from agent.intent.numbers import unit_of
+from agent.intent.numbers import DIGITS_ONLY, unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
 from agent.intent.text import chinese_words
@@ -131,7 +131,8 @@ def _choices(
         number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
         yield _COST[NUMBER], _part(sentence, NUMBER, index, index + size, number=number)
     for last in range(index + 1, min(index + 4, len(sentence.tokens) + 1)):
-        if unit_of(sentence.text[token.start : sentence.tokens[last - 1].end]) is not None:
+        text = sentence.text[token.start : sentence.tokens[last - 1].end]
+        if unit_of(text) is not None and text not in DIGITS_ONLY:
             yield _COST[UNIT], _part(sentence, UNIT, index, last)
     mention = sentence.mention_at(index)
     if mention is not None and mention.first == index:
