@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, Names
-from agent.intent.text import Token, chinese_words, has_chinese, stem, words_of
+from agent.intent.text import Token, has_chinese, stem, words_of
 from retrievers.text.glosses import composed_senses, glossed_words, pinyin_of, senses_of
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str
     found: dict[str, tuple[str, ...]] = {}
     for run in chinese_runs(tokens, set()) if vocabulary.spelt else ():
         text = "".join(tokens[index].text for index in run)
-        words = chinese_words(text).items()
+        words = [(start, start + len(word)) for start, word, _ in glossed_words(text)]
         for first, size in product(range(len(text)), range(2, _LONGEST_PHRASE + 1)):
             phrase, last = text[first : first + size], first + size
             is_cut = any(start < edge < end for start, end in words for edge in (first, last))
