@@ -12,7 +12,7 @@ from agent.intent.foreign import chinese_runs
 from agent.intent.linking import Mention
 from agent.intent.negators import JOINING
 from agent.intent.sentence import Sentence
-from agent.intent.text import CUT, LOOSE, chinese_words, closeness, consonants_of, has_chinese
+from agent.intent.text import CUT, LOOSE, chinese_words, closeness, consonants_of, has_chinese, stem
 from agent.intent.words import LANGUAGES, table
 from retrievers.text.glosses import glossed_words, senses_of
 
@@ -22,7 +22,7 @@ _PLAIN_SHORT = 4
 """Minimum letters of an abbreviation that needs no other word written in full."""
 _GAP = 2
 """Maximum words between two words of a field's name."""
-_TELLING = frozenset("by in on at about since before after during from between until within for to so".split())
+_TELLING = frozenset("by in on at about since before after during under from between until within for to so".split())
 _ARTICLES = frozenset("the a an any some".split())
 _STATING = frozenset(
     "is are was were be been being has have had having with without for and or but not no non - get got".split()
@@ -57,7 +57,7 @@ def find_hits(sentence: Sentence, words: Sequence[str]) -> list[NameHit]:
 def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit]) -> Iterator[NameHit]:
     """Yield the places of words that a name abbreviates, if its other words stand beside: "road closure" for rd_close.
 
-    At least one word of the name is written as in the question, or has most of its letters.
+    At least one word of the name is a form of a word of the question, or a long abbreviation.
     """
     if len(words) < 2:
         return
@@ -72,7 +72,7 @@ def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit
     for one in shorts:
         beside = [hit for hit in (*hits, *shorts) if hit.word != one.word and _is_beside(hit, one, words)]
         is_whole = {hit.word for hit in beside} == set(range(len(words))) - {one.word}
-        sure = any(hit not in shorts or len(words[hit.word]) >= _PLAIN_SHORT for hit in (one, *beside))
+        sure = any(hit.closeness == 1 or len(words[hit.word]) >= _PLAIN_SHORT for hit in (one, *beside))
         if is_whole and sure:
             yield one
 
@@ -99,8 +99,9 @@ def _abbreviates(short: str, said: str) -> bool:
 def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
     is_plain = all(word in lexicon.STOP_WORDS for word in words)
     for first, last, said in _said(sentence):
-        if said in lexicon.STOP_WORDS and not (is_plain and said in words and _describes(sentence, last)):
-            continue
+        is_general = said in lexicon.STOP_WORDS or (is_plain and {stem(said)} & set(map(stem, words)))
+        if is_general and not (is_plain and said in words and _describes(sentence, last)):
+            continue  # "what did Ann submit" states no `submitted`
         for place, word in enumerate(words):
             base = said if word.endswith("less") else said.removesuffix("less")
             near = closeness(base, word)

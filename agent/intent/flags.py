@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
+from agent.intent.columns import SHORTENED, pointed
 from agent.intent.deciding import DENIED, UNCLEAR, Constraint, learned
 from agent.intent.evidence import Candidate, evidence
 from agent.intent.flag_words import (
@@ -188,7 +189,15 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
                 denied = denied or any(hit.denied for hit in hits[1:])
                 is_loose = is_glossed and in_place_of_records(sentence, mention)
                 found.append((mention, (denied or hits[0].denied) != flag.is_denial, is_loose))
-    return found
+    return found or [(mention, False, False) for mention in _set_only(sentence, flag)]
+
+
+def _set_only(sentence: Sentence, flag: Flag) -> Iterator[Mention]:
+    """Yield weaker names of a flag that has a value written behind them: 清客那栏是n for `qk`."""
+    for place, column in pointed(sentence).items():
+        is_own = column.fields == (flag.field,) and column.strength >= SHORTENED
+        if is_own and set_to(sentence, sentence.tokens[column.last - 1].end) is not None:
+            yield _mention(sentence, flag, place, column.last, 1.0)
 
 
 def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float) -> Mention:

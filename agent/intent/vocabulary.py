@@ -180,8 +180,10 @@ def _spelt_fields(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
     for name in catalogue.fields:
         words = lexicon.name_words(name)
         is_initials = len(words) > 1 and all(len(word) < _LONGEST_INITIALS and word.isascii() for word in words)
-        initials = ["".join(words)] if is_initials and len("".join(words)) >= _LEAST_INITIALS else []
-        for word in (*_pinyin_words(name), *initials):
+        spelt = _pinyin_words(name)
+        if spelt or (is_initials and len("".join(words)) >= _LEAST_INITIALS):
+            spelt.append("".join(words))  # `shouhuo_ren` is 收货人
+        for word in dict.fromkeys(spelt):
             found.setdefault(word, []).append(name)
     return {word: tuple(names) for word, names in found.items()}
 
