@@ -204,8 +204,10 @@ def _is_stated_zh(before: str) -> bool:
     return not any(first < stating.start() < last for first, last in chinese_words(before).items())
 
 
-def set_to(sentence: Sentence, end: int) -> bool | None:
-    """Return the value that is written behind a flag: False for "pets: no", `pets=0`, "photo n" and 投流标记为否.
+def set_to(sentence: Sentence, end: int) -> tuple[bool, int] | None:
+    """Return the value that is written behind a flag, and the character where it ends.
+
+    The value is False for "pets: no", `pets=0`, "photo n" and 投流标记为否.
 
     Return None if there is none, or both are: "photo y/n".
     """
@@ -217,7 +219,7 @@ def set_to(sentence: Sentence, end: int) -> bool | None:
     if not ends and (behind is None or behind.folded not in JOINING or behind.folded == "or"):
         return None
     value = next(one for one in (found["stated"], found["assigned"], found["bare"]) if one is not None)
-    return value.casefold() in truths()[True]
+    return value.casefold() in truths()[True], found.end()
 
 
 @cache

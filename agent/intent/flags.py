@@ -36,6 +36,8 @@ from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import senses_of
 
 _LEAST_SHARE = 0.3
+_WHOLE = 0.8
+"""Minimum share of a flag's name that is said, for a value written behind it to be the flag's for certain."""
 _SET = 0.98
 """Probability of a flag whose value is written behind it."""
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
@@ -77,18 +79,17 @@ class Named:
     """A flag named in a question, as a candidate for `deciding`.
 
     Attributes:
-        start: first character of the condition.
+        start, end: the characters of the condition; they include a value that is written behind it: "pets = no".
         denied: True if its words are denied.
         is_loose: True if a mere translation of the flag stands where the documents are named.
-        is_set: True if its value is written behind it: "pets = no".
     """
 
     candidate: Candidate
     truth: Mapping[bool, str]
     start: int
+    end: int
     denied: bool
     is_loose: bool = False
-    is_set: bool = False
 
 
 def read_flags(sentence: Sentence) -> list[Constraint]:
@@ -98,9 +99,12 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
     """
     found: dict[str, Constraint] = {}
     said: dict[str, set[bool]] = {}
-    for one, held in flags_with_evidence(sentence):
+    named = list(flags_with_evidence(sentence))
+    for one, held in named:
+        if any(_is_within(one.candidate, other.candidate) for other, _ in named):
+            continue
         field, confidence = one.candidate.field, round(learned().probability(held), 3)
-        if one.is_set:
+        if one.end > one.candidate.mention.end and one.candidate.known[0].share >= _WHOLE:
             confidence = max(confidence, _SET)
         elif one.is_loose:
             confidence = min(confidence, UNCLEAR)
@@ -112,8 +116,14 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
             )
         if confidence >= BOOSTS_FROM and (field not in found or confidence > found[field].confidence):
             value = one.truth[not one.denied]
-            found[field] = Constraint(field, (value,), one.start, one.candidate.mention.end, confidence=confidence)
+            found[field] = Constraint(field, (value,), one.start, one.end, confidence=confidence)
     return [one for field, one in found.items() if len(said[field]) == 1]
+
+
+def _is_within(one: Candidate, other: Candidate) -> bool:
+    """Return whether another flag's name explains more: `rd_close` in "road closed", beside `closed_yard`."""
+    (first, last), (start, end) = ((each.mention.first, each.mention.last) for each in (one, other))
+    return one.field != other.field and start <= first and last <= end and last - first < end - start
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
@@ -219,14 +229,14 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     if negated is None:
         return None
     start = min(_extent(sentence, mention), start if begins is None else begins)
-    value = set_to(sentence, mention.end)
+    value, end = set_to(sentence, mention.end) or (None, end)
     is_no = value is False
     denied ^= negated or is_no or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
     denied |= is_no and not flag.is_denial  # "not moved = no" is said of the field `moved`
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     candidate = Candidate(mention, flag.field, (known,), 1 + len(fields))
-    return Named(candidate, flag.truth, start, denied, is_set=value is not None)
+    return Named(candidate, flag.truth, start, end, denied)
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:
