@@ -93,6 +93,8 @@ def test_a_flag_is_not_named_by_its_last_word_without_the_one_that_tells_it_apar
         ("barns, asbestos is false", {"asbestos": "n", "kind": "barn"}),
         ("barns, rd_close is false", {"rd_close": "n", "kind": "barn"}),
         ("asbestos y/n for barns", {"kind": "barn"}),
+        ("asbestos: yes or no?", {}),
+        ("the asbestos rate of barns", {"kind": "barn"}),
         ("asbestos-less barns", {"asbestos": "n", "kind": "barn"}),
         ("barns clean of asbestos", {"asbestos": "n", "kind": "barn"}),
         ("barns with no lead or asbestos", {"asbestos": "n", "kind": "barn"}),
