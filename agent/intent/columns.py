@@ -20,7 +20,7 @@ from retrievers.text.glosses import pinyin_of, senses_of
 _LONGEST = 5
 _LONGEST_QUANTITY = 4
 _SENSES = 2
-_FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
+_FULL, _PART, SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
 """Minimum share of a field's values that look like names of people."""
@@ -173,7 +173,7 @@ class Columns:
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
         for judge, known, strength in (
-            (_is_short_in_a_form, self.words, _SHORTENED), (_is_of_root, self.stems, _ROOT),
+            (_is_short_in_a_form, self.words, SHORTENED), (_is_of_root, self.stems, _ROOT),
         ):  # fmt: skip
             singular = _singular(token.folded)
             found = tuple(
@@ -207,7 +207,7 @@ class Columns:
             if size > 1 and len(tokens) == size and all(token.kind == "cjk" for token in tokens):
                 syllables = pinyin_of("".join(token.text for token in tokens))
                 if "".join(one[0] for one in syllables) == words[0]:
-                    return Column((name,), index + size, _SHORTENED)
+                    return Column((name,), index + size, SHORTENED)
         return None
 
     def names(self) -> list[str]:

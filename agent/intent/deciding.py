@@ -166,7 +166,7 @@ def _is_person(sentence: Sentence, one: Candidate, beside: set[str]) -> bool:
     return is_said or one.field in beside
 
 
-_DENIED = 0.75
+DENIED = 0.75
 """Minimum probability at which a value filters if the question denies it for certain."""
 
 
@@ -340,7 +340,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
     """Lower the probability if another name of the field may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
-        return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= _DENIED else one
+        return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= DENIED else one
     doubts = [
         learned().probability(evidence(sentence, other))
         for mention in left

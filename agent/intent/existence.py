@@ -13,7 +13,7 @@ from agent.intent.text import LOOSE, closeness, has_chinese
 from agent.intent.words import table
 
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
-_LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
+_LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+(?:want|mean)\b)", re.IGNORECASE)
 """The lack is not a document's: "I have no sponsor"."""
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
 _MEASURED = ("distance", "length", "amount", "size", "level", "rate")
@@ -104,7 +104,7 @@ def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool,
         pattern = _pattern(name, language)
         return pattern.match(after) if name.endswith("after") else pattern.search(before)
 
-    counts = wording.COUNTING.search(text) or wording.SHARE.search(text)
+    counts = wording.COUNTING.search(text) or wording.SHARE.search(text) or said("entered_after")
     names = ["having_after", "lacking_after", *(["lacking_before"] if _is_whole(sentence, end) else [])]
     names += ["having_before", *(["counted_before"] if counts else [])]
     if text[start:end].casefold().endswith("ed") and _is_whole(sentence, end):
@@ -130,7 +130,7 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
         or following.kind != "word"
         or following.folded in lexicon.STOP_WORDS
         or following.folded.endswith("ed")
-        or following.folded in ("value", "name", "yet", "listed", "info", "on", "at", *_MEASURED)
+        or following.folded in ("value", "name", "yet", "given", "set", "info", "on", "at", *_MEASURED)
     )
 
 

@@ -6,17 +6,23 @@ from dataclasses import dataclass
 from functools import cache
 
 from agent.intent import lexicon
+from agent.intent.catalogue import truths
+from agent.intent.columns import is_short_for
 from agent.intent.foreign import chinese_runs
 from agent.intent.linking import Mention
+from agent.intent.negators import JOINING
 from agent.intent.sentence import Sentence
-from agent.intent.text import CUT, chinese_words, closeness
+from agent.intent.text import CUT, LOOSE, chinese_words, closeness, consonants_of, has_chinese, stem
 from agent.intent.words import LANGUAGES, table
 from retrievers.text.glosses import glossed_words, senses_of
 
 DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 MOST_SENSES = 4
+_PLAIN_SHORT = 4
+"""Minimum letters of an abbreviation that needs no other word written in full."""
 _GAP = 2
 """Maximum words between two words of a field's name."""
+_TELLING = frozenset("by in on at about since before after during under from between until within for to so".split())
 _ARTICLES = frozenset("the a an any some".split())
 _STATING = frozenset(
     "is are was were be been being has have had having with without for and or but not no non - get got".split()
@@ -39,14 +45,71 @@ class NameHit:
         return sentence.tokens[self.first].kind == "cjk"
 
 
-def find_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
-    """Yield the places of a name's words. A hit is denied if its word begins or ends with a denial: "[un]answered"."""
+def find_hits(sentence: Sentence, words: Sequence[str]) -> list[NameHit]:
+    """Return the places of a name's words in order.
+
+    A hit is denied if its word begins or ends with a denial: "[un]answered".
+    """
+    hits = list(_close_hits(sentence, words))
+    return sorted([*hits, *_short_hits(sentence, words, hits)], key=lambda hit: hit.first)
+
+
+def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit]) -> Iterator[NameHit]:
+    """Yield the places of words that a name abbreviates, if its other words stand beside: "road closure" for rd_close.
+
+    At least one word of the name is a form of a word of the question, or a long abbreviation.
+    """
+    if len(words) < 2:
+        return
+    known = {place for hit in hits for place in range(hit.first, hit.last)}
+    shorts = [
+        NameHit(index, index + 1, place, LOOSE)
+        for index, token in enumerate(sentence.tokens)
+        if token.kind == "word" and index not in known and not _is_explained(sentence, index, words)
+        for place, word in enumerate(words)
+        if _abbreviates(word, token.folded)
+    ]
+    for one in shorts:
+        beside = [hit for hit in (*hits, *shorts) if hit.word != one.word and _is_beside(hit, one, words)]
+        is_whole = {hit.word for hit in beside} == set(range(len(words))) - {one.word}
+        sure = any(hit.closeness == 1 or len(words[hit.word]) >= _PLAIN_SHORT for hit in (one, *beside))
+        if is_whole and sure:
+            yield one
+
+
+def _is_explained(sentence: Sentence, place: int, words: Sequence[str]) -> bool:
+    """Return whether a word is general, the name of a value, or a cue for other fields than those with these words."""
+    fields = sentence.cue_fields(place)
+    is_other = bool(fields) and not any(set(words) <= set(lexicon.name_words(field)) for field in fields)
+    return is_other or sentence.folded(place) in lexicon.STOP_WORDS or sentence.mention_at(place) is not None
+
+
+def _is_beside(one: NameHit, other: NameHit, words: Sequence[str]) -> bool:
+    """Return whether two words stand together; one that abbreviates to two letters must touch the other."""
+    gap = max(one.first, other.first) - min(one.last, other.last)
+    return gap < (_GAP if min(len(words[one.word]), len(words[other.word])) > 2 else 1)
+
+
+def _abbreviates(short: str, said: str) -> bool:
+    """Return whether a word of a name abbreviates a word, maybe in the plural: `rd` of road, `creds` of credentials."""
+    shorts = (short, short[:-1]) if short.endswith("s") and len(short) > _PLAIN_SHORT else (short,)
+    return any(is_short_for(one, said) for one in shorts) or (len(short) > 1 and consonants_of(said).startswith(short))
+
+
+def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
+    is_plain = all(word in lexicon.STOP_WORDS for word in words)
     for first, last, said in _said(sentence):
+        is_general = said in lexicon.STOP_WORDS or (is_plain and {stem(said)} & set(map(stem, words)))
+        if is_general and not (is_plain and said in words and _describes(sentence, last)):
+            continue  # "what did Ann submit" states no `submitted`
         for place, word in enumerate(words):
-            near = closeness(said, word)
+            base = said if word.endswith("less") else said.removesuffix("less")
+            near = closeness(base, word)
             if near:
-                free = sentence.folded(last + (sentence.folded(last) == "-")) == "free" and "free" not in words
-                yield NameHit(first, last, place, near, free)
+                hyphen = sentence.folded(last) == "-"
+                behind = sentence.folded(last + hyphen)
+                lacks = base != said or (behind == "free" and "free" not in words) or (hyphen and behind == "less")
+                yield NameHit(first, last, place, near, lacks)
                 break
             beginning = next((one for one in DENYING_BEGINNINGS if said.startswith(one) and said != word), "")
             if beginning and closeness(said[len(beginning) :], word) >= CUT:
@@ -54,18 +117,30 @@ def find_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
                 break
 
 
+def _describes(sentence: Sentence, place: int) -> bool:
+    """Return whether a participle before a token describes documents: no "published [in] May" or "[Ann] published"."""
+    token, before = sentence.token(place), sentence.mention_at(place - 2)
+    if before is not None and sentence.vocabulary.roles[before.known[0].field] == "person":
+        return False
+    is_told = token is not None and (
+        token.folded in _TELLING or any(start <= token.start < end for start, end in sentence.taken)
+    )
+    return not is_told
+
+
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
     """Yield (first, last, word) for the English words of a question, and of its Chinese words' glosses."""
     tokens = sentence.tokens
     for index, token in enumerate(tokens):
         is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge
-        if token.kind == "word" and token.folded not in lexicon.STOP_WORDS and not is_end:
+        if token.kind == "word" and not is_end:
             yield index, index + 1, token.folded
             if sentence.folded(index + 1) == "-" and token.end == tokens[index + 1].start:
                 yield index, index + 3, token.folded + sentence.folded(index + 2)  # "wi-fi"
     for run in chinese_runs(tokens, set()):
         for start, word, _ in glossed_words("".join(tokens[index].text for index in run)):
-            glosses = dict.fromkeys(gloss for sense in senses_of(word)[:MOST_SENSES] for gloss in sense)
+            # "effectiveness" in "lose effectiveness" is no meaning of 失效.
+            glosses = dict.fromkeys(sense[0] for sense in senses_of(word)[:MOST_SENSES] if len(sense) == 1)
             yield from ((run[start], run[start] + len(word), gloss) for gloss in glosses)
 
 
@@ -86,11 +161,12 @@ def is_only_head(
 ) -> bool:
     """Return whether only the last word of a longer name is said, and the flag hardly meant: "books" for "rare book".
 
-    A field's own name may be cut short ("with a pool" for `swimming_pool`), except where the documents are named.
+    A field's own name may be cut short where it is stated ("with a pool" for `swimming_pool`), but not where another
+    word may stand for the one that is left out: "[public] session items" for `closed_session`.
     """
     has_more = any(word not in lexicon.STOP_WORDS for word in words[:-1])  # not `at_risk`
     is_head = has_more and all(hit.word == len(words) - 1 for hit in hits)
-    return is_head and (not is_own or in_place_of_records(sentence, mention))
+    return is_head and not (is_own and _is_stated(sentence, mention))
 
 
 def in_place_of_records(sentence: Sentence, mention: Mention) -> bool:
@@ -103,13 +179,20 @@ def in_place_of_records(sentence: Sentence, mention: Mention) -> bool:
         if following is not None and following.kind != "mark" and not sentence.text.startswith(behind, mention.end):
             return False
         return not _is_stated_zh(sentence.text[: mention.start])
+    if _is_stated(sentence, mention):
+        return False
+    return following is None or following.kind != "word" or following.folded in lexicon.STOP_WORDS
+
+
+def _is_stated(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether a word is stated of the documents by the one before it: "camps [with] parking"."""
+    if sentence.tokens[mention.first].kind == "cjk":
+        return _is_stated_zh(sentence.text[: mention.start])
     place = mention.first - 1
     while sentence.folded(place) in _ARTICLES:
         place -= 1
-    offering = table("link", "en")["truth"]["offering"].split()
-    if sentence.folded(place) in _STATING or sentence.folded(place) in offering:
-        return False
-    return following is None or following.kind != "word" or following.folded in lexicon.STOP_WORDS
+    said = sentence.folded(place)
+    return said in _STATING or said in table("link", "en")["truth"]["offering"].split()
 
 
 def _is_stated_zh(before: str) -> bool:
@@ -119,6 +202,39 @@ def _is_stated_zh(before: str) -> bool:
     if stating is None:
         return False
     return not any(first < stating.start() < last for first, last in chinese_words(before).items())
+
+
+def set_to(sentence: Sentence, end: int) -> tuple[bool, int] | None:
+    """Return the value that is written behind a flag, and the character where it ends.
+
+    The value is False for "pets: no", `pets=0`, "photo n" and 投流标记为否.
+
+    Return None if there is none, or both are: "photo y/n".
+    """
+    found = _setting().match(sentence.text, end)
+    if found is None:
+        return None
+    behind = sentence.token(sentence.index_from(found.end()))
+    ends = behind is None or behind.kind == "cjk" or (behind.kind == "mark" and behind.text not in "/-'’")
+    if not ends and (behind is None or behind.folded not in JOINING or behind.folded == "or"):
+        return None
+    value = next(one for one in (found["stated"], found["assigned"], found["bare"]) if one is not None)
+    return value.casefold() in truths()[True], found.end()
+
+
+@cache
+def _setting() -> re.Pattern[str]:
+    """Return the pattern of a value behind a flag: after a mark any of its words, else the plainest."""
+    words = sorted((word for one in truths().values() for word in one), key=len, reverse=True)
+    plain = [word for word in words if word in ("true", "false", "yes", "no", "y", "n")]
+    chinese = [word for word in words if has_chinese(word)]
+    return re.compile(
+        rf"""\s*(?:标记|[那这]?一?栏|字段|(?:flag|field|column)\b)?\s*
+        (?:[:：=]+\s*(?P<assigned>{"|".join(words)})
+        |(?:为|(?<=[栏段记])是)\s*(?P<stated>{"|".join([*chinese, *plain])})(?=$|[\s\W的且并和而])
+        |(?:(?:is|was|set\s+to|是)\s*)?(?P<bare>{"|".join(plain)}))(?![A-Za-z0-9_])""",
+        re.IGNORECASE | re.VERBOSE,
+    )
 
 
 def is_left_open(sentence: Sentence, mention: Mention) -> bool:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from agent.intent import lexicon
-from agent.intent.catalogue import Known, truth_of, truths
-from agent.intent.deciding import UNCLEAR, Constraint, learned
+from agent.intent.catalogue import Known, truth_of
+from agent.intent.columns import SHORTENED, pointed
+from agent.intent.deciding import DENIED, UNCLEAR, Constraint, learned
 from agent.intent.evidence import Candidate, evidence
 from agent.intent.flag_words import (
     DENYING_BEGINNINGS,
@@ -21,12 +22,13 @@ from agent.intent.flag_words import (
     in_place_of_records,
     is_left_open,
     is_only_head,
+    set_to,
 )
+from agent.intent.foreign import spelt_phrases
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
-from agent.intent.negators import JOINING
-from agent.intent.reading import BOOSTS_FROM
-from agent.intent.sentence import ENDS, Sentence
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
+from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
 from agent.intent.vocabulary import Same, in_chinese
 from agent.intent.words import table
@@ -34,15 +36,19 @@ from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import senses_of
 
 _LEAST_SHARE = 0.3
+_WHOLE = 0.8
+"""Minimum share of a flag's name that is said, for a value written behind it to be the flag's for certain."""
+_SET = 0.98
+"""Probability of a flag whose value is written behind it."""
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words that may stand between a denial and a flag's words."""
+_EITHER = frozenset("/ or nor".split())
 _STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
 _OF_ONE = re.compile(
     r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
     re.IGNORECASE,
 )
 """Marks a question about a document found before, or about people: "was it [escalated]?"."""
-_SETTING = frozenset(":：=")
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 
 
@@ -73,7 +79,7 @@ class Named:
     """A flag named in a question, as a candidate for `deciding`.
 
     Attributes:
-        start: first character of the condition.
+        start, end: the characters of the condition; they include a value that is written behind it: "pets = no".
         denied: True if its words are denied.
         is_loose: True if a mere translation of the flag stands where the documents are named.
     """
@@ -81,6 +87,7 @@ class Named:
     candidate: Candidate
     truth: Mapping[bool, str]
     start: int
+    end: int
     denied: bool
     is_loose: bool = False
 
@@ -92,18 +99,31 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
     """
     found: dict[str, Constraint] = {}
     said: dict[str, set[bool]] = {}
-    for one, held in flags_with_evidence(sentence):
+    named = list(flags_with_evidence(sentence))
+    for one, held in named:
+        if any(_is_within(one.candidate, other.candidate) for other, _ in named):
+            continue
         field, confidence = one.candidate.field, round(learned().probability(held), 3)
-        if one.is_loose:
+        if one.end > one.candidate.mention.end and one.candidate.known[0].share >= _WHOLE:
+            confidence = max(confidence, _SET)
+        elif one.is_loose:
             confidence = min(confidence, UNCLEAR)
+        elif one.denied and confidence >= DENIED:
+            confidence = max(confidence, FILTERS_FROM)
         if confidence >= BOOSTS_FROM or one.candidate.known[0].share >= 1:
             said.setdefault(field, set()).update(
                 {one.denied, one.denied != is_left_open(sentence, one.candidate.mention)}
             )
         if confidence >= BOOSTS_FROM and (field not in found or confidence > found[field].confidence):
             value = one.truth[not one.denied]
-            found[field] = Constraint(field, (value,), one.start, one.candidate.mention.end, confidence=confidence)
+            found[field] = Constraint(field, (value,), one.start, one.end, confidence=confidence)
     return [one for field, one in found.items() if len(said[field]) == 1]
+
+
+def _is_within(one: Candidate, other: Candidate) -> bool:
+    """Return whether another flag's name explains more: `rd_close` in "road closed", beside `closed_yard`."""
+    (first, last), (start, end) = ((each.mention.first, each.mention.last) for each in (one, other))
+    return one.field != other.field and start <= first and last <= end and last - first < end - start
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
@@ -129,7 +149,8 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         documents = {said: values.values.get(value, values.documents // 2) for said, value in truth.items()}
         own = lexicon.name_words(name)
         latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
-        whole, chinese = chinese, _plain_zh().sub("", chinese) or chinese
+        whole, chinese = chinese, _plain_zh().sub("", chinese)
+        chinese = chinese if len(chinese) > 1 else whole  # 效 of 有效 is also in 失效
         denies = len(latin) > 1 and latin[0] in DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         spelt = in_chinese(name)
@@ -157,13 +178,15 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
     opposite. The second says that the place may only name the documents: "which [rare books] did Ann finish?"
     """
     found: list[tuple[Mention, bool, bool]] = []
+    spelt = sentence.once("spelt", lambda: spelt_phrases(sentence.tokens, sentence.vocabulary))
+    chinese = (*flag.chinese, *(phrase for phrase, fields in spelt.items() if fields == (flag.field,)))
     for index, token in enumerate(sentence.tokens):
-        name = next((name for name in flag.chinese if sentence.text.startswith(name, token.start)), "")
+        name = next((name for name in chinese if sentence.text.startswith(name, token.start)), "")
         if name and token.kind == "cjk" and not (found and index < found[-1][0].last):
             found.append((_mention(sentence, flag, index, index + len(name), 1.0), False, False))
     for words in () if found else flag.names:
         whole = sum(map(len, words))
-        for hits in grouped(list(find_hits(sentence, words))):
+        for hits in grouped(find_hits(sentence, words)):
             share = sum(hit.closeness * len(words[hit.word]) for hit in hits) / whole
             if share >= _LEAST_SHARE:
                 mention = _mention(sentence, flag, hits[0].first, hits[-1].last, share)
@@ -176,7 +199,15 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
                 denied = denied or any(hit.denied for hit in hits[1:])
                 is_loose = is_glossed and in_place_of_records(sentence, mention)
                 found.append((mention, (denied or hits[0].denied) != flag.is_denial, is_loose))
-    return found
+    return found or [(mention, False, False) for mention in _set_only(sentence, flag)]
+
+
+def _set_only(sentence: Sentence, flag: Flag) -> Iterator[Mention]:
+    """Yield weaker names of a flag that has a value written behind them: 清客那栏是n for `qk`."""
+    for place, column in pointed(sentence).items():
+        is_own = column.fields == (flag.field,) and column.strength >= SHORTENED
+        if is_own and set_to(sentence, sentence.tokens[column.last - 1].end) is not None:
+            yield _mention(sentence, flag, place, column.last, 1.0)
 
 
 def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float) -> Mention:
@@ -198,12 +229,14 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     if negated is None:
         return None
     start = min(_extent(sentence, mention), start if begins is None else begins)
-    is_no = _is_set_to_no(sentence, mention.last)
+    value, end = set_to(sentence, mention.end) or (None, end)
+    is_no = value is False
     denied ^= negated or is_no or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
     denied |= is_no and not flag.is_denial  # "not moved = no" is said of the field `moved`
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
-    return Named(Candidate(mention, flag.field, (known,), 1 + len(fields)), flag.truth, start, denied)
+    candidate = Candidate(mention, flag.field, (known,), 1 + len(fields))
+    return Named(candidate, flag.truth, start, end, denied)
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:
@@ -223,6 +256,8 @@ def _denial(sentence: Sentence, first: int) -> int | None:
     place = first - 1
     while sentence.folded(place) in _PASSED:
         place -= 1
+    if sentence.folded(place) in _EITHER and place > 0:  # "no siren/lights"
+        return _denial(sentence, place - 1)
     for index in (place, place - 1):
         if sentence.folded(index) in _denying() or (sentence.folded(index) == "t" and index < place):
             return sentence.tokens[index].start
@@ -233,16 +268,6 @@ def _denial(sentence: Sentence, first: int) -> int | None:
         return late.start()
     found = _denied_zh().search(sentence.text[: sentence.tokens[first].start])
     return found.start() if found is not None else None
-
-
-def _is_set_to_no(sentence: Sentence, place: int) -> bool:
-    """Return whether a flag is written with its value for false: "pets: no", `pets=0`."""
-    value = place
-    while sentence.folded(value) in _SETTING:
-        value += 1
-    behind = sentence.token(value + 1)
-    ends = behind is None or behind.text in ENDS or behind.kind == "cjk" or behind.folded in JOINING
-    return value > place and ends and sentence.folded(value) in truths()[False]
 
 
 def _is_refused(sentence: Sentence, place: int) -> bool:

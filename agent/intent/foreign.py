@@ -24,6 +24,9 @@ MOST_GLOSSED = 3
 _ROOT = 5
 _LONGEST_PINYIN = 4
 _LONGEST_PERSON = 3
+_LONGEST_PHRASE = 5
+_ASPECT = re.compile(r"(?<=^.)[过了着](?=.$)")
+"""Characters inside a verb with its object: 投[了]流."""
 _SHORTEST_WORD = 4
 """Minimum letters of a word that may stand for a value with an English name of several words."""
 _STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
@@ -161,7 +164,29 @@ def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[t
             fields = dict.fromkeys(field for gloss in english[:3] for field in known.get(stem(gloss), ()))
             if fields and words_of(word) not in vocabulary.cues:
                 cues[words_of(word)] = tuple(fields)
-    return cues
+    spelt = {tuple(phrase): fields for phrase, fields in spelt_phrases(tokens, vocabulary).items()}
+    return cues | {phrase: fields for phrase, fields in spelt.items() if phrase not in vocabulary.cues}
+
+
+def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str, tuple[str, ...]]:
+    """Return Chinese phrases of a question by whose Pinyin fields are named: 投流 and 投了流 for `touliu`.
+
+    A phrase cuts no word, and is no name of a value. A field's name may also be its first letters: ja_rq for 结案日期.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for run in chinese_runs(tokens, set()) if vocabulary.spelt else ():
+        text = "".join(tokens[index].text for index in run)
+        words = [(start, start + len(word)) for start, word, _ in glossed_words(text)]
+        for first, size in product(range(len(text)), range(2, _LONGEST_PHRASE + 1)):
+            phrase, last = text[first : first + size], first + size
+            is_cut = any(start < edge < end for start, end in words for edge in (first, last))
+            if last > len(text) or is_cut or tuple(phrase) in vocabulary.names:
+                continue
+            syllables = pinyin_of(_ASPECT.sub("", phrase))
+            fields = vocabulary.spelt.get("".join(syllables)) or vocabulary.spelt.get("".join(s[0] for s in syllables))
+            if fields and len(syllables) > 1:
+                found[phrase] = fields
+    return found
 
 
 def _english_values(

@@ -145,10 +145,10 @@ def closeness(said: str, word: str) -> float:
 def leaves_out(said: str, word: str) -> bool:
     """Return whether a name is a word with most vowels left out: `grdn` of garden, `prkg` of parking."""
     left = iter(said)
-    return len(word) >= _MOST_LEFT * len(_skeleton(said)) and all(letter in left for letter in word)
+    return len(word) >= _MOST_LEFT * len(consonants_of(said)) and all(letter in left for letter in word)
 
 
-def _skeleton(word: str) -> str:
+def consonants_of(word: str) -> str:
     """Return the first letter and the consonants after it."""
     return word[:1] + "".join(letter for letter in word[1:] if letter not in "aeiouy")
 
@@ -158,7 +158,7 @@ def code_closeness(said: str, code: str) -> float:
 
     `CUT` for `hom` of home and `trv` of travel, `LOOSE` for `apt` of apartment.
     """
-    skeleton = _skeleton(said)
+    skeleton = consonants_of(said)
     if said == code or said[:1] != code[:1]:
         return 0.0
     if said.startswith(code) or skeleton.startswith(code):

@@ -29,6 +29,8 @@ LANGUAGE = "language"
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
+_LEAST_INITIALS, _LONGEST_INITIALS = 4, 4
+"""Minimum initials of a Chinese phrase that name a field; one word of the name has fewer than the second number."""
 _FEW = 2
 """Maximum Chinese words with the same Pinyin that may all be meant."""
 _MOST_LABELS = 200
@@ -64,6 +66,7 @@ class Vocabulary:
         longest: tokens of the longest name.
         kinds: Chinese names of kinds of documents.
         fields_in_english: fields by the stem of an English word in their name.
+        spelt: fields by the Pinyin of a Chinese phrase in their name, or by its initials, see `foreign.spelt_phrases`.
         english: labels and tags of one to three English words by `english_key`, for lookups by dictionary.
         concepts: what each field is about, see `concepts_of`.
         plainness: share of each field's values that consist of ordinary words only.
@@ -84,6 +87,7 @@ class Vocabulary:
     concepts: Mapping[str, frozenset[str]]
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
+    spelt: Mapping[str, tuple[str, ...]]
     codes: tuple[tuple[str, Known], ...] = ()
     units: Mapping[str, DateUnits] = field(default_factory=dict)
     _people: _Fuzzy = field(default=((), ()))
@@ -166,8 +170,25 @@ def concepts_of(name: str) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def in_chinese(name: str) -> tuple[str, ...]:
     """Return the Chinese words that a field's name spells in Pinyin: 状态 for zhuangtai."""
-    spelt = [word for word in lexicon.name_words(name) if _PINYIN.fullmatch(word) and stem(word) not in ordinary()]
-    return tuple(chinese for word in spelt for chinese in chinese_of(word))
+    return tuple(chinese for word in _pinyin_words(name) for chinese in chinese_of(word))
+
+
+def _pinyin_words(name: str) -> list[str]:
+    return [word for word in lexicon.name_words(name) if _PINYIN.fullmatch(word) and stem(word) not in ordinary()]
+
+
+def _spelt_fields(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
+    """Return fields by the Pinyin that their names may be: `touliu`, and the initials `jarq` of ja_rq."""
+    found: dict[str, list[str]] = {}
+    for name in catalogue.fields:
+        words = lexicon.name_words(name)
+        is_initials = len(words) > 1 and all(len(word) < _LONGEST_INITIALS and word.isascii() for word in words)
+        spelt = _pinyin_words(name)
+        if spelt or (is_initials and len("".join(words)) >= _LEAST_INITIALS):
+            spelt.append("".join(words))  # `shouhuo_ren` is 收货人
+        for word in dict.fromkeys(spelt):
+            found.setdefault(word, []).append(name)
+    return {word: tuple(names) for word, names in found.items()}
 
 
 def build(catalogue: FieldCatalogue) -> Vocabulary:
@@ -220,6 +241,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: concepts_of(name) for name in catalogue.fields},
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
+        _spelt_fields(catalogue),
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         units,
         _misspellable(names, chosen["person"]),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agent.intent.calculation.describing import described_value
 from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
+from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
 from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece
@@ -160,6 +161,8 @@ def _index(key: _RowKey) -> Mapping[tuple[str, ...], list[_Named]]:
     for name, one in key.catalogue.fields.items():
         if one.field.item != "string" or one.field.type == "list" or name in key.others or name == "language":
             continue
+        if truth_of(one) is not None:
+            continue  # "false" names no value of one flag among several
         if one.distinct > min(len(one.values), _MOST_VALUES):
             continue
         for value in one.values:
