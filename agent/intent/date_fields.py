@@ -140,8 +140,9 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
         return False
-    said = ((*sentence.cue_fields(place), *shortened(token, dates)) for place, token in enumerate(sentence.tokens))
-    is_made = any(not set(fields).isdisjoint(dates) for fields in said)
+    before = sentence.token(sentence.index_from(one.start) - 1)
+    is_dated = before is not None and bool(shortened(before, dates))  # "injuries in March" in `inj_dt`
+    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in range(len(sentence.tokens)))
     if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
         return False
     phrase = one.phrase.strip()
@@ -155,7 +156,7 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
     is_of_documents = any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
-    return is_made or is_past or is_of_documents or (is_month and _is_of_values(sentence, one))
+    return is_made or is_dated or is_past or is_of_documents or (is_month and _is_of_values(sentence, one))
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:

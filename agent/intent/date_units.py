@@ -75,6 +75,12 @@ class DateUnits:
         ]
         return bounds[0] if len(bounds) == 1 else {"type": "and", "filters": bounds}
 
+    def is_written(self, period: Period, phrase: str) -> bool:
+        """Return whether a phrase says a unit as the field writes it: "Q3" for "2025-Q3"; not a year alone."""
+        text = self.texts.get(period.low, "") if period.low is not None else ""
+        words = [word.casefold() for word in phrase.split() if not word.isalpha() and not word.isdecimal()]
+        return any(word in text.casefold() for word in words)
+
     def up_to(self, day: date) -> date:
         """Return the day, or the end of the unit that it cuts."""
         begin = date(day.year, (day.month - 1) // self.months * self.months + 1, 1)

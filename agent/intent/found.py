@@ -172,7 +172,11 @@ def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateR
     """Return the sentence with its dates and denials, the dates, and the places of unread date words."""
     ranges, unread = read_dates(sentence.text, calendar)
     dates = [one for one in ranges if is_stated(one, sentence, calendar)]
-    dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
+    dates = [
+        one
+        for one in dates
+        if not any(_holds(mention, one) or _is_agent(sentence, mention, one) for mention in sentence.mentions)
+    ]
     sentence = sentence.without([one for one in sentence.mentions if is_verb_of_date(sentence, one, dates)])
     taken = tuple((one.start, one.end) for one in dates)
     sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
@@ -220,6 +224,13 @@ def _holds(mention: Mention, one: DateRange) -> bool:
     is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
     is_inside = mention.start < one.end <= mention.end
     return is_whole and is_inside and (mention.start <= one.start or one.end < mention.end)
+
+
+def _is_agent(sentence: Sentence, mention: Mention, one: DateRange) -> bool:
+    """Return whether a date is the person who did something: "commissioned by Winter", "seen by June"."""
+    people = sentence.vocabulary.of_role("person")
+    is_led = mention.end == one.end and sentence.folded(mention.first - 1) == "by"
+    return is_led and bool(mention.of(*people)) and is_past_verb(sentence.folded(mention.first - 2))
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
@@ -301,7 +312,13 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """Return the date field of a range: the one whose word stands nearest, else the main date."""
     fields = sentence.vocabulary.of_role("date")
     # `main_date` also decides among fields with uninformative names.
-    return _named_date(sentence, one, fields) or main_date(sentence.vocabulary)
+    return _named_date(sentence, one, fields) or _written_in(sentence, one) or main_date(sentence.vocabulary)
+
+
+def _written_in(sentence: Sentence, one: DateRange) -> str | None:
+    """Return the only field of months or quarters that writes a range as the question does, or None."""
+    named = [name for name, units in sentence.vocabulary.units.items() if units.is_written(one.period, one.phrase)]
+    return named[0] if len(named) == 1 else None
 
 
 def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:

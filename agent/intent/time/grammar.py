@@ -107,7 +107,7 @@ RULES = rules_of(
         ("P", "YM", yearly.year_month),
         ("LOOSE", "YM1", yearly.year_month),
         ("LOOSE", "COMPACT", parts.named_date),
-        ("P", "P open P|R close", parts.said_twice),
+        ("P", "P open P|R close / P comma R", parts.said_twice),
         # Counted from now.
         ("P", "DAYREL", parts.day_from_now),
         ("P", "REL UNIT", parts.relative),

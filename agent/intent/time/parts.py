@@ -25,8 +25,9 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
 
 def said_twice(calendar: Calendar, one: Period, other: Period | Yearly) -> Period | None:
     """Read a period named twice, if both are the same: "Easter 2024 (31 March)", "last quarter (Jan-Mar)"."""
-    again = other.at(one.begin.year) if isinstance(other, Yearly) else other
-    return one if one == again else None
+    years = (one.begin.year, one.end.year)
+    again = [other.at(year) for year in years] if isinstance(other, Yearly) else [other]
+    return one if one in again else None
 
 
 def day_from_now(calendar: Calendar, days: int) -> Period:
