@@ -49,7 +49,7 @@ from retrievers.ingest.job_types import Lease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
-from retrievers.ingest.report import Progress, Report, Written
+from retrievers.ingest.report import Between, Progress, Report, Written
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue
@@ -217,6 +217,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         delivery: int,
         written: Written,
         progress: Progress,
+        between: Between | None = None,
     ) -> Report:
         try:
             return await ingest(
@@ -229,6 +230,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
                 delivery=delivery,
                 written=written,
                 progress=progress,
+                between=between,
             )
         finally:
             # Clear the cache, so that this process finds the new documents at once.

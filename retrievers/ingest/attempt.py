@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -19,7 +19,8 @@ from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SANDBOX
-from retrievers.ingest.report import Failure, Progress, Report, Written
+from retrievers.ingest.report import Between, Failure, Progress, Report, Written
+from retrievers.ingest.turns import Lane, Turn
 
 _RETRY_S = 5.0
 _END_S = 2.0
@@ -45,6 +46,7 @@ class Ingest(Protocol):
         delivery: int,
         written: Written,
         progress: Progress,
+        between: Between,
     ) -> Report: ...
 
 
@@ -60,8 +62,8 @@ class JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        line: limits how many of one tenant's jobs run at once.
-        turn: limits how many deliveries are stored at once.
+        lanes: those that it may take, in order. It takes the first one that its documents fit into.
+        turn: that of its lane.
         work: content of the job, set when it is the job's turn.
         tries: how often a failed dependency interrupted the job before.
         items: documents of the attempt.
@@ -72,8 +74,8 @@ class JobAttempt:
     """
 
     lease: Lease
-    line: AbstractAsyncContextManager[None]
-    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    lanes: Sequence[Lane]
+    turn: Turn = field(init=False)
     work: Work = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)
@@ -183,10 +185,16 @@ class JobRunner:
         """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
         waiting.
         """
-        async with run.line:
-            await _step(self._load(run))
-            async with run.turn:
-                await _step(self._store(run))
+        for lane in run.lanes:
+            async with lane.line:
+                await _step(self._load(run))
+                if lane.most_bytes is not None and run.items.size_bytes > lane.most_bytes:
+                    run.items = JobItems()  # the next lane's jobs wait without their documents: they fill the memory
+                    continue
+                run.turn = lane.turn
+                async with run.turn if run.work.has_documents else nullcontext():
+                    await _step(self._store(run))
+                break
         if len(run.work.payload or b"") >= heap.LARGE_BYTES:
             run.items = JobItems()
             await asyncio.to_thread(heap.give_back)
@@ -292,7 +300,13 @@ class JobRunner:
 
         work = run.work
         return await self._ingest(
-            run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
+            run.lease.tenant,
+            work.collection,
+            items,
+            delivery=work.delivery,
+            written=written,
+            progress=progress,
+            between=run.turn.pass_on,
         )
 
     async def _finish(self, run: JobAttempt) -> None:

@@ -20,7 +20,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, prepare
-from retrievers.ingest.report import Failure, Progress, Report, Written
+from retrievers.ingest.report import Between, Failure, Progress, Report, Written
 from retrievers.ingest.settle import settle
 from retrievers.ingest.target import IngestTarget
 from retrievers.ingest.validate import MIXED_VISIBILITY, find_misfits, flatten_valid, reject_mixed, values_and_digest
@@ -28,9 +28,11 @@ from retrievers.postgres.database import Database
 from retrievers.text import bm25
 
 _SAMPLE_DOCUMENTS = 1000
-_SAMPLE_PASSAGES = 2000
+_SAMPLE_COST = 2000
 _BATCH_DOCUMENTS = 256
-_BATCH_PASSAGES = 256
+_BATCH_COST = 256
+"""Maximum cost of a batch, see `_cost`; about 5 s of processor time with the packaged embedder."""
+_COST_BYTES = 450
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
@@ -51,6 +53,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
+    between: Between | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
@@ -62,6 +65,7 @@ async def ingest(
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
             delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
+        between: awaited between two batches.
         reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
@@ -69,7 +73,7 @@ async def ingest(
     """
     collections.check_name(collection)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
-    run.reads_in_thread = reads_in_thread
+    run.between, run.reads_in_thread = between, reads_in_thread
     return await run.all(items, delivery, written)
 
 
@@ -95,6 +99,7 @@ class _IngestRun:
         self._sampled = 0  # index after the sample
         self._delivery = 0
         self._written: Written | None = None
+        self.between: Between | None = None
         self.reads_in_thread = False
 
     async def all(
@@ -114,6 +119,8 @@ class _IngestRun:
                 vectors = asyncio.create_task(self._vectors(batch))
                 before, tasks = tasks, [*tasks, vectors]
                 await asyncio.gather(*before)
+                if before and self.between is not None:
+                    await self.between()
                 # The loop above prepares the next batch while this one is embedded and written.
                 tasks = [vectors, asyncio.create_task(self._write(batch, vectors))]
                 await asyncio.sleep(0)
@@ -177,16 +184,16 @@ class _IngestRun:
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of changed documents, prepared. All others are counted here."""
         batch: list[tuple[int, Prepared]] = []
-        passages = 0
+        cost = 0
         sampling = not self._target.mean_length
         while documents := await self._taken(items, _BATCH_DOCUMENTS):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
-                passages += len(item.passages) or 1
-                if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
+                cost += _cost(item)
+                if cost >= (_SAMPLE_COST if sampling else _BATCH_COST):
                     for part in self._cut(batch):
                         yield part
-                    batch, passages, sampling = [], 0, False
+                    batch, cost, sampling = [], 0, False
             self._progress(self._report)
         for part in self._cut(batch):
             yield part
@@ -197,13 +204,13 @@ class _IngestRun:
         if not self._target.mean_length and lengths:
             self._target.mean_length = bm25.on_grid(sum(lengths) / len(lengths))
         part: list[tuple[int, Prepared]] = []
-        passages = 0
+        cost = 0
         for index, item in batch:
             part.append((index, item))
-            passages += len(item.passages) or 1
-            if passages >= _BATCH_PASSAGES:
+            cost += _cost(item)
+            if cost >= _BATCH_COST:
                 yield part
-                part, passages = [], 0
+                part, cost = [], 0
         if part:
             yield part
 
@@ -343,3 +350,8 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
+
+
+def _cost(item: Prepared) -> int:
+    """Return about how long a document takes to be embedded and written: 1 for a short passage, 5 for a full one."""
+    return sum(1 + len(passage.embedded.encode()) // _COST_BYTES for passage in item.passages) or 1

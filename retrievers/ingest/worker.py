@@ -9,7 +9,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.ingest.attempt import Ingest, JobAttempt, JobRunner, Mirroring, Rebuild
@@ -17,12 +16,13 @@ from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.job_types import Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.report import Report
+from retrievers.ingest.turns import Lane, Lanes, Turn
 
 _POLL_S = 1.0
 """How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
-_TURNS = 2
-"""Deliveries carried out at once for waiting callers: more would take database connections from questions."""
+_MOST_LONG = 4
+"""Maximum number of jobs from the queue that take turns with the next because they take long."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +31,11 @@ class Worker:
     """Carries out jobs. Inside `async with` it also takes them from the queue.
 
     Args:
-        at_once: maximum number of jobs taken from the queue at the same time.
+        at_once: maximum number of jobs from the queue that are stored at the same time.
         rebuild: carries out jobs that rebuild a collection.
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
+        head_start_s: how long the next jobs wait for one from the queue, in seconds. After that it takes turns with
+            them, batch by batch.
         schedule: called every second; queues the runs that are due.
     """
 
@@ -46,18 +48,20 @@ class Worker:
         rebuild: Rebuild | None = None,
         mirrors: Mapping[UUID, Mirroring] | None = None,
         schedule: Callable[[], Awaitable[None]] | None = None,
+        head_start_s: float = 10.0,
     ) -> None:
         self.jobs = jobs
         self.ingest = ingest
         self._runner = JobRunner(jobs, ingest, rebuild=rebuild, mirrors=mirrors or {})
         self._at_once = at_once
-        self._schedule = schedule
+        self._schedule, self._head_start_s = schedule, head_start_s
         jobs.known = tuple(mirrors or ())
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
-        self._turns = asyncio.Semaphore(_TURNS)
-        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._lanes = Lanes()
+        self._turns = asyncio.Semaphore(max(at_once, 1))
+        self._long: set[asyncio.Task[Report]] = set()
 
     async def __aenter__(self) -> Self:
         self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
@@ -112,7 +116,7 @@ class Worker:
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = JobAttempt(lease, self._line(tenant), self._turns)
+        run = JobAttempt(lease, self._lanes.of(tenant, len(delivery.payload)))
         try:
             return lease.id.hex, await self._carry_out_until(run, deadline)
         except LostLease:
@@ -123,7 +127,7 @@ class Worker:
 
     async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
         """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
+        return await self._runner.carry_out(JobAttempt(lease, self._lanes.of(lease.tenant, None), mirror=mirroring))
 
     async def _carry_out_until(self, run: JobAttempt, deadline: float | None) -> Report | None:
         """Like `JobRunner.carry_out`, but return None if it takes longer and continues in the background."""
@@ -146,11 +150,7 @@ class Worker:
 
     async def carry_out(self, lease: Lease) -> Report:
         """Carry out a leased job. Raises like `JobRunner.carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, self._line(lease.tenant)))
-
-    def _line(self, tenant: str) -> asyncio.Semaphore:
-        """Return the tenant's semaphore, which limits how many of its jobs are read and stored at once."""
-        return self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
+        return await self._runner.carry_out(JobAttempt(lease, (Lane(Turn(self._turns)),)))
 
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""
@@ -169,13 +169,21 @@ class Worker:
                 continue
             task = asyncio.create_task(self.carry_out(lease))
             self._at_work.add(task)
+            task.add_done_callback(partial(self._told, lease))
             if self._closing.is_set():
                 task.cancel()
-            await asyncio.wait({task})
-            self._at_work.discard(task)
+            await asyncio.wait({task}, timeout=self._head_start_s)
             if task.cancelled():
                 await self._runner.give_back(lease)  # it may have been cancelled before its first step
-            _tell(lease, task)
+            if not task.done():
+                await self._take_turns_with_next(task)
+
+    async def _take_turns_with_next(self, task: "asyncio.Task[Report]") -> None:
+        """Return when another job may be taken although this one is not done."""
+        self._long.add(task)
+        task.add_done_callback(self._long.discard)
+        while len(self._long) > _MOST_LONG:
+            await asyncio.wait(self._long, return_when=asyncio.FIRST_COMPLETED)
 
     async def _keep_schedule(self) -> None:
         """Queue the due runs until the worker is closed."""
