@@ -10,7 +10,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -49,7 +49,7 @@ from retrievers.ingest.job_types import Lease, Work
 from retrievers.ingest.jobs import JobQueue
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
-from retrievers.ingest.report import Between, Progress, Report, Written
+from retrievers.ingest.report import Progress, Report, Written
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue
@@ -217,7 +217,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         delivery: int,
         written: Written,
         progress: Progress,
-        between: Between | None = None,
+        turn: AbstractAsyncContextManager[None] | None = None,
     ) -> Report:
         try:
             return await ingest(
@@ -230,7 +230,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
                 delivery=delivery,
                 written=written,
                 progress=progress,
-                between=between,
+                turn=turn,
             )
         finally:
             # Clear the cache, so that this process finds the new documents at once.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,9 +18,9 @@ from retrievers.ingest.delivery import encoded_records
 from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import Line
 from retrievers.ingest.read import SANDBOX
-from retrievers.ingest.report import Between, Failure, Progress, Report, Written
-from retrievers.ingest.turns import Lane, Turn
+from retrievers.ingest.report import Failure, Progress, Report, Written
 
 _RETRY_S = 5.0
 _END_S = 2.0
@@ -46,7 +46,7 @@ class Ingest(Protocol):
         delivery: int,
         written: Written,
         progress: Progress,
-        between: Between,
+        turn: AbstractAsyncContextManager[None] | None = None,
     ) -> Report: ...
 
 
@@ -62,8 +62,8 @@ class JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        lanes: those that it may take, in order. It takes the first one that its documents fit into.
-        turn: that of its lane.
+        lines: those that it may wait in, in order. It takes the first one that its documents fit into.
+        turn: held while a batch of documents is written.
         work: content of the job, set when it is the job's turn.
         tries: how often a failed dependency interrupted the job before.
         items: documents of the attempt.
@@ -74,8 +74,8 @@ class JobAttempt:
     """
 
     lease: Lease
-    lanes: Sequence[Lane]
-    turn: Turn = field(init=False)
+    lines: Sequence[Line]
+    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     work: Work = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)
@@ -129,7 +129,7 @@ class JobRunner:
             await self._jobs.give_back(lease)
 
     async def _attempt(self, run: JobAttempt) -> Report:
-        storing = asyncio.create_task(self._in_turn(run))
+        storing = asyncio.create_task(self._in_line(run))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
             return await storing
@@ -181,20 +181,14 @@ class JobRunner:
                     run.lost = LostLease()
         storing.cancel()
 
-    async def _in_turn(self, run: JobAttempt) -> Report:
-        """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
-        waiting.
-        """
-        for lane in run.lanes:
-            async with lane.line:
+    async def _in_line(self, run: JobAttempt) -> Report:
+        for line in run.lines:
+            async with line.place:
                 await _step(self._load(run))
-                if lane.most_bytes is not None and run.items.size_bytes > lane.most_bytes:
-                    run.items = JobItems()  # the next lane's jobs wait without their documents: they fill the memory
-                    continue
-                run.turn = lane.turn
-                async with run.turn if run.work.has_documents else nullcontext():
+                if line.most_bytes is None or run.items.size_bytes <= line.most_bytes:
                     await _step(self._store(run))
-                break
+                    break
+                run.items = JobItems()  # it is read again later: documents of jobs that wait would fill the memory
         if len(run.work.payload or b"") >= heap.LARGE_BYTES:
             run.items = JobItems()
             await asyncio.to_thread(heap.give_back)
@@ -306,7 +300,7 @@ class JobRunner:
             delivery=work.delivery,
             written=written,
             progress=progress,
-            between=run.turn.pass_on,
+            turn=run.turn,
         )
 
     async def _finish(self, run: JobAttempt) -> None:

@@ -48,11 +48,6 @@ class Work:
     done: int = 0
     sync: uuid.UUID | None = None
 
-    @property
-    def has_documents(self) -> bool:
-        """Whether documents were sent with it."""
-        return self.rebuild is None and self.sync is None
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

@@ -52,6 +52,3 @@ Written = Callable[[Connection, Report, int, int], Awaitable[None]]
 """Called inside the transaction that writes a batch, with the report so far and the number of inserted and of updated
 documents in the batch. An exception rolls the batch back.
 """
-
-Between = Callable[[], Awaitable[None]]
-"""Awaited between two batches; the next one is not written before it returns."""

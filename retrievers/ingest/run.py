@@ -7,7 +7,7 @@ transaction, so a killed run leaves only whole documents, and running it again s
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -20,7 +20,7 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.prepare import Prepared, prepare
-from retrievers.ingest.report import Between, Failure, Progress, Report, Written
+from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.ingest.settle import settle
 from retrievers.ingest.target import IngestTarget
 from retrievers.ingest.validate import MIXED_VISIBILITY, find_misfits, flatten_valid, reject_mixed, values_and_digest
@@ -28,11 +28,9 @@ from retrievers.postgres.database import Database
 from retrievers.text import bm25
 
 _SAMPLE_DOCUMENTS = 1000
-_SAMPLE_COST = 2000
+_SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
-_BATCH_COST = 256
-"""Maximum cost of a batch, see `_cost`; about 5 s of processor time with the packaged embedder."""
-_COST_BYTES = 450
+_BATCH_PASSAGES = 256
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
@@ -53,7 +51,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
-    between: Between | None = None,
+    turn: AbstractAsyncContextManager[None] | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
@@ -65,7 +63,7 @@ async def ingest(
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
             delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
-        between: awaited between two batches.
+        turn: held while a batch is written; it limits how many ingestions write at once.
         reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
@@ -73,7 +71,7 @@ async def ingest(
     """
     collections.check_name(collection)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
-    run.between, run.reads_in_thread = between, reads_in_thread
+    run.turn, run.reads_in_thread = turn or run.turn, reads_in_thread
     return await run.all(items, delivery, written)
 
 
@@ -99,7 +97,7 @@ class _IngestRun:
         self._sampled = 0  # index after the sample
         self._delivery = 0
         self._written: Written | None = None
-        self.between: Between | None = None
+        self.turn: AbstractAsyncContextManager[None] = nullcontext()
         self.reads_in_thread = False
 
     async def all(
@@ -119,8 +117,6 @@ class _IngestRun:
                 vectors = asyncio.create_task(self._vectors(batch))
                 before, tasks = tasks, [*tasks, vectors]
                 await asyncio.gather(*before)
-                if before and self.between is not None:
-                    await self.between()
                 # The loop above prepares the next batch while this one is embedded and written.
                 tasks = [vectors, asyncio.create_task(self._write(batch, vectors))]
                 await asyncio.sleep(0)
@@ -184,16 +180,16 @@ class _IngestRun:
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of changed documents, prepared. All others are counted here."""
         batch: list[tuple[int, Prepared]] = []
-        cost = 0
+        passages = 0
         sampling = not self._target.mean_length
         while documents := await self._taken(items, _BATCH_DOCUMENTS):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
-                cost += _cost(item)
-                if cost >= (_SAMPLE_COST if sampling else _BATCH_COST):
+                passages += len(item.passages) or 1
+                if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._cut(batch):
                         yield part
-                    batch, cost, sampling = [], 0, False
+                    batch, passages, sampling = [], 0, False
             self._progress(self._report)
         for part in self._cut(batch):
             yield part
@@ -204,13 +200,13 @@ class _IngestRun:
         if not self._target.mean_length and lengths:
             self._target.mean_length = bm25.on_grid(sum(lengths) / len(lengths))
         part: list[tuple[int, Prepared]] = []
-        cost = 0
+        passages = 0
         for index, item in batch:
             part.append((index, item))
-            cost += _cost(item)
-            if cost >= _BATCH_COST:
+            passages += len(item.passages) or 1
+            if passages >= _BATCH_PASSAGES:
                 yield part
-                part, cost = [], 0
+                part, passages = [], 0
         if part:
             yield part
 
@@ -284,12 +280,14 @@ class _IngestRun:
     async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[_Embedded]") -> None:
         known = await vectors
         try:
-            await self._replace(batch, known)
+            async with self.turn:
+                await self._replace(batch, known)
         except _REFUSED:
             # One document that the database refuses must not affect the others.
             for index, item in batch:
                 try:
-                    await self._replace([(index, item)], known)
+                    async with self.turn:
+                        await self._replace([(index, item)], known)
                 except _REFUSED as error:
                     reason = str(error).strip().splitlines()[0]
                     self._fail(index, item.document, f"the database refused it: {reason}")
@@ -350,8 +348,3 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
-
-
-def _cost(item: Prepared) -> int:
-    """Return about how long a document takes to be embedded and written: 1 for a short passage, 5 for a full one."""
-    return sum(1 + len(passage.embedded.encode()) // _COST_BYTES for passage in item.passages) or 1

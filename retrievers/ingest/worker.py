@@ -15,14 +15,16 @@ from retrievers.ingest.attempt import Ingest, JobAttempt, JobRunner, Mirroring, 
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.job_types import Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import Line, Lines
 from retrievers.ingest.report import Report
-from retrievers.ingest.turns import Lane, Lanes, Turn
 
 _POLL_S = 1.0
 """How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
+_TURNS = 2
+"""Batches written at once for waiting callers: more would take database connections from questions."""
 _MOST_LONG = 4
-"""Maximum number of jobs from the queue that take turns with the next because they take long."""
+"""Maximum number of jobs from the queue that run beside the next ones because they take long."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +33,10 @@ class Worker:
     """Carries out jobs. Inside `async with` it also takes them from the queue.
 
     Args:
-        at_once: maximum number of jobs from the queue that are stored at the same time.
+        at_once: maximum number of jobs taken from the queue at the same time.
         rebuild: carries out jobs that rebuild a collection.
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
-        head_start_s: how long the next jobs wait for one from the queue, in seconds. After that it takes turns with
-            them, batch by batch.
+        head_start_s: how long the next jobs wait for one from the queue, in seconds. After that they run beside it.
         schedule: called every second; queues the runs that are due.
     """
 
@@ -48,7 +49,7 @@ class Worker:
         rebuild: Rebuild | None = None,
         mirrors: Mapping[UUID, Mirroring] | None = None,
         schedule: Callable[[], Awaitable[None]] | None = None,
-        head_start_s: float = 10.0,
+        head_start_s: float = 2.0,
     ) -> None:
         self.jobs = jobs
         self.ingest = ingest
@@ -59,8 +60,7 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
-        self._lanes = Lanes()
-        self._turns = asyncio.Semaphore(max(at_once, 1))
+        self._lines, self._turns = Lines(), asyncio.Semaphore(_TURNS)
         self._long: set[asyncio.Task[Report]] = set()
 
     async def __aenter__(self) -> Self:
@@ -116,7 +116,7 @@ class Worker:
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = JobAttempt(lease, self._lanes.of(tenant, len(delivery.payload)))
+        run = JobAttempt(lease, self._lines.of(tenant, len(delivery.payload)), self._turns)
         try:
             return lease.id.hex, await self._carry_out_until(run, deadline)
         except LostLease:
@@ -127,7 +127,7 @@ class Worker:
 
     async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
         """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, self._lanes.of(lease.tenant, None), mirror=mirroring))
+        return await self._runner.carry_out(JobAttempt(lease, self._lines.of(lease.tenant, None), mirror=mirroring))
 
     async def _carry_out_until(self, run: JobAttempt, deadline: float | None) -> Report | None:
         """Like `JobRunner.carry_out`, but return None if it takes longer and continues in the background."""
@@ -150,7 +150,7 @@ class Worker:
 
     async def carry_out(self, lease: Lease) -> Report:
         """Carry out a leased job. Raises like `JobRunner.carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, (Lane(Turn(self._turns)),)))
+        return await self._runner.carry_out(JobAttempt(lease, (Line(),)))
 
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""
@@ -176,10 +176,10 @@ class Worker:
             if task.cancelled():
                 await self._runner.give_back(lease)  # it may have been cancelled before its first step
             if not task.done():
-                await self._take_turns_with_next(task)
+                await self._leave_running(task)
 
-    async def _take_turns_with_next(self, task: "asyncio.Task[Report]") -> None:
-        """Return when another job may be taken although this one is not done."""
+    async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
+        """Return when another job may be taken beside this one."""
         self._long.add(task)
         task.add_done_callback(self._long.discard)
         while len(self._long) > _MOST_LONG:

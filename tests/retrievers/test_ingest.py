@@ -263,9 +263,9 @@ async def test_order_batches_updates_and_deletes_on_the_way_leave_no_trace(
     documents = varied(60)
     await load(database, documents, tenant="straight")
     choose = random.Random(seed)
-    monkeypatch.setattr(run, "_BATCH_COST", choose.choice([1, 7, 50]))
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", choose.choice([1, 7, 50]))
     monkeypatch.setattr(run, "_BATCH_DOCUMENTS", choose.choice([3, 20, 256]))
-    monkeypatch.setattr(run, "_SAMPLE_COST", choose.choice([1, 10, 100]))
+    monkeypatch.setattr(run, "_SAMPLE_PASSAGES", choose.choice([1, 10, 100]))
     others = [
         replace(one, text=choose.choice(documents).text, important=("passing",)) for one in choose.sample(documents, 30)
     ]
@@ -452,7 +452,7 @@ class Failing(HashEmbedder):
 async def test_an_embedder_that_fails_keeps_what_was_committed(
     database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run, "_BATCH_COST", 5)
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", 5)
     documents = varied(40)
     await load(database, documents, tenant="straight")
 
@@ -469,7 +469,7 @@ async def test_an_embedder_that_fails_keeps_what_was_committed(
 async def test_a_cancelled_ingestion_leaves_no_task_and_no_broken_connection(
     database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run, "_BATCH_COST", 5)
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", 5)
     documents = varied(60)
     await load(database, documents, tenant="straight")
     tasks = len(asyncio.all_tasks())
@@ -557,7 +557,7 @@ import test_ingest
 from retrievers.ingest import run
 from retrievers.postgres.database import Database
 
-run._BATCH_COST = run._SAMPLE_COST = 24
+run._BATCH_PASSAGES = run._SAMPLE_PASSAGES = 24
 
 async def work():
     async with Database(sys.argv[1], size=4) as database:

@@ -236,7 +236,7 @@ from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
 
 owner, service, point, count = sys.argv[1:4] + [int(sys.argv[4])]
-run._BATCH_COST = run._SAMPLE_COST = 16
+run._BATCH_PASSAGES = run._SAMPLE_PASSAGES = 16
 
 def passed(where):
     global count
