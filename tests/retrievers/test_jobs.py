@@ -524,7 +524,7 @@ async def test_a_waited_delivery_is_let_go_when_the_database_hangs_and_the_next_
         jobs = JobQueue(database, lease_s=6, patience_s=3)
         worker = Worker(jobs, partial(ingest, database, embedder))
         stuck = [asyncio.create_task(worker.deliver(f"tenant {n}", of_records("docs", [record(0)]))) for n in range(3)]
-        await until(lambda: len(embedder.waiting) == 2)
+        await until(lambda: len(embedder.waiting) == 3)
         await asyncio.gather(*(database.fetch(TENANT, "SELECT pg_sleep(0.1)", ()) for _ in range(2)))
         with hung(owner_url):
             embedder.let.set()
