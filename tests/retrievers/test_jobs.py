@@ -671,6 +671,33 @@ async def test_a_job_that_can_never_be_done_fails_and_a_retry_does_it_once_the_c
 # Trying again.
 
 
+async def test_thousands_of_failed_documents_are_recorded_in_a_few_statements(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[int] = []
+
+    class Counted(psycopg.AsyncCursor[Any]):
+        async def execute(self, *values: Any, **options: Any) -> Any:
+            sent.append(1)
+            return await super().execute(*values, **options)
+
+        async def executemany(self, query: Any, rows: Any, **options: Any) -> None:
+            sent.append(len(list(rows)))
+            await super().executemany(query, rows, **options)
+
+    class Watched(JobQueue):
+        async def finish(self, *values: Any, **options: Any) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(psycopg.AsyncConnection, "cursor", lambda self, **how: Counted(self))
+                await super().finish(*values, **options)
+
+    worker = Worker(Watched(database), partial(ingest, database, HashEmbedder()))
+    _, report = await worker.deliver(TENANT, of_records("docs", [{"text": 7}] * 9000))
+
+    assert len(report.failed) == 9000
+    assert sum(sent) < 100
+
+
 async def test_a_retry_tries_only_what_failed_and_keeps_what_fails_again(database: Database):
     embedder = Poisoned()
     worker = worker_on(database, embedder)
