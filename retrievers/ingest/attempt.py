@@ -189,7 +189,7 @@ class JobRunner:
                     await _step(self._store(run))
                     break
                 run.items = JobItems()  # it is read again later: documents of jobs that wait would fill the memory
-        if len(run.work.payload or b"") >= heap.LARGE_BYTES:
+        if max(len(run.work.payload or b""), run.items.size_bytes) >= heap.LARGE_BYTES:
             run.items = JobItems()
             await asyncio.to_thread(heap.give_back)
         return run.report

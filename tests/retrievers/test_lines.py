@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from retrievers.core import heap
 from retrievers.embed import Vectors
 from retrievers.ingest import lines
 from retrievers.ingest.delivery import of_file, of_records
@@ -136,3 +137,21 @@ async def _over(jobs: JobQueue, tenant: str, id: str) -> Job:
             return job
         await asyncio.sleep(0.02)
     raise AssertionError("it never ended")
+
+
+async def test_memory_is_given_back_after_a_small_file_with_a_large_text(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    given: list[str] = []
+    now = ""
+    monkeypatch.setattr(heap, "give_back", lambda: given.append(now))
+    worker = Worker(JobQueue(database), partial(ingest, database, HashEmbedder()))
+
+    for now, rows in (("small", 10), ("large", 5_000)):
+        data = b"id,text\n" + b"".join(b"%d,\n" % n for n in range(rows))  # without a text, each is refused
+        _, report = await worker.deliver("acme", of_file(now, "rows.csv", data))
+        assert report is not None
+        assert len(report.failed) == rows
+
+    assert len(data) < heap.LARGE_BYTES
+    assert given == ["large"]
