@@ -20,6 +20,15 @@ pip_for = $(if $(2),$(2)/bin/python -m pip --python $(1)/bin/python,$(1)/bin/pyt
 install_in = $(pip_for) install --quiet --disable-pip-version-check -c constraints.txt
 endif
 install := $(call install_in,$(VENV))
+comma := ,
+
+# make_environment: the environment of this checkout, with the extras $(1).
+define make_environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "signalbox needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+@echo "Installing into $(VENV) (once, about a minute) ..."
+@$(create) $(VENV)
+@$(install) -e '.[$(1)]'
+endef
 
 # A file's tests stay together: what they share is made once. They wait more than they compute, so four run on two cores.
 parallel := --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -82,16 +91,13 @@ build/tools/.installed: Makefile constraints.txt
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "signalbox needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing into $(VENV) (once, about a minute) ..."
-	@$(create) $(VENV)
-	@$(install) -e '.[eval]'
+	$(call make_environment,eval)
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.installed
-	@echo "Installing the test tools ..."
-	@$(install) -e '.[test]'
-	@touch $@
+# All at once: a second run of pip would look at every package again.
+$(VENV)/.tools: pyproject.toml constraints.txt
+	$(call make_environment,eval$(comma)test)
+	@touch $(VENV)/.installed $@
 
 # After a new migration: the snapshot that a test compares with.
 schema: $(VENV)/.tools

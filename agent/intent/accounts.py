@@ -6,20 +6,34 @@ from collections.abc import Collection, Iterator
 from agent.intent.text import stem
 from agent.intent.words import ordinary
 
+MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
+SEPARATORS = re.compile(r"[._+-]")
+"""Marks between the parts of an account name."""
 _INITIAL_FIRST = re.compile(r"@?(?P<initial>[a-z])[-._]?(?P<surname>[a-z]{3,})\d{0,3}")
 _INITIAL_LAST = re.compile(r"@?(?P<given>[a-z]{2,})[-._][a-z]\d{0,3}")
 _BOTH = re.compile(r"@?(?P<given>[a-z]{2,})[-._](?P<surname>[a-z]{2,})\d{0,3}")
-_SHAPES = (_INITIAL_FIRST, _INITIAL_LAST, _BOTH)
+_DOTTED = re.compile(r"(?P<initial>[a-z])\.(?P<surname>[a-z]{2,})\d{0,3}")
+_SHAPES = (_DOTTED, _INITIAL_FIRST, _INITIAL_LAST, _BOTH)
 _SEPARATED = re.compile(r"@[\w.-]+|[a-z][-._][a-z]{3,}\d{0,3}|[a-z]{2,}[-._][a-z]\d{0,3}")
 _LEAST_SHARE = 0.7
 """Minimum share of a field's values that are account names."""
+_FEW = 3
+"""Minimum number of a field's values at which their surnames may be ordinary words: a.stone, s.may, r.price."""
 _SHORTEST = 4
 """Minimum letters of a given name with the initial of a surname behind it: `gracew`."""
 
 
+def is_mail(text: str) -> bool:
+    """Return whether a text is an e-mail address."""
+    return MAIL.fullmatch(text) is not None
+
+
 def looks_like_account(texts: Collection[str]) -> bool:
-    """Return whether most of two or more texts are account names and no ordinary words."""
-    return len(texts) > 1 and sum(map(is_account, texts)) >= _LEAST_SHARE * len(texts)
+    """Return whether most of two or more texts are account names: no ordinary words, or an initial and a surname."""
+    dotted = {text: found["surname"] for text in texts if (found := _DOTTED.fullmatch(text)) is not None}
+    if len(texts) < _FEW or len(set(dotted.values())) < _LEAST_SHARE * len(dotted):
+        dotted = {}  # t.test and f.test are no people
+    return len(texts) > 1 and sum(text in dotted or is_account(text) for text in texts) >= _LEAST_SHARE * len(texts)
 
 
 def is_account(text: str) -> bool:

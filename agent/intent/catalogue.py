@@ -5,16 +5,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Literal
 
 from agent.intent import accounts, lexicon
+from agent.intent.accounts import MAIL, SEPARATORS
 from agent.intent.code_numbers import names_of_numbers
-from agent.intent.numerals import ENGLISH_NUMERALS
-from agent.intent.people import SURNAME_FIRST, is_surname_first, without_titles
+from agent.intent.numerals import ENGLISH_NUMERALS, in_chinese
+from agent.intent.people import SURNAME_FIRST, is_distinctive, is_surname_first, parts_of_name, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -28,15 +29,19 @@ code: the value abbreviates the word; group: one of several values with a common
 addresses; flag: the name of a field that is true or false.
 """
 
+DISTANT: tuple[How, ...] = ("part", "fuzzy", "code", "group")
+"""Relations of a name that is less than the whole value or its inflection."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
-_MARKS = re.compile(r"[._+-]")
-_MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
 _LONG_NUMBER = re.compile(r"\d{3,}")
 """The rest of `CC-4100`, which is still a name; a shorter number is only a count."""
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
+_NUMBERED_ZH = re.compile(r"([1-9])([\u4e00-\u9fff]+)")
+_LATIN = r"[A-Za-z][A-Za-z0-9 .,&'’-]*[A-Za-z0-9]"
+_CHINESE = r"[\u4e00-\u9fff·]{2,}"
+_BILINGUAL = re.compile(rf"({_CHINESE})[\s/|(（-]+({_LATIN})[)）]?|({_LATIN})[\s/|(（-]+({_CHINESE})[)）]?")
 _AND = ("und", "et", "y")
 _LONGEST_NAME = 12
 _LONGEST_VALUE = 80
@@ -50,7 +55,6 @@ _SHORT_CHINESE = 2
 """Minimum characters at the beginning of a Chinese label that can stand for it."""
 _LONG_CHINESE = 4
 """Minimum characters at the beginning of a Chinese value that can stand for it."""
-_CHINESE_FULL_NAME = 3
 _SHORTEST_PLURAL = 3
 _SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
 _RARE = 2
@@ -83,11 +87,6 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
     def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
         return {words: tuple(known.values()) for words, known in self.items()}
-
-
-def is_mail(text: str) -> bool:
-    """Return whether a text is an e-mail address."""
-    return _MAIL.fullmatch(text) is not None
 
 
 def truth_of(values: FieldValues) -> dict[bool, str] | None:
@@ -172,7 +171,7 @@ def _add_parts(
 ) -> None:
     """Add values by a part of their name, and groups of values that share a name."""
     if role == "person":
-        owned = _owned((part, value) for value in held for part in _parts_of_person(value))
+        owned = _owned((part, value) for value in held for part in parts_of_name(value))
     else:
         inner = _inner_parts(held) if role in ("label", "tag") else ()
         parts = _owned(chain(_parts(held), inner, accounts.parts_of(held)))
@@ -188,6 +187,8 @@ def _add_parts(
                 stems.add(tuple(map(stem, words)), known)  # events for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
                 names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs for bug-report; not for a verb
+    if role in ("label", "tag"):
+        owned = {words: owners for words, owners in parts.items() if _is_family(words, owners, held)}
     for words, group in _groups(role, held, owned):
         if words in cues or (*words[:-1], words[-1].removesuffix("s")) in cues:
             continue  # "bridges" are the values of the field `bridge`, not those whose name ends in Bridge
@@ -204,15 +205,25 @@ def _unnaming() -> frozenset[str]:
 def _groups(
     role: str, held: Mapping[str, int], owned: Mapping[tuple[str, ...], list[str]]
 ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
-    """Yield (words, values) for names of several values: the domain of their addresses, or a surname in the plural."""
+    """Yield (words, values) for names of several values: the domain of their addresses, a surname in the plural, or
+    the first word of several labels.
+    """
     domains: dict[str, list[str]] = {}
     for value in held if role == "person" else ():
-        if is_mail(value):
+        if accounts.is_mail(value):
             domains.setdefault(value.rpartition("@")[2].split(".")[0].casefold(), []).append(value)
     if len(domains) > 1:
         yield from (((domain,), values) for domain, values in domains.items())
     if role == "person":
         yield from (((*words[:-1], f"{words[-1]}s"), values) for words, values in owned.items() if len(values) > 1)
+    elif role in ("label", "tag"):
+        yield from owned.items()
+
+
+def _is_family(words: tuple[str, ...], owners: Sequence[str], held: Mapping[str, int]) -> bool:
+    """Return whether a word begins several values, but not most: "Aqualis" of Aqualis North and Aqualis South."""
+    begins = len(words) == 1 and is_distinctive(words[0]) and all(words_of(value)[:1] == words for value in owners)
+    return begins and 1 < len(owners) <= min(_MOST_OF_ONE_NAME, len(held) / 2)
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
@@ -245,8 +256,19 @@ def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
     for value in held:
         words = words_of(value)
         kept = words if is_surname_first(value) else _without_legal_form(words)
-        if kept != words and kept:
-            yield kept, Known(name, value, "short", held[value], 0.9)
+        for other in (kept if kept != words else (), *map(words_of, _scripts_of(value))):
+            if other:
+                yield other, Known(name, value, "short", held[value], 0.9)
+
+
+def _scripts_of(value: str) -> tuple[str, ...]:
+    """Return both names of a value that has one in Chinese and one in Latin script: 翡翠湾 and "Jade Bay".
+
+    One ordinary word is a translation, but no name: 北方 North.
+    """
+    found = _BILINGUAL.fullmatch(value)
+    names = tuple(filter(None, found.groups())) if found is not None else ()
+    return tuple(one for one in names if len(words_of(one)) > 1 or one.isupper() or is_distinctive(one.casefold()))
 
 
 def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -287,18 +309,20 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
             yield tuple(part.casefold() for part in parts), known
-        mail = _MAIL.fullmatch(value)
+        mail = MAIL.fullmatch(value)
         if mail is not None:
-            local = words_of(_MARKS.sub(" ", mail["local"]))
+            local = words_of(SEPARATORS.sub(" ", mail["local"]))
             yield local, known
             yield ("".join(local),), known
-        if accounts.is_account(value) and len(both := words_of(_MARKS.sub(" ", value.lstrip("@")))) > 1:
+        if accounts.is_account(value) and len(both := words_of(SEPARATORS.sub(" ", value.lstrip("@")))) > 1:
             yield both, known
         surname = SURNAME_FIRST.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
             if len(own := words_of(surname["name"])) > 1 and len(own[0]) == 1:
                 yield ("".join(own),), known  # ODowd for "O'Dowd, B."
+        if (numbered := _NUMBERED_ZH.fullmatch(value)) is not None:
+            yield words_of(in_chinese(int(numbered[1])) + numbered[2]), known  # 三号线 for 3号线
         path = _PATH.split(value)
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
@@ -317,31 +341,6 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:
                 yield tuple(other if word == "and" else word for word in words), known
-
-
-def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
-    """Yield first and last names that can stand for a person."""
-    surname = SURNAME_FIRST.fullmatch(value)
-    if surname is not None:
-        yield words_of(surname["name"])
-        yield words_of(surname["name"])[-1:]
-        return
-    if parts := [(part,) for part in accounts.names_in(value)]:
-        yield from parts
-        return
-    mail = _MAIL.fullmatch(value)
-    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
-    if mail and len(words) == 1:
-        yield from ((part,) for part in accounts.names_in(words[0]))
-    if has_chinese(value) and len(words) == _CHINESE_FULL_NAME and value[0] in table("link", "zh")["surnames"]:
-        yield words[1:]  # 若水 for 孙若水
-    # Nobody calls a company by one of its words.
-    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
-        return
-    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
-    if len(words) > 2:
-        # A long name is often cut after its beginning or said without the middle name.
-        yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from agent.intent import wording
 from agent.intent.beside import class_before
 from agent.intent.best_match import values_of
+from agent.intent.catalogue import DISTANT
 from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.lookalikes import is_determiner, is_lookalike
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
+from agent.intent.surnames import says_person
 from agent.intent.words import table
 
 _CLOSE = 24
@@ -35,13 +37,11 @@ UNCLEAR = 0.55
 _MOST, _LEAST = 0.98, 1e-6
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
-_MOST_LOGIT = 500.0
-"""Maximum size of a negative logit; `exp` would overflow for a larger one."""
+_MOST_LOGIT = 500.0  # `exp` would overflow for a larger one
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
-_DISTANT = ("part", "fuzzy", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +151,19 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
         if known and is_named and not is_lookalike(sentence, mention, known[0]):
             found.append(Candidate(mention, field, known))
-    if any(one.known[0].how not in _DISTANT for one in found):
-        # "sensors" is the kind of part rather than a part of a company's name.
-        found = [one for one in found if one.known[0].how not in _DISTANT]
+    if any(one.known[0].how not in DISTANT for one in found):
+        # "sensors" is the kind of part rather than a part of a company's name; but a surname may be any word.
+        beside = fields_beside(sentence, mention, before=True)
+        found = [one for one in found if one.known[0].how not in DISTANT or _is_person(sentence, one, beside)]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
+
+
+def _is_person(sentence: Sentence, one: Candidate, beside: set[str]) -> bool:
+    """Return whether something says that the name is a person of the field: "by Rose", "case officer Park"."""
+    known, tokens = sentence.vocabulary, sentence.tokens
+    is_said = known.roles[one.field] == "person" and says_person(one.field, tokens, one.mention.first, known)
+    return is_said or one.field in beside
 
 
 _DENIED = 0.75

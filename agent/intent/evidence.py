@@ -14,9 +14,10 @@ from agent.intent.beside import acting, class_after, class_before, is_acting
 from agent.intent.catalogue import Known
 from agent.intent.columns import pointed
 from agent.intent.linking import Mention
+from agent.intent.naming import signs_of_match, signs_of_writing
 from agent.intent.negation import negator_of
 from agent.intent.roles import closeness
-from agent.intent.sentence import ENDS, Sentence
+from agent.intent.sentence import ENDS, QUOTES, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.together import signs_of_documents
 from agent.intent.words import LANGUAGES, ordinary, table
@@ -37,7 +38,6 @@ _JOINS = re.compile(
     re.IGNORECASE,
 )
 _JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
-_QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class Candidate:
 def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
     """Return each sign by name; a missing sign counts as 0."""
     return {
-        **dict(_of_match(sentence, one)),
-        **dict(_of_words(sentence, one)),
+        **dict(signs_of_match(sentence, one)),
+        **dict(signs_of_writing(sentence, one)),
         **dict(_of_field(sentence, one)),
         **dict(_around(sentence, one.mention)),
         **dict(_said_beside(sentence, one.mention)),
@@ -76,53 +76,6 @@ def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
         **dict(signs_of_documents(sentence, one.mention, one.known)),
         **dict(_of_question(sentence, one)),
     }
-
-
-def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    first = one.known[0]
-    yield f"how {first.how}", 1.0
-    yield "words", float(one.mention.last - one.mention.first)
-    yield "characters", float(one.mention.end - one.mention.start)
-    yield "share", first.share
-    yield "values", float(len(one.known))
-    yield "plural", float(sentence.tokens[one.mention.last - 1].folded not in first.value.casefold())
-    said, value = sentence.text[one.mention.start : one.mention.end].casefold(), first.value.casefold()
-    yield "inflected", float(first.how == "stem" and not _is_plural(said, value))
-    yield "is noun", float(said in lexicon.DOCUMENT_NOUNS or said in lexicon.CHINESE_DOCUMENT_NOUNS)
-    yield "of value", round(len(said) / len(value), 2) if said in value else 0.0
-    yield "ends value", float(said != value and value.endswith(said))
-    yield "begins value", float(said != value and value.startswith(said))
-
-
-def _is_plural(said: str, value: str) -> bool:
-    """Return whether the name is the value in singular or plural, and no other form ("resolver" for "resolved")."""
-    return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
-
-
-def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how the name is written, and how common its words are in the language and documents."""
-    mention = one.mention
-    tokens = [token for token in sentence.tokens[mention.first : mention.last] if token.kind != "mark"]
-    text = sentence.text[mention.start : mention.end]
-    yield "capital", float(tokens[0].is_capital and mention.first > 0)
-    yield "all capitals", float(text.isupper() and len(text) > 1)
-    yield "first capital", float(tokens[0].is_capital and mention.first == 0)
-    yield "nothing capital", float(not any(token.is_capital for token in sentence.tokens[1:]))
-    yield "as stored", float(text == one.known[0].value and text != text.lower())
-    yield "digits", float(any(c.isdigit() for c in text))
-    yield "marked", float(any(c in "-_/.:@" for c in text))
-    yield "quoted", float(sentence.text[mention.start - 1 : mention.start] in _QUOTES and mention.start > 0)
-    yield "chinese", float(has_chinese(text))
-    common = ordinary()
-    yield "ordinary", float(min(common.get(token.stem, 0) for token in tokens)) if not has_chinese(text) else 3.0
-    yield "stop word", float(all(token.folded in lexicon.STOP_WORDS for token in tokens))
-    frequencies = [sentence.frequencies[token.folded] for token in tokens if token.folded in sentence.frequencies]
-    share = min(frequencies) if frequencies else -1.0
-    documents = max(sentence.vocabulary.catalogue.documents, 1)
-    held = one.documents / documents
-    yield "in texts", round(math.log10(share + 1e-4), 2) if share >= 0 else -5.0
-    yield "of documents", round(math.log10(held + 1e-4), 2)
-    yield "texts to documents", round(math.log10((share + 1e-3) / (held + 1e-3)), 2) if share >= 0 else 0.0
 
 
 def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
@@ -143,7 +96,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
     """Yield (sign, number) from the words beside a name: an article, and the word before the article."""
     place = mention.first - 1
-    while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
+    while sentence.folded(place) in QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
     first = class_before(sentence, place, mention.start)
     if first in _ARTICLES:
@@ -170,7 +123,7 @@ def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
 
 def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
     place = mention.last
-    while sentence.folded(place) in _QUOTES:
+    while sentence.folded(place) in QUOTES:
         place += 1
     token = sentence.token(place)
     yield "possessive", float(re.match(r"['’]s\b", sentence.text[mention.end :]) is not None)

@@ -11,32 +11,24 @@ from agent.intent.catalogue import MARKS, Known
 from agent.intent.characters import without_parts_of_words
 from agent.intent.code_numbers import fields_named_before, is_of_range
 from agent.intent.foreign import translated_values
+from agent.intent.surnames import RARE, is_name_here
 from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
 
 MOST_COMPARISONS = 40_000
 """Maximum number of names that the unknown words of one turn are compared with in all; takes about 10 ms."""
-_RARE = 1
-"""Maximum frequency class (see `words.ordinary`) of a word that may be a surname without a capital."""
 _LEAST_SAID = 4
 """Minimum letters of a word that a code may stand for."""
+_LETTERS = frozenset("ai")
+"""English words that look like an initial."""
+_DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
 _IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
-# First names and surnames that are also everyday words: they count only after "by" or beside another part of the name.
-_EVERYDAY = frozenset(
-    """
-    will mark may bill grant rich dale art hope faith joy grace dawn june april august rose lily ivy
-    frank jack guy max ray rob sue pat drew chase hunter major young long short brown white black green
-    king page bell wood stone field hill lake rivers banks day love best good small little price cook
-    baker miller smith carter porter parker mason turner walker singer fisher gardener law lane west
-    north east south win van den der
-    """.split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +83,7 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
     """
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1
-    if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place):
+    if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place, vocabulary):
         return mention
     first = tokens[place].folded[:1]
     fits = [replace(one, how="form") for one in mention.known if initials.get(one.value) == first]
@@ -107,12 +99,13 @@ def _initial_of(value: str) -> str:
     return found["initial"].casefold() if found is not None else initial_of(value)
 
 
-def _is_given_name(tokens: Sequence[Token], place: int) -> bool:
+def _is_given_name(tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
     token = tokens[place]
     opens = place == 0 or tokens[place - 1].text in ".?!"
     is_word = token.folded in lexicon.STOP_WORDS or token.folded in lexicon.TITLES
     is_near = 0 < tokens[place + 1].start - token.end <= 1
-    common = ordinary().get(token.stem, 0) > _RARE
+    common = ordinary().get(token.stem, 0) > RARE
+    is_word = is_word or (token.folded,) in vocabulary.cues or (token.stem,) in vocabulary.cues  # "Editor Marsh"
     return token.kind == "word" and token.is_capital and not is_word and is_near and not (opens and common)
 
 
@@ -209,35 +202,15 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
+    if word.folded in _LETTERS and _DOTTED.match(known.value) and last - first > 1 and tokens[first + 1].kind != "mark":
+        return False  # "a stone" is not a.stone
     if known.how == "code":
         return word.text.isupper()
     if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
         return known.how == "short" and word.text.isupper()
     if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
-    before = tokens[first - 1].folded if first else ""
-    is_by = before in ("by", "from", "to", "由")
-    if before in ("in", "at", "near", "within") or word.folded in lexicon.STOP_WORDS:
-        return False
-    if word.folded in _EVERYDAY and not is_by and not _is_written_as_name(tokens, first):
-        return False
-    is_rare = ordinary().get(word.stem, 0) <= _RARE and len(word.text) > 3
-    if not word.is_capital and not is_rare and not (len(word.text) > 4 and is_by):
-        return False
-    following = tokens[last] if last < len(tokens) else None
-    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
-        return True
-    # "Guido Smith" is another person.
-    return following.start != word.end + 1
-
-
-def _is_written_as_name(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether an everyday word is a name by its capital: "Stone found it", but not "May I", "Will there"."""
-    token = tokens[place]
-    opens = place == 0 or tokens[place - 1].text in ".?!:"
-    following = tokens[place + 1] if place + 1 < len(tokens) else None
-    goes_on = following is not None and (following.kind != "word" or following.folded not in lexicon.STOP_WORDS)
-    return token.is_capital and not token.text.isupper() and (goes_on or not opens)
+    return is_name_here(known.field, tokens, first, vocabulary)
 
 
 def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:

@@ -44,7 +44,7 @@ def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
         return True  # "shelf 011" is no case CS-011
     if known.value.isdecimal() and _is_bound(sentence, mention, field):
         return True  # "at least berth 42"
-    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
+    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, known)
 
 
 def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
@@ -120,9 +120,12 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
     return following.start == mention.end + 1 and not named
 
 
-def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
+def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
+    is_deed = sentence.dated or sentence.folded(mention.last) == "by"
+    if known.how == "exact" and token.folded.endswith("ed") and not is_deed:
+        return False  # "published" as a state; not "published in May"
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
-    return field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
+    return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}

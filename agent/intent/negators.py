@@ -7,7 +7,7 @@ from functools import cache
 from agent.intent import lexicon
 from agent.intent.linking import Mention
 from agent.intent.sentence import ENDS, Sentence
-from agent.intent.text import tokenize
+from agent.intent.text import chinese_words, tokenize
 from agent.intent.words import LANGUAGES, table
 
 _KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but", "than", "doubtful")
@@ -21,6 +21,8 @@ UNCLEAR = 3
 """Maximum unknown words between a negation and a condition that it may refer to."""
 JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
+_NOT_ZH = frozenset("不别没无非未甭除免")
+_RESULTS_ZH = frozenset("掉去开过来出下了完光")
 _ALL_ZH = frozenset("都均也全皆还从并")
 _RELATIVE = frozenset("that which whom who what".split())
 _CONTRACTED = frozenset("isn aren wasn weren".split())
@@ -66,9 +68,22 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
         over = sentence.mention_at(place + len(words) - 1)
         if over is not None and over.first > place:
             continue  # 不[含早餐]
-        if all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True)):
+        is_said = all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True))
+        if is_said and not _is_in_longer_verb(sentence, place, words):
             return place + len(words)
     return place
+
+
+def _is_in_longer_verb(sentence: Sentence, place: int, words: tuple[str, ...]) -> bool:
+    """Return whether a Chinese verb only begins a longer word: 屏蔽 in 屏蔽门, 排除 in 排除故障.
+
+    Of phrases with a negation such as 不要 the segmentation says too little: 不要紧急的.
+    """
+    if len(words) == 1 or words[0] in _NOT_ZH or sentence.tokens[place].kind != "cjk":
+        return False
+    end = chinese_words(sentence.text).get(sentence.tokens[place].start, 0)
+    rest = sentence.text[sentence.tokens[place + len(words) - 1].end : end]
+    return not set(rest) <= _RESULTS_ZH  # 屏蔽掉
 
 
 def find_negators(sentence: Sentence) -> dict[int, Negator]:

@@ -1,11 +1,12 @@
 """Recognise fields that hold people, by how names of people are written."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
-from agent.intent import lexicon
-from agent.intent.text import stem, words_of
+from agent.intent import accounts, lexicon
+from agent.intent.accounts import MAIL, SEPARATORS
+from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 
 SURNAME_FIRST = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
@@ -19,6 +20,7 @@ _NAMES, _SIGNED = 0.7, 0.3
 """Minimum shares of a field's values that look like names of people, and that can be nothing else."""
 _RARE = 2
 """Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
+_SHORTEST_NAME = 4
 _MANY = 6
 """Minimum number of values whose look alone shows that a field holds people, whatever its name."""
 
@@ -26,6 +28,11 @@ _MANY = 6
 def is_surname_first(text: str) -> bool:
     """Return whether a text has the form "Miller, J. R."."""
     return SURNAME_FIRST.fullmatch(text) is not None
+
+
+def is_distinctive(word: str) -> bool:
+    """Return whether a word is no ordinary one, so that it alone may name a company or a place: Northwind."""
+    return word.isalpha() and len(word) >= _SHORTEST_NAME and ordinary().get(stem(word), 0) < _RARE
 
 
 def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -42,6 +49,34 @@ def looks_like_name(text: str) -> bool:
     parts = text.split()
     capital = sum(part[:1].isupper() for part in parts)
     return _NAME_OF_PERSON.fullmatch(text) is not None and capital >= 2 and not any(c.isdigit() for c in text)
+
+
+def parts_of_name(value: str) -> Iterator[tuple[str, ...]]:
+    """Yield first and last names that can stand for a person."""
+    surname = SURNAME_FIRST.fullmatch(value)
+    if surname is not None:
+        yield words_of(surname["name"])
+        yield words_of(surname["name"])[-1:]
+        return
+    if parts := [(part,) for part in accounts.names_in(value)]:
+        yield from parts
+        return
+    mail = MAIL.fullmatch(value)
+    words = words_of(SEPARATORS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
+    if mail and len(words) == 1:
+        yield from ((part,) for part in accounts.names_in(words[0]))
+    if has_chinese(value) and len(words) == _LONGEST_CHINESE and value[0] in table("link", "zh")["surnames"]:
+        yield words[1:]  # 若水 for 孙若水
+    if len(words) < 2 or has_chinese(value):
+        return
+    if set(words) & lexicon.COMPANIES:
+        # A company is called by its beginning and by nothing else: "Northwind" for Northwind Partners.
+        yield from (words[:size] for size in range(1, len(words)) if size > 1 or is_distinctive(words[0]))
+        return
+    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
+    if len(words) > 2:
+        # A long name is often cut after its beginning or said without the middle name.
+        yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
 def are_people(name: str, texts: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 from agent.intent import rules, transform, turn
@@ -21,7 +22,7 @@ from agent.intent.model import sqlwriter
 from agent.intent.reading import Reading, Transforms, question_language
 from agent.intent.rules import Context, RulesReading
 from agent.intent.sources import WEB
-from agent.intent.text import readable, tokenize
+from agent.intent.text import chinese_pairs, readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
 from agent.llm.calls import Calls
@@ -309,10 +310,12 @@ def local(now: datetime | None, zone: tzinfo) -> datetime:
 
 
 def terms_of(texts: Sequence[str]) -> dict[str, str]:
-    """Map each word of the texts to the term it is searched by, for at most `_MOST_WORDS` words."""
-    words = [token.folded for text in texts for token in tokenize(readable(text)) if token.kind == "word"]
-    terms = {word: _term(word) for word in dict.fromkeys(words[:_MOST_WORDS])}
-    return {word: term for word, term in terms.items() if term}
+    """Map words and Chinese pairs of the texts to the terms they are searched by, at most `_MOST_WORDS` of them."""
+    terms: dict[str, str] = {}
+    for tokens in map(tokenize, map(readable, texts)):
+        terms |= {token.folded: _term(token.folded) for token in tokens if token.kind == "word"}
+        terms |= {pair: pair for pair in chinese_pairs(tokens)}
+    return {word: term for word, term in islice(terms.items(), _MOST_WORDS) if term}
 
 
 @lru_cache(maxsize=4096)

@@ -22,6 +22,7 @@ _ABOUT = frozenset(
 )
 ENDS = frozenset(",;:?!，；：？！。")
 """Marks that end a clause."""
+QUOTES = frozenset("\"'“”‘’「」『』《》`")
 # Words that start another condition: "about packaging [since 2020]".
 _RESUMES = frozenset(
     """

@@ -1,7 +1,9 @@
 """Split a question into tokens with their positions, and measure how closely a word is a form of another."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import Stemmer
@@ -77,6 +79,13 @@ def tokenize(text: str) -> list[Token]:
         )
         tokens.append(Token(text[match.start() : match.end()], folded, stem(folded), match.start(), match.end(), kind))
     return tokens
+
+
+def chinese_pairs(tokens: Sequence[Token]) -> list[str]:
+    """Return the pairs of neighbouring Chinese characters, by which full-text search finds Chinese words."""
+    return [
+        one.text + two.text for one, two in pairwise(tokens) if one.kind == two.kind == "cjk" and one.end == two.start
+    ]
 
 
 def _without_possessives(text: str) -> str:

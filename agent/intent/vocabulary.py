@@ -14,6 +14,7 @@ from rapidfuzz import fuzz, process
 from agent.intent import accounts, foreign, lexicon
 from agent.intent import catalogue as value_names
 from agent.intent.catalogue import Known, Names
+from agent.intent.countries import country_names
 from agent.intent.people import are_people, looks_like_name
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
@@ -122,7 +123,7 @@ def role_of(values: FieldValues) -> Role:
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
-    if texts and all(value_names.is_mail(text) for text in texts):
+    if texts and all(accounts.is_mail(text) for text in texts):
         return "person"
     if accounts.looks_like_account(texts) and (named or (any(map(accounts.is_separated, texts)) and len(texts) > 2)):
         return "person"
@@ -263,6 +264,9 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
                 continue
             for words in _translations(value):
                 names.add(words, Known(name, value, "translated", documents))
+        for code, called in country_names(name, values.values).items():
+            for one in filter(None, called):
+                names.add(words_of(one), Known(name, code, "alias", values.values[code]))
     elif role == "language":
         for value, documents in values.values.items():
             for word in lexicon.LANGUAGES.get(value, ()):

@@ -268,7 +268,7 @@ class TraceStore:
                 await asyncio.sleep(0)
             if rows:
                 values = (tenant, *map(list, zip(*rows, strict=True)))
-                await self._database.fetch(whole(tenant), _INSERT, values, parameters=_PARAMETERS)
+                await self._database.fetch(whole(tenant), _INSERT, values, parameters=_PARAMETERS, prepare=True)
             self._forget(own)
 
     def _row(self, trace: Trace) -> list[tuple[object, ...]]:

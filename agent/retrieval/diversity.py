@@ -55,12 +55,13 @@ def spread(
     best = ranking[0].score if ranking else 0.0
     least = least_share * best if best > 0 else -math.inf  # without a positive best score, nothing can be called weak
     relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))
-    given: Counter[Document] = Counter()
+    given: dict[Document, int] = {}
     rounds: list[tuple[int, Fused]] = []
     for hit in ranking[:relevant]:
         document = hit.id[:3]
-        rounds.append((0 if document in whole else given[document] // per_document, hit))
-        given[document] += 1
+        before = given.get(document, 0)
+        given[document] = before + 1
+        rounds.append((0 if document in whole else before // per_document, hit))
     if not any(number for number, _ in rounds):
         return list(ranking)
     rounds.sort(key=itemgetter(0))  # the sort is stable: within a round the order stays

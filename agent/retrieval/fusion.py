@@ -7,6 +7,7 @@ fused ranking.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from retrievers.core.ranking import best_first, new_tuple
@@ -25,6 +26,7 @@ _LEAST, _MOST = 0.3, 0.8
 # About BM25's drop from the best hit to the tenth, as a share of the best; near 0.35 for questions of common words.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
+_PARTS = attrgetter("parts")
 
 BOOST = 0.5
 """Maximum boost of a hit that satisfies a likely constraint, in units of the best hit's score.
@@ -82,7 +84,7 @@ def by_measure(rankings: Rankings) -> Rankings:
     merged ranking has about the length of one source's, as if one source held all documents. If other sources have
     scored on some of the scales only, the remaining scales are dropped: no other hit has a score to compare with there.
     """
-    if not any(hit.parts for hits in rankings.values() for hit in hits):
+    if not any(any(map(_PARTS, hits)) for hits in rankings.values()):
         return rankings
     joint: dict[str, list[Hit]] = {}
     measured = {source: {name for hit in hits for name in hit.parts or ()} for source, hits in rankings.items()}
@@ -272,15 +274,6 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
     return [weight * (hit.score - low) / (high - low) for hit in hits]
 
 
-class _Sum(NamedTuple):
-    """The contributions, scores and ranks of one chunk while they are summed."""
-
-    shares: list[float]
-    scores: dict[str, float]
-    ranks: dict[str, int]
-    chunk: Chunk | None
-
-
 def _summed(
     rankings: Rankings, measures: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]
 ) -> list[Fused]:
@@ -290,29 +283,32 @@ def _summed(
         measures: the rankings as merged by `by_measure`.
         contributions: returns one contribution per hit of a measure.
     """
-    found: dict[ChunkId, _Sum] = {}
+    # The contributions, scores and ranks of each chunk, and its text.
+    found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
     # Fixed order of sources and exact sums, so that equal scores are equal whichever source contributed what.
     for source in sorted(measures):
         hits = measures[source]
         if not hits:
             continue
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
-            known = found.get(hit.id)
+            id, score, _, chunk, _, _ = hit
+            known = found.get(id)
             if known is None:
-                found[hit.id] = new_tuple(_Sum, ([share], {source: hit.score}, {source: rank}, hit.chunk))
+                found[id] = [share], {source: score}, {source: rank}, chunk
             else:
-                known.shares.append(share)
-                known.scores[source], known.ranks[source] = hit.score, rank
-                if known.chunk is None and hit.chunk is not None:
-                    found[hit.id] = known._replace(chunk=hit.chunk)
+                shares, scores, ranks, text = known
+                shares.append(share)
+                scores[source], ranks[source] = score, rank
+                if text is None and chunk is not None:
+                    found[id] = shares, scores, ranks, chunk
     for source, hits in rankings.items() if measures is not rankings else ():
         for rank, hit in enumerate(hits, 1):
             if hit.parts and hit.id in found:
                 # Record the source that found the hit; the measure's name alone would not tell.
-                one = found[hit.id]
-                one.scores[source] = hit.score
-                one.ranks.clear()
-                one.ranks[source] = rank
+                _, scores, ranks, _ = found[hit.id]
+                scores[source] = hit.score
+                ranks.clear()
+                ranks[source] = rank
     ranking: list[Fused] = []
     for id, (shares, scores, ranks, chunk) in found.items():
         total = math.fsum(shares)

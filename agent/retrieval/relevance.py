@@ -127,13 +127,13 @@ async def judge(
     """
     kinds = {name: source.card.kind for name, source in sources.items()}
     satisfied = satisfies(found)
-    inside = {name for name, kind in kinds.items() if kind != "outside"}
-    own = [hit.id for hit in ranking if not inside.isdisjoint(hit.ranks)]
+    outside = {name for name, kind in kinds.items() if kind == "outside"}
+    own = [hit.id for hit in ranking if not (outside and outside.issuperset(hit.ranks))]
     if is_listing and satisfied:
         return dict.fromkeys(own, 1.0)
     answers = [one for one in found.answers if one.query is not None and not one.failed]
     certain = {hit.id for one in answers if kinds[one.step.source] == "metadata" for hit in one.hits}
-    certain |= {hit.id for one in answers for hit in one.hits if _is_named(hit, one.step.search)}
+    certain |= {hit.id for one in answers for hit in one.hits if hit.chunk and _is_named(hit, one.step.search)}
     texts = [one for one in answers if kinds[one.step.source] == "documents"]
     evidence = await gather(texts, found.planned.intent, scope, catalogue, sources, embedder, satisfied=satisfied)
     judged = zip(own, relevance(evidence, own).round(4).tolist(), strict=True)
@@ -170,8 +170,8 @@ async def gather(
         assert query is not None
         rankings: dict[str, list[Hit]] = {}
         for answer in group:
-            named = (hit for hit in answer.hits if not _is_named(hit, search))
-            rankings.setdefault(answer.step.source, []).extend(named)
+            others = [hit for hit in answer.hits if not (hit.chunk and _is_named(hit, search))]
+            rankings.setdefault(answer.step.source, []).extend(others)
         measured = fusion.by_measure(rankings)
         words, near = measured.get("fulltext"), measured.get("vector")
         language = "en" if query.gloss else query.language
@@ -196,7 +196,7 @@ async def gather(
     return evidence
 
 
-def _terms(query: Query) -> dict[str, float]:
+def _terms(query: Query) -> Mapping[str, float]:
     """Return the query's terms that could occur in the documents, with their shares."""
     terms = question_terms(query.text, query.language, query.gloss)
     if not query.gloss or any(one.languages.get("zh") for one in query.scope.all):

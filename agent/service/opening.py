@@ -102,8 +102,9 @@ async def open_service(
         with _embedded(settings) as server:
             owner, login = _addresses(settings, server)
             opened = Database(
-                owner, login, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s
-            )
+                owner, login, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s,
+                prepares=server is not None,  # there is no pooler in between
+            )  # fmt: skip
             async with _watched(server), opened as database, AsyncExitStack() as stack:
                 pipeline = _pipeline(settings, database, embedder, model, reranker, templates)
                 await stack.enter_async_context(_closing(pipeline.sources.values()))

@@ -45,6 +45,7 @@ class Database:
         standbys: connection strings of standbys for the reads of questions; missing parts come from the service's
             login.
         max_lag_s: maximum replication lag of a standby that is read, in seconds.
+        prepares: see `Connections`.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class Database:
         size: int = 10,
         standbys: Sequence[str] = (),
         max_lag_s: float = 5.0,
+        prepares: bool = False,
     ) -> None:
         self._owner, self._service = owner, service
-        self._size = size
+        self._size, self._prepares = size, prepares
         self._standbys, self._max_lag_s = tuple(standbys), max_lag_s
         self._primary: Connections | None = None
         self._reads: Reads | None = None
@@ -65,7 +67,7 @@ class Database:
 
     async def __aenter__(self) -> Self:
         self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
-        self._primary = Connections(service, self._size)
+        self._primary = Connections(service, self._size, prepares=self._prepares)
         watch = None
         if self._standbys:
             watch = Watch(self._primary, service, self._standbys, size=self._size, max_lag_s=self._max_lag_s)
@@ -158,15 +160,17 @@ class Database:
         values: dict[str, Any] | Sequence[Any],
         *,
         parameters: Mapping[str, str] | None = None,
+        prepare: bool = False,
     ) -> list[Row]:
         """Return the rows of one statement in the viewer's scope, sent in one round trip with its settings.
 
         Args:
             statement: a statement that returns rows, for a write with RETURNING.
             parameters: PostgreSQL settings for this transaction only.
+            prepare: see `pool.fetching`.
         """
         with faults_explained():
-            return await self.primary.run(fetching(self.scope(who), statement, values, parameters))
+            return await self.primary.run(fetching(self.scope(who), statement, values, parameters, prepare=prepare))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
         """Return the rows of one statement without an explicit transaction; the scope is among the values."""

@@ -23,6 +23,8 @@ Work = Callable[[AsyncConnection[Row]], Awaitable[Returned]]
 # If the server doesn't end a statement within these attempts, the statement and its connection are given up.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 _MOST_CARRIED_BYTES = 1 << 20
+_NEVER = 1 << 62
+"""Uses after which the driver prepares a statement by itself. With None, it does not where it is asked to, either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,15 @@ class Connections:
         address: connection string of the service's login.
         size: maximum number of connections.
         least: number of idle connections that are kept open.
+        prepares: whether searches are prepared once per connection; poolers in transaction mode do not keep them.
         wait_s: how long a caller waits for a free connection, in seconds.
     """
 
-    def __init__(self, address: str, size: int, *, least: int = 1, wait_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str, size: int, *, least: int = 1, prepares: bool = False, wait_s: float = 10.0
+    ) -> None:
         self._address, self._size, self._least, self._wait_s = address, size, least, wait_s
+        self._prepares_after = _NEVER if prepares else None
         self._pool: _Pool | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost: str | None = None
@@ -106,8 +112,7 @@ class Connections:
             timeout=self._wait_s,
             open=False,
             configure=_adapt,
-            # Poolers in transaction mode do not keep prepared statements.
-            kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
+            kwargs={"autocommit": True, "prepare_threshold": self._prepares_after, "connect_timeout": 10},
         )
 
     async def close(self) -> None:
@@ -313,7 +318,7 @@ def searching(statement: LiteralString, values: Mapping[str, Any]) -> Work[list[
     """Return the work of one search, whose scope is among the values."""
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
-        cursor = await connection.execute(statement, values, binary=True)
+        cursor = await connection.execute(statement, values, prepare=True, binary=True)
         return await cursor.fetchall()
 
     return rows
@@ -324,19 +329,22 @@ def fetching(
     statement: LiteralString,
     values: Mapping[str, Any] | Sequence[Any],
     parameters: Mapping[str, str] | None = None,
+    *,
+    prepare: bool = False,
 ) -> Work[list[Row]]:
     """Return the work of one statement in a scope, sent in one round trip with its settings.
 
     Args:
         scope: the signed tenant and principals.
         parameters: PostgreSQL settings for this transaction only.
+        prepare: keep the plan of the statement, which then must suit all values; see `Connections`.
     """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
         async with connection.pipeline(), connection.transaction():
             settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
-            await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
-            cursor = await connection.execute(statement, values)
+            await connection.execute(_SET_ALL, (list(settings), list(settings.values())), prepare=True)
+            cursor = await connection.execute(statement, values, prepare=prepare)
             return await cursor.fetchall()
 
     return rows

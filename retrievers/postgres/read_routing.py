@@ -62,14 +62,16 @@ class Reads:
         values: Mapping[str, Any] | Sequence[Any],
         *,
         current: bool = False,
+        prepare: bool = False,
     ) -> list[Row]:
         """Return the rows of one statement in the viewer's scope.
 
         Args:
             current: read the present state: from the primary, while it answers.
+            prepare: see `pool.fetching`.
         """
         with faults_explained():
-            return await self.run(who, fetching(self._sign(who), statement, values), current=current)
+            return await self.run(who, fetching(self._sign(who), statement, values, prepare=prepare), current=current)
 
     async def search(
         self, who: str | Viewer | None, statement: LiteralString, values: Mapping[str, Any], *, current: bool = False

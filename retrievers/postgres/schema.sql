@@ -131,6 +131,7 @@ DECLARE
     counted record;
     found bigint := 0;
     round tsquery;
+    apart boolean;
 BEGIN
     IF wanted IS NOT NULL THEN
         counted := few_passages(who, among, wanted, seen);
@@ -150,17 +151,29 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    apart := wanted IS NOT NULL OR EXISTS (
+        SELECT FROM chunk c WHERE c.tenant IN (who, '0') AND c.collection = ANY (among) AND c.part IS NOT NULL);
     FOREACH round IN ARRAY ARRAY[candidates, nullif(wider, candidates)] LOOP
         CONTINUE WHEN round IS NULL OR found >= amount;
         -- Not EXECUTE: the plan is kept from call to call. As in nearest(), the scope is in a form that no index
-        -- serves: only the index on lexemes may find the candidates.
-        RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> question) AS score
-        FROM chunk c
-        WHERE c.lexemes @@ round AND c.collection + 0 = ANY (among)
-          AND (c.tenant || '' = who OR (c.tenant || '' = '0' AND c.public))
-          AND (c.part IS NULL OR c.part = ANY (seen))
-          AND (c.expires_at IS NULL OR c.expires_at > now()) AND (wanted IS NULL OR c.fields @@ wanted)
-        ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT amount;
+        -- serves, so that only the index on lexemes may find the candidates, and the condition on the part, which
+        -- stands behind all else of a row, is left out where it is not needed.
+        IF NOT apart THEN
+            RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> question) AS score
+            FROM chunk c
+            WHERE c.lexemes @@ round AND c.collection + 0 = ANY (among)
+              AND (c.tenant || '' = who OR (c.tenant || '' = '0' AND c.public))
+              AND (c.expires_at IS NULL OR c.expires_at > now())
+            ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT amount;
+        ELSE
+            RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> question) AS score
+            FROM chunk c
+            WHERE c.lexemes @@ round AND c.collection + 0 = ANY (among)
+              AND (c.tenant || '' = who OR (c.tenant || '' = '0' AND c.public))
+              AND (c.part IS NULL OR c.part = ANY (seen))
+              AND (c.expires_at IS NULL OR c.expires_at > now()) AND (wanted IS NULL OR c.fields @@ wanted)
+            ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT amount;
+        END IF;
         GET DIAGNOSTICS found = ROW_COUNT;
     END LOOP;
 END $_$;
@@ -1361,6 +1374,8 @@ ALTER TABLE ONLY signalbox.trace
 CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 
 CREATE INDEX changed_order ON signalbox.changed USING btree (tenant, collection, changed_by, id);
+
+CREATE INDEX chunk_collection ON signalbox.chunk USING btree (tenant, collection);
 
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 

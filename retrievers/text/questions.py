@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from retrievers.text import bm25
 from retrievers.text.analysis import analyse
@@ -18,9 +19,10 @@ Phrase = list[tuple[int, str]]
 """Words of a phrase as (position, term). Positions ascend from any start."""
 
 
-def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float]:
+@lru_cache(maxsize=256)
+def question_terms(text: str, language: str, gloss: str = "") -> Mapping[str, float]:
     """Return the question's terms with their weights: 1 per occurrence; derived and glossed terms get a fixed lower
-    weight.
+    weight. Cached, because several stages of a request need them.
     """
     terms = list(analyse(text, language))
     shares: dict[str, float] = {}

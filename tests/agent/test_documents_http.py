@@ -569,7 +569,8 @@ def serve(owner_url: str, service_url: str) -> Iterator[Callable[[], tuple[subpr
 
     def start() -> tuple[subprocess.Popen[str], str]:
         command = [sys.executable, "-c", "from agent.serve.cli import main; main()", "serve", "--port", "0"]
-        environment = os.environ | {"SIGNALBOX_DATABASE_URL": owner_url, "SIGNALBOX_SERVICE_URL": service_url}
+        named = {"DATABASE_URL": owner_url, "SERVICE_URL": service_url, "PROCESSES": "1"}
+        environment = os.environ | {f"SIGNALBOX_{name}": value for name, value in named.items()}
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stderr is not None

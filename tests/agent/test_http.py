@@ -697,7 +697,7 @@ async def test_the_document_names_operations_bodies_and_problems(client: httpx2.
 
 def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from agent.serve.cli import main; main()", "serve", *options]
-    environment = os.environ | {"SIGNALBOX_HOME": str(folder)}
+    environment = os.environ | {"SIGNALBOX_HOME": str(folder), "SIGNALBOX_PROCESSES": "1"}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 

@@ -423,6 +423,7 @@ def test_a_server_whose_callers_could_not_have_a_key_does_not_start(
 ):
     if not arguments:
         monkeypatch.setenv("SIGNALBOX_AUTH", "keys")
+    monkeypatch.setenv("SIGNALBOX_PROCESSES", "1")
     ran = signalbox("serve", "--port", "0", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert "create one with `signalbox keys create --tenant T`" in ran.err

@@ -372,3 +372,9 @@ def test_the_language_of_documents_is_a_condition_and_that_of_the_answer_is_none
     known = catalogue({"language": {"de": 100, "en": 200}, "stage": {"open": 100, "done": 200}})
 
     assert (sure("用英文写的资料有几份？", known), sure("请用英文回答：有几份资料？", known)) == (["en"], [])
+
+
+@pytest.mark.parametrize("text", ["每期", "按期交付的文档", "多少层"])
+def test_a_field_named_only_by_the_unit_of_its_values_is_no_calculation_by_name(text: str):
+    storeys = catalogue({"期数": {"1期": 100, "2期": 200}, "楼层": {"1层": 100, "2层": 100, "3层": 100}})
+    assert not read(text, storeys).pieces

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from agent.intent.catalogue import DISTANT
 from agent.intent.derived import nouns_of
 from agent.intent.found import find
 from agent.intent.linking import find_mentions
@@ -157,3 +158,81 @@ def test_a_day_in_quotes_alone_is_one():
     now = datetime(2026, 11, 20, tzinfo=UTC)
     found = find('deeds signed in "2023-08"', build(DEEDS), nouns_of(["deeds"]), Calendar(date(2026, 11, 20)), now)
     assert found.dates
+
+
+FLEET = catalogue(
+    field("driver", {"s.may": 30, "a.stone": 30, "r.price": 20, "k.olsen": 20}),
+    field("supervisor", {"Weiss, M.": 50, "Lamb, P.": 50}),
+    field("depot", {"星光站 Star Yard": 40, "河口站 Ferry Point": 60}),
+    field("ctry", {"CA": 40, "IE": 30, "NO": 30}),
+    field("route", {"1号线": 30, "2号线": 30, "3号线": 40}),
+    field("works", {"Norvik East": 20, "Norvik West": 30, "Halden": 20, "Brevik": 20, "Larvik": 10}),
+    field("colour", {"lamb": 10, "grey": 90}),
+)
+
+
+def in_fleet(text: str) -> set[tuple[str, str]]:
+    return {(one.field, one.value) for mention in find_mentions(tokenize(text), build(FLEET)) for one in mention.known}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("trips that s may drove", ("driver", "s.may")),
+        ("driver stone", ("driver", "a.stone")),
+        ("Price’s trips", ("driver", "r.price")),
+        ("which were lamb’s in May", ("supervisor", "Lamb, P.")),
+        ("Show Mr. Lamb", ("supervisor", "Lamb, P.")),
+        ("Trips with lamb as supervisor", ("supervisor", "Lamb, P.")),
+        ("trips from Star Yard", ("depot", "星光站 Star Yard")),
+        ("河口站的车", ("depot", "河口站 Ferry Point")),
+        ("Canadian trips", ("ctry", "CA")),
+        ("爱尔兰的", ("ctry", "IE")),
+        ("三号线", ("route", "3号线")),
+        ("the Norvik works", ("works", "Norvik West")),
+    ],
+)
+def test_a_value_is_called_as_people_call_it(text: str, value: tuple[str, str]):
+    assert value in in_fleet(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("How is a stone removed from a tyre?", "driver"),  # nothing says that it is a name
+        ("Is the lamb’s leg for the depot?", "supervisor"),
+        ("At the same price", "driver"),
+        ("at the same price", "driver"),
+        ("stone walls in any case", "driver"),
+        ("bylaws by hand", "driver"),
+    ],
+)
+def test_words_without_a_sign_of_a_value_call_none(text: str, name: str):
+    assert name not in {found for found, _ in in_fleet(text)}
+
+
+def test_names_of_tests_are_no_people():
+    assert role_of(field("method", {"t_test": 50, "f_test": 30, "z_test": 20})) != "person"
+
+
+def test_codes_are_countries_only_where_the_field_says_so():
+    departments = build(catalogue(field("dept", {"IT": 40, "PR": 30, "QA": 30})))
+    assert not find_mentions(tokenize("memos from Italy and Qatar"), departments)
+
+
+def test_a_value_that_begins_with_a_letter_and_a_dot_ends_a_text():
+    grades = build(catalogue(field("grade", {"A.": 40, "B.": 30, "C.": 30})))
+    assert [one.known[0].value for one in find_mentions(tokenize("items of grade a"), grades)] == ["A."]
+
+
+def test_an_ordinary_word_is_no_family_and_a_family_no_exact_value():
+    trips = build(
+        catalogue(
+            field("city", {"Norvik": 50, "Halden": 50}),
+            field("works", {"public roads": 20, "public health": 20, "Norvik East": 20, "Norvik West": 20, "x": 20}),
+        )
+    )
+    assert not find_mentions(tokenize("public reports"), trips)
+    named = find_mentions(tokenize("trips in Norvik"), trips)[0]
+    assert {one.how for one in named.known if one.field == "city"} == {"exact"}
+    assert {one.how for one in named.known if one.field == "works"} == {"group"} <= {*DISTANT}

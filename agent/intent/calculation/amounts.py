@@ -266,7 +266,8 @@ def _named_so(question: Question, group: Group | None) -> Calculation | None:
     """Read a calculation from the name of a numeric field: "total amount per customer" for tot_amt."""
     named = {name for _, part in question.fields() if part.strength >= 4 for name in part.fields
              if name in question.columns.measures}  # fmt: skip
-    op = _NAMED.get(question.columns.words[next(iter(named))][0]) if len(named) == 1 else None
+    words = [word for name in named for word in question.columns.words[name][:1]]  # 期数 is a unit alone
+    op = _NAMED.get(words[0]) if len(named) == len(words) == 1 else None
     if op is None or group is None or group.per_record or not (operand := read_operand(question)):
         return None
     decimals: Json = {"decimals": 2} if op == "avg" else {}

@@ -1,0 +1,87 @@
+"""Decide whether one word of a question can be a person's first name or surname there, however ordinary the word."""
+
+from collections.abc import Sequence
+
+from agent.intent import lexicon
+from agent.intent.code_numbers import fields_named_before
+from agent.intent.text import Token
+from agent.intent.vocabulary import Vocabulary
+from agent.intent.words import ordinary
+
+RARE = 1
+"""Maximum frequency class (see `words.ordinary`) of a word that may be a surname without a capital."""
+_SHORTEST = 4
+_POSSESSIVE = 3
+"""Characters between two words with "'s" and a blank between them: `tokenize` makes no token of "'s"."""
+_IN = frozenset("in at near within".split())
+_ARTICLES = frozenset("the a an this that".split())
+_BY = frozenset("by from to 由".split())
+# First names and surnames that are also everyday words: they need a sign or a capital.
+_EVERYDAY = frozenset(
+    """
+    will mark may bill grant rich dale art hope faith joy grace dawn june april august rose lily ivy
+    frank jack guy max ray rob sue pat drew chase hunter major young long short brown white black green
+    king page bell wood stone field hill lake rivers banks day love best good small little price cook
+    baker miller smith carter porter parker mason turner walker singer fisher gardener law lane west
+    north east south win van den der
+    """.split()
+)
+
+
+def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
+    """Return whether a word can be a part of a person's name that the field holds.
+
+    It can if it is written as a name or is no everyday word, or if something says so: a title or the field's name
+    before it, "by", "as" and the field's name behind it, or "'s".
+    """
+    word, before = tokens[place], tokens[place - 1].folded if place else ""
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    if field in fields_named_before(tokens, place, vocabulary):
+        return True  # "case officer lamb"
+    is_said = says_person(field, tokens, place, vocabulary)
+    if before in _IN or word.folded in lexicon.STOP_WORDS:
+        return False
+    if word.folded in _EVERYDAY and not is_said and not _is_written_as_name(tokens, place):
+        return False
+    is_rare = ordinary().get(word.stem, 0) <= RARE and len(word.text) >= _SHORTEST
+    if not (word.is_capital or is_rare or is_said):
+        return False
+    if following is None or following.kind != "word" or following.start != word.end + 1:
+        return True
+    is_unknown = following.stem not in ordinary() and (following.folded,) not in vocabulary.names
+    goes_on = following.is_capital and not following.text.isupper()
+    return not goes_on and not (is_unknown and not word.is_capital)  # "Guido Smith", "guido okfor" are other people
+
+
+def says_person(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
+    """Return whether a title, "by", "'s", or "as" and the field's name say that a word is a person of the field."""
+    before = tokens[place - 1].folded if place else ""
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    is_owner = following is not None and following.start - tokens[place].end == _POSSESSIVE and before not in _ARTICLES
+    return is_owner or before in _BY or _is_titled(tokens, place) or _is_acting_as(field, tokens, place, vocabulary)
+
+
+def _is_acting_as(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
+    """Return whether "as" and the name of a field follow a name: "frost as editor"."""
+    behind = tokens[place + 1 : place + 3]
+    return (
+        len(behind) > 1
+        and behind[0].folded == "as"
+        and any(field in vocabulary.cues.get((said,), ()) for said in (behind[1].folded, behind[1].stem))
+    )
+
+
+def _is_titled(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether a title stands before a name: "Dr. Banks", "Mr Fell"."""
+    while place > 0 and tokens[place - 1].text == ".":
+        place -= 1
+    return place > 0 and tokens[place - 1].folded in lexicon.TITLES
+
+
+def _is_written_as_name(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether an everyday word is a name by its capital: "Stone found it", but not "May I", "Will there"."""
+    token = tokens[place]
+    opens = place == 0 or tokens[place - 1].text in ".?!:"
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    goes_on = following is not None and (following.kind != "word" or following.folded not in lexicon.STOP_WORDS)
+    return token.is_capital and not token.text.isupper() and (goes_on or not opens)
