@@ -8,7 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.serve.http import documents
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.service.opening import open_service
@@ -361,26 +360,20 @@ async def test_documents_that_take_longer_than_the_request_are_answered_in_time_
     assert (await client.get("/v1/documents/zoo/a")).json()["text"] == "Penguins march."
 
 
-async def test_documents_without_a_timeout_are_waited_for_up_to_a_minute(
+async def test_documents_without_a_timeout_are_waited_for(
     client: httpx2.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ):
-    go_on = asyncio.Event()
-    embed = service.embedder.embed
+    deadlines: list[float | None] = []
+    deliver = service.worker.deliver
 
-    async def held(texts: Sequence[str]) -> Any:
-        await go_on.wait()
-        return await embed(texts)
+    async def seen(*values: Any, deadline: float | None = None) -> Any:
+        deadlines.append(deadline)
+        return await deliver(*values, deadline=deadline)
 
-    monkeypatch.setattr(documents, "_LONGEST_S", 0.1)
-    monkeypatch.setattr(service.embedder, "embed", held)
+    monkeypatch.setattr(service.worker, "deliver", seen)
     body = {"collection": "zoo", "documents": [{"id": "a", "text": "Penguins march."}]}
-    async with service.worker:
-        late = await client.post("/v1/documents", json=body)
-        go_on.set()
-        job = await until_over(client, late.json()["job_id"])
-
-    assert (late.status_code, late.json()["status"]) == (202, "running")
-    assert (job["status"], job["inserted"]) == ("done", 1)
+    assert (await client.post("/v1/documents", json=body)).json()["inserted"] == 1
+    assert deadlines == [None]
 
 
 async def test_a_file_over_the_limit_is_refused(client: httpx2.AsyncClient):

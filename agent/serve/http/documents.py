@@ -23,9 +23,6 @@ _EXAMPLE = {
 }
 _UNFINISHED = ("queued", "running")
 _LOOK_AGAIN_S = 10
-_LONGEST_S = 60.0
-"""How long documents without `timeout_s` are waited for. Proxies give up at about that time, in their default setting.
-"""
 _FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 Id = Annotated[str, Path(description="id of the document; it may contain slashes", min_length=1, max_length=512)]
@@ -61,15 +58,14 @@ async def add_documents(
     A bad document does not affect the others. If all are bad, the answer is a 422 with the same list `failed`.
 
     With `timeout_s`, documents that are not stored in time are answered with 503 and the `job_id`; the job continues.
-    Without, they are answered with 202 after 60 s.
     """
-    within_s = max((body.timeout_s or _LONGEST_S) - waited_s, LEAST_TIMEOUT_S)
+    within_s = None if body.timeout_s is None else max(body.timeout_s - waited_s, LEAST_TIMEOUT_S)
     job = await service.submit(
         body.collection, _taken(body.documents), wait=body.wait, tenant=caller.viewer, within_s=within_s
     )
     if body.wait and body.timeout_s is not None and job.status in _UNFINISHED:
         raise _still_storing(job, body.timeout_s)
-    return await asyncio.to_thread(_answer, job, wait=body.wait and job.status not in _UNFINISHED)
+    return await asyncio.to_thread(_answer, job, wait=body.wait)
 
 
 def _taken(items: list[Any]) -> list[Any]:
