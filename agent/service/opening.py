@@ -10,7 +10,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -47,6 +47,7 @@ from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_types import Lease, Work
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import Turn
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.report import Progress, Report, Written
@@ -218,7 +219,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         delivery: int,
         written: Written,
         progress: Progress,
-        turn: AbstractAsyncContextManager[None] | None = None,
+        turn: Turn | None = None,
     ) -> Report:
         try:
             return await ingest(

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from retrievers.ingest.delivery import encoded_records
 from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.lines import Line
+from retrievers.ingest.lines import Line, Turn
 from retrievers.ingest.read import SANDBOX
 from retrievers.ingest.report import Failure, Progress, Report, Written
 
@@ -46,7 +46,7 @@ class Ingest(Protocol):
         delivery: int,
         written: Written,
         progress: Progress,
-        turn: AbstractAsyncContextManager[None] | None = None,
+        turn: Turn | None = None,
     ) -> Report: ...
 
 
@@ -63,7 +63,7 @@ class JobAttempt:
 
     Attributes:
         lines: those that it may wait in, in order. It takes the first one that its documents fit into.
-        turn: held while a batch of documents is written.
+        turn: returns what to hold while it writes to a collection of a tenant.
         work: content of the job, set when it is the job's turn.
         tries: how often a failed dependency interrupted the job before.
         items: documents of the attempt.
@@ -75,7 +75,7 @@ class JobAttempt:
 
     lease: Lease
     lines: Sequence[Line]
-    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    turn: Callable[[str, str], Turn] = lambda tenant, collection: Turn()
     work: Work = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)
@@ -300,7 +300,7 @@ class JobRunner:
             delivery=work.delivery,
             written=written,
             progress=progress,
-            turn=run.turn,
+            turn=run.turn(run.lease.tenant, work.collection),
         )
 
     async def _finish(self, run: JobAttempt) -> None:

@@ -7,7 +7,7 @@ transaction, so a killed run leaves only whole documents, and running it again s
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.lines import Turn
 from retrievers.ingest.prepare import Prepared, prepare
 from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.ingest.settle import settle
@@ -51,7 +52,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
-    turn: AbstractAsyncContextManager[None] | None = None,
+    turn: Turn | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
@@ -63,15 +64,16 @@ async def ingest(
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
             delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
-        turn: held while a batch is written; it limits how many ingestions write at once.
+        turn: held while the collection is locked and while a batch is written.
         reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
     collections.check_name(collection)
-    run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
-    run.turn, run.reads_in_thread = turn or run.turn, reads_in_thread
+    told = progress or (lambda report: None)
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, told, turn or Turn())
+    run.reads_in_thread = reads_in_thread
     return await run.all(items, delivery, written)
 
 
@@ -84,9 +86,10 @@ class _IngestRun:
         collection: str,
         declared: Mapping[str, Field],
         progress: Progress,
+        turn: Turn,
     ) -> None:
         self._database = database
-        self._target = IngestTarget(database, embedder, tenant, collection)
+        self._target = IngestTarget(database, embedder, tenant, collection, turn.alone)
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._writer = whole(tenant)
         self._progress = progress
@@ -97,7 +100,7 @@ class _IngestRun:
         self._sampled = 0  # index after the sample
         self._delivery = 0
         self._written: Written | None = None
-        self.turn: AbstractAsyncContextManager[None] = nullcontext()
+        self._turn = turn
         self.reads_in_thread = False
 
     async def all(
@@ -280,14 +283,12 @@ class _IngestRun:
     async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[_Embedded]") -> None:
         known = await vectors
         try:
-            async with self.turn:
-                await self._replace(batch, known)
+            await self._replace(batch, known)
         except _REFUSED:
             # One document that the database refuses must not affect the others.
             for index, item in batch:
                 try:
-                    async with self.turn:
-                        await self._replace([(index, item)], known)
+                    await self._replace([(index, item)], known)
                 except _REFUSED as error:
                     reason = str(error).strip().splitlines()[0]
                     self._fail(index, item.document, f"the database refused it: {reason}")
@@ -300,7 +301,8 @@ class _IngestRun:
             try:
                 # Vectors from before the collection was rebuilt may be another embedder's.
                 if number == self._target.number:
-                    return await self._replace_at(batch, vectors)
+                    async with self._turn.alone, self._turn.place:
+                        return await self._replace_at(batch, vectors)
             except collections.Replaced:
                 await self._target.open()
             embedded = await self._vectors(batch)

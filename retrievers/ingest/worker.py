@@ -22,7 +22,9 @@ _POLL_S = 1.0
 """How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
 _TURNS = 2
-"""Batches written at once for waiting callers: more would take database connections from questions."""
+"""Batches written at once for waiting callers, and at least as many for jobs from the queue: more would take database
+connections from questions.
+"""
 _MOST_LONG = 4
 """Maximum number of jobs from the queue that run beside the next ones because they take long."""
 
@@ -60,7 +62,8 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
-        self._lines, self._turns = Lines(), asyncio.Semaphore(_TURNS)
+        self._lines = Lines()
+        self._turns, self._turns_of_queue = asyncio.Semaphore(_TURNS), asyncio.Semaphore(max(at_once, _TURNS))
         self._long: set[asyncio.Task[Report]] = set()
 
     async def __aenter__(self) -> Self:
@@ -116,7 +119,8 @@ class Worker:
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = JobAttempt(lease, self._lines.of(tenant, len(delivery.payload)), self._turns)
+        lines = self._lines.of(tenant, len(delivery.payload))
+        run = JobAttempt(lease, lines, partial(self._lines.turn, places=self._turns))
         try:
             return lease.id.hex, await self._carry_out_until(run, deadline)
         except LostLease:
@@ -150,7 +154,8 @@ class Worker:
 
     async def carry_out(self, lease: Lease) -> Report:
         """Carry out a leased job. Raises like `JobRunner.carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, (Line(),)))
+        turn = partial(self._lines.turn, places=self._turns_of_queue)
+        return await self._runner.carry_out(JobAttempt(lease, (Line(),), turn))
 
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import psycopg
 import pytest
 
 from retrievers.core import heap
@@ -86,6 +88,67 @@ async def test_deliveries_of_many_tenants_that_are_being_embedded_hold_up_no_oth
 
     assert report is not None
     assert report.inserted == 1
+
+
+async def test_all_tenants_together_hold_a_limited_number_of_large_deliveries_and_small_ones_pass(
+    database: Database, embedder: Slow, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(lines, "MOST_LARGE", 3)
+    worker = Worker(JobQueue(database), partial(ingest, database, embedder))
+    large = [
+        asyncio.create_task(worker.deliver(f"tenant{n // 2}", of_records(f"c{n}", [{"id": "large", "text": LARGE}])))
+        for n in range(8)
+    ]
+    await embedder.holds(3)
+    reports = [(await worker.deliver(f"tenant{n}", of_records("small", SMALL)))[1] for n in range(4)]
+    held = embedder.held
+    large.pop().cancel()  # while it waits
+    embedder.let.set()
+    done = await asyncio.gather(*large)
+
+    assert [one.inserted for one in reports if one] == [1] * 4
+    assert held == 3
+    assert [one.inserted for _, one in done if one] == [1] * 7
+
+
+async def test_those_that_wait_for_a_locked_collection_take_one_connection_together(
+    worker: Worker, database: Database, owner_url: str
+):
+    await worker.deliver("acme", of_records("docs", SMALL))
+    with psycopg.connect(owner_url, autocommit=True) as owner, owner.transaction(force_rollback=True):
+        owner.execute("SELECT FROM signalbox.collection WHERE name = 'docs' FOR UPDATE")
+        queued = [await worker.jobs.submit("acme", of_records("docs", [{"text": f"Text {n}."}])) for n in range(6)]
+        async with worker:
+            waited = [
+                asyncio.create_task(worker.deliver("acme", of_records("docs", [{"text": f"{size} {n}."}])))
+                for n in range(3)
+                for size in ("small", "large" * 1000)
+            ]
+            for _ in range(3000):
+                begun = [(await worker.jobs.job("acme", id)).status for id in queued].count("running")
+                if begun == 5 and _waiting_for_locks(owner):
+                    break
+                await asyncio.sleep(0.02)
+            _, report = await worker.deliver("other", of_records("docs", SMALL))
+            waiting = _waiting_for_locks(owner)
+            owner.execute("ROLLBACK")
+            done = await asyncio.gather(*waited)
+            over = [await _over(worker.jobs, "acme", one) for one in queued]
+
+    assert report is not None
+    assert report.inserted == 1
+    assert (begun, waiting) == (5, 1)
+    assert [one.inserted for _, one in done if one] == [1] * 6
+    assert [job.inserted for job in over] == [1] * 6
+
+
+def _waiting_for_locks(owner: "psycopg.Connection[Any]") -> int:
+    row = owner.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 async def test_a_small_file_with_a_large_text_waits_with_the_large_ones(
