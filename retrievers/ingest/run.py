@@ -32,6 +32,9 @@ _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
+# A passage with more terms, or a document with more values, counts for several in a batch: the transaction that writes
+# it holds up all others that write to the collection.
+_TERMS_CHARACTERS, _VALUES = 8000, 20
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
@@ -188,7 +191,7 @@ class _IngestRun:
         while documents := await self._taken(items, _BATCH_DOCUMENTS):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
-                passages += len(item.passages) or 1
+                passages += _extent(item)
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._cut(batch):
                         yield part
@@ -206,7 +209,7 @@ class _IngestRun:
         passages = 0
         for index, item in batch:
             part.append((index, item))
-            passages += len(item.passages) or 1
+            passages += _extent(item)
             if passages >= _BATCH_PASSAGES:
                 yield part
                 part, passages = [], 0
@@ -350,3 +353,10 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
+
+
+def _extent(item: Prepared) -> int:
+    """Return how much of a batch a document takes, in passages of the usual kind."""
+    values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
+    characters = sum(len(passage.packed_lexemes) for passage in item.passages)
+    return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -13,10 +13,12 @@ import pytest
 from retrievers.core.errors import BadDocument
 from retrievers.core.types import whole
 from retrievers.embed import Vectors
-from retrievers.ingest import validate
+from retrievers.ingest import run, validate
+from retrievers.ingest.collections import Connection
 from retrievers.ingest.counts import _UNCOUNT_TERMS
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
+from retrievers.ingest.report import Report
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder, longest_hold
@@ -149,3 +151,26 @@ def _rows(plan: dict[str, Any]) -> Iterator[float]:
     yield (plan["Actual Rows"] + left_out) * plan["Actual Loops"]
     for step in plan.get("Plans", ()):
         yield from _rows(step)
+
+
+@pytest.mark.parametrize(
+    "much",
+    [
+        {"metadata": {"tags": [f"tag {n}" for n in range(1000)]}},
+        {"important": tuple(f"term{n}" for n in range(3000))},
+    ],
+)
+async def test_a_transaction_writes_few_documents_with_many_values_or_terms(
+    much: dict[str, Any], database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", 32)
+    at_once: list[int] = []
+
+    async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
+        at_once.append(inserted)
+
+    documents = [Document(f"d{n}", f"d{n}", "A", "Some text.", **much) for n in range(15)]
+    await ingest(database, Constant(), "acme", "docs", documents, written=written)
+
+    assert sum(at_once) == 15
+    assert max(at_once) < 8
