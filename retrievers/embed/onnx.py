@@ -17,8 +17,8 @@ from retrievers.embed.graph import Graph, batches, read_json
 
 MINILM = Path(__file__).parent / "minilm"
 
-# Tokens per batch, including padding: enough to fill the cores, small enough to stay in their caches.
-_BATCH_TOKENS = 4096
+# Tokens per batch, including padding: more take longer in all, because they leave the caches, and more memory.
+_BATCH_TOKENS = 1024
 _LARGE_TOKENS = 512
 """Minimum size of a batch, in tokens with padding, after which the runtime's memory is given back; a full batch leaves
 hundreds of megabytes.
@@ -47,7 +47,7 @@ class OnnxEmbedder:
         self.recent = QueryCache()
         # The model runs single-threaded and batches run in parallel, so passages keep every core busy. Questions have
         # their own threads: behind the batches of an ingestion they would wait for seconds.
-        cores = cores or os.cpu_count() or 1
+        cores = self._cores = cores or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
 
@@ -62,7 +62,14 @@ class OnnxEmbedder:
         model = self._model
         encoded = await self._in_thread(model.tokenize, texts, "document")
         parts = batches(encoded, _BATCH_TOKENS)
-        computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in part]) for part in parts))
+        places = asyncio.Semaphore(self._cores)  # a few texts do not wait for all batches of thousands
+
+        async def run(part: Sequence[int]) -> Vectors:
+            async with places:
+                vectors: Vectors = await self._in_thread(model.run, [encoded[n] for n in part])
+                return vectors
+
+        computed = await asyncio.gather(*map(run, parts))
         if max(len(part) * len(encoded[part[0]]) for part in parts) >= _LARGE_TOKENS:
             await self._in_thread(model.give_back)
         vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)

@@ -36,7 +36,7 @@ _GONE = frozenset({404, 410})
 _CONNECT_S = 3.0
 """Timeout of the connection to one address, if there are more to try."""
 _MOST_ADDRESSES = 4
-_CACHED_CHARACTERS = 8_000_000
+_CACHED_CHARACTERS = 2_000_000
 _MOST_TITLE = 300
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _AS_IT_IS = re.compile(r"text/(plain|markdown|x-markdown|xml)|application/([\w.-]+\+)?(json|xml)")
@@ -264,6 +264,8 @@ class _Cache:
 
     def put(self, url: str, page: FetchedPage) -> None:
         self._pages.pop(url, None)
+        if len(page.text) > _CACHED_CHARACTERS // 4:
+            return  # it would push the others out
         self._pages[url] = time.monotonic(), page
         while sum(len(page.text) for _, page in self._pages.values()) > _CACHED_CHARACTERS:
             self._pages.popitem(last=False)

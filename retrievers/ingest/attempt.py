@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from retrievers.ingest.delivery import encoded_records
 from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import Line, Turn
 from retrievers.ingest.read import SANDBOX
 from retrievers.ingest.report import Failure, Progress, Report, Written
 
@@ -45,6 +46,7 @@ class Ingest(Protocol):
         delivery: int,
         written: Written,
         progress: Progress,
+        turn: Turn | None = None,
     ) -> Report: ...
 
 
@@ -60,8 +62,8 @@ class JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        line: limits how many of one tenant's jobs run at once.
-        turn: limits how many deliveries are stored at once.
+        lines: those that it may wait in, in order. It takes the first one that its documents fit into.
+        turn: returns what to hold while it writes to a collection of a tenant.
         work: content of the job, set when it is the job's turn.
         tries: how often a failed dependency interrupted the job before.
         items: documents of the attempt.
@@ -72,8 +74,8 @@ class JobAttempt:
     """
 
     lease: Lease
-    line: AbstractAsyncContextManager[None]
-    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    lines: Sequence[Line]
+    turn: Callable[[str, str], Turn] = lambda tenant, collection: Turn()
     work: Work = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)
@@ -127,7 +129,7 @@ class JobRunner:
             await self._jobs.give_back(lease)
 
     async def _attempt(self, run: JobAttempt) -> Report:
-        storing = asyncio.create_task(self._in_turn(run))
+        storing = asyncio.create_task(self._in_line(run))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
             return await storing
@@ -179,15 +181,15 @@ class JobRunner:
                     run.lost = LostLease()
         storing.cancel()
 
-    async def _in_turn(self, run: JobAttempt) -> Report:
-        """Store when it is the job's turn. A file is read before its turn, so that a slow one keeps nobody else
-        waiting.
-        """
-        async with run.line:
-            await _step(self._load(run))
-            async with run.turn:
-                await _step(self._store(run))
-        if len(run.work.payload or b"") >= heap.LARGE_BYTES:
+    async def _in_line(self, run: JobAttempt) -> Report:
+        for line in run.lines:
+            async with line.place:
+                await _step(self._load(run))
+                if line.most_bytes is None or run.items.size_bytes <= line.most_bytes:
+                    await _step(self._store(run))
+                    break
+                run.items = JobItems()  # it is read again later: documents of jobs that wait would fill the memory
+        if max(len(run.work.payload or b""), run.items.size_bytes) >= heap.LARGE_BYTES:
             run.items = JobItems()
             await asyncio.to_thread(heap.give_back)
         return run.report
@@ -292,7 +294,13 @@ class JobRunner:
 
         work = run.work
         return await self._ingest(
-            run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
+            run.lease.tenant,
+            work.collection,
+            items,
+            delivery=work.delivery,
+            written=written,
+            progress=progress,
+            turn=run.turn(run.lease.tenant, work.collection),
         )
 
     async def _finish(self, run: JobAttempt) -> None:

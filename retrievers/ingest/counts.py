@@ -28,15 +28,15 @@ async def apply(connection: Connection, tenant: str, changes: ChangesByPart) -> 
         await values.apply(connection, tenant, counted, its)
 
 
+# ON CONFLICT looks each term up in the primary key. An UPDATE that joins the tables is planned by statistics older than
+# the terms of a new collection, and compares every term that is gone with every stored one.
 _UNCOUNT_TERMS = """
-    WITH gone AS (
-        SELECT coalesce(c.part, c.collection) AS counted,
-               substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
-        FROM signalbox.chunk c, unnest(c.lexemes) AS word
-        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
-        GROUP BY 1, 2)
-    UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
-    WHERE t.tenant = %(tenant)s AND t.collection = gone.counted AND t.term = gone.term
+    INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
+    SELECT %(tenant)s, coalesce(c.part, c.collection), substr(word.lexeme, position(':' IN word.lexeme) + 1), -count(*)
+    FROM signalbox.chunk c, unnest(c.lexemes) AS word
+    WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
+    GROUP BY 2, 3
+    ON CONFLICT (tenant, collection, term) DO UPDATE SET chunks = t.chunks + excluded.chunks
 """
 
 

@@ -25,7 +25,12 @@ class JobItems:
 
     Args:
         items: documents with their indexes in the delivery.
+
+    Attributes:
+        size_bytes: size of the documents of a file as JSON; 0 for records, whose size the delivery tells.
     """
+
+    size_bytes = 0
 
     def __init__(self, items: Sequence[tuple[int, Item]] = ()) -> None:
         self._items = items
@@ -77,6 +82,7 @@ class FileItems(JobItems):
             # JSON escapes line breaks, so each item is one line.
             self._file.write(json.dumps(message_of(item)).encode() + b"\n")
             self._count += 1
+        self.size_bytes = self._file.tell()
 
     def __len__(self) -> int:
         return self._count

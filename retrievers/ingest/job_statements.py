@@ -49,7 +49,10 @@ FINISH = """
 FORGET = "DELETE FROM signalbox.dead_letter WHERE tenant = %s AND job = %s"
 BURY = """
     INSERT INTO signalbox.dead_letter (tenant, job, index, place, document_id, reason, payload, readers)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+    SELECT %(tenant)s, %(id)s, index, place, document, reason, payload,
+           CASE WHEN readers IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(readers::jsonb)) END
+    FROM unnest(%(indexes)s::integer[], %(places)s::text[], %(documents)s::text[], %(reasons)s::text[],
+                %(payloads)s::bytea[], %(readers)s::text[]) AS failed (index, place, document, reason, payload, readers)
 """
 SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (

@@ -1,6 +1,7 @@
 """The queue of ingestion jobs: a delivery is stored first, then leased to one worker at a time."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -249,20 +250,8 @@ class JobQueue:
             _one(await connection.execute(sql.FINISH, _held(lease) | counts | {"days": KEPT_DAYS}))
             await connection.execute(sql.FORGET, (lease.tenant, lease.id))
             for start in range(0, len(failed), _BURIED_AT_ONCE):
-                rows = [
-                    (
-                        lease.tenant,
-                        lease.id,
-                        one.index,
-                        one.where,
-                        one.id,
-                        one.reason,
-                        payloads.get(one.index),
-                        list(one.readers) or None,
-                    )
-                    for one in failed[start : start + _BURIED_AT_ONCE]
-                ]
-                await connection.cursor().executemany(sql.BURY, rows)
+                some = failed[start : start + _BURIED_AT_ONCE]
+                await connection.execute(sql.BURY, _held(lease) | _letters(some, payloads))
             self._database.retire(connection, sum(len(one) for one in payloads.values() if one is not None))
             await connection.execute(sql.SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
 
@@ -349,6 +338,17 @@ async def forget(connection: Connection, tenant: str, collection: str, documents
 
 def _held(lease: Lease) -> dict[str, Any]:
     return {"tenant": lease.tenant, "id": lease.id, "token": lease.token}
+
+
+def _letters(failed: Sequence[Failure], payloads: Mapping[int, bytes | None]) -> dict[str, Any]:
+    return {
+        "indexes": [one.index for one in failed],
+        "places": [one.where for one in failed],
+        "documents": [one.id for one in failed],
+        "reasons": [one.reason for one in failed],
+        "payloads": [payloads.get(one.index) for one in failed],
+        "readers": [json.dumps(one.readers) if one.readers else None for one in failed],
+    }
 
 
 def _one(cursor: Any) -> None:

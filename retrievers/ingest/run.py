@@ -19,6 +19,7 @@ from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.lines import Turn
 from retrievers.ingest.prepare import Prepared, prepare
 from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.ingest.settle import settle
@@ -31,6 +32,9 @@ _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
+# A passage with more terms, or a document with more values, counts for several in a batch: the transaction that writes
+# it holds up all others that write to the collection.
+_TERMS_CHARACTERS, _VALUES = 8000, 20
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
@@ -51,6 +55,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
+    turn: Turn | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
@@ -62,13 +67,15 @@ async def ingest(
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
             delivery has stored since is left unchanged.
         written: takes part in every transaction that writes documents.
+        turn: held while the collection is locked and while a batch is written.
         reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
     collections.check_name(collection)
-    run = _IngestRun(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
+    told = progress or (lambda report: None)
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, told, turn or Turn())
     run.reads_in_thread = reads_in_thread
     return await run.all(items, delivery, written)
 
@@ -82,9 +89,10 @@ class _IngestRun:
         collection: str,
         declared: Mapping[str, Field],
         progress: Progress,
+        turn: Turn,
     ) -> None:
         self._database = database
-        self._target = IngestTarget(database, embedder, tenant, collection)
+        self._target = IngestTarget(database, embedder, tenant, collection, turn.alone)
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._writer = whole(tenant)
         self._progress = progress
@@ -95,6 +103,7 @@ class _IngestRun:
         self._sampled = 0  # index after the sample
         self._delivery = 0
         self._written: Written | None = None
+        self._turn = turn
         self.reads_in_thread = False
 
     async def all(
@@ -182,7 +191,7 @@ class _IngestRun:
         while documents := await self._taken(items, _BATCH_DOCUMENTS):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
-                passages += len(item.passages) or 1
+                passages += _extent(item)
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._cut(batch):
                         yield part
@@ -200,7 +209,7 @@ class _IngestRun:
         passages = 0
         for index, item in batch:
             part.append((index, item))
-            passages += len(item.passages) or 1
+            passages += _extent(item)
             if passages >= _BATCH_PASSAGES:
                 yield part
                 part, passages = [], 0
@@ -295,7 +304,8 @@ class _IngestRun:
             try:
                 # Vectors from before the collection was rebuilt may be another embedder's.
                 if number == self._target.number:
-                    return await self._replace_at(batch, vectors)
+                    async with self._turn.alone, self._turn.place:
+                        return await self._replace_at(batch, vectors)
             except collections.Replaced:
                 await self._target.open()
             embedded = await self._vectors(batch)
@@ -343,3 +353,10 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
+
+
+def _extent(item: Prepared) -> int:
+    """Return how much of a batch a document takes, in passages of the usual kind."""
+    values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
+    characters = sum(len(passage.packed_lexemes) for passage in item.passages)
+    return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -1,6 +1,7 @@
 """The collection that an ingestion writes to: its current number, embedder and fields, through rebuilds."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import psycopg
@@ -25,6 +26,9 @@ Returned = TypeVar("Returned")
 class IngestTarget:
     """The collection, once `open` has been called. Its number and embedder change when it is rebuilt.
 
+    Args:
+        alone: held in each transaction that may lock it, see `lines.Turn`.
+
     Attributes:
         number: number of the collection.
         embedder: embedder of the collection; until it is open, the configured one.
@@ -33,9 +37,16 @@ class IngestTarget:
         fields: fields of the collection by name, see `learn_fields`.
     """
 
-    def __init__(self, database: Database, embedder: Embedder, tenant: str, name: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        tenant: str,
+        name: str,
+        alone: AbstractAsyncContextManager[object],
+    ) -> None:
         self._database, self._embedders = database, Embedders.of(embedder)
-        self._tenant, self._name = tenant, name
+        self._tenant, self._name, self._alone = tenant, name, alone
         self._writer = whole(tenant)
         self.embedder: Embedder = self._embedders
         self.number = self.embedder_number = 0
@@ -54,7 +65,7 @@ class IngestTarget:
                 known = name is not None and self._embedders.has(name)
                 self.embedder = await self._embedders.named(name) if known and name else self._embedders
                 dimension = await self.embedder.dimension()
-                async with self._database.transaction(self._writer) as connection:
+                async with self._alone, self._database.transaction(self._writer) as connection:
                     row = await collections.open_collection(connection, self._tenant, self._name)
                     self.number, embedder, self.mean_length, version = row
                     if version != analysis.VERSION:
@@ -81,7 +92,7 @@ class IngestTarget:
         """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
         while True:
             try:
-                async with self._database.transaction(self._writer) as connection:
+                async with self._alone, self._database.transaction(self._writer) as connection:
                     return await work(connection)
             except collections.Replaced:
                 await self.open()

@@ -9,20 +9,24 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.ingest.attempt import Ingest, JobAttempt, JobRunner, Mirroring, Rebuild
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.job_types import Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import Line, Lines
 from retrievers.ingest.report import Report
 
 _POLL_S = 1.0
 """How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
 _TURNS = 2
-"""Deliveries carried out at once for waiting callers: more would take database connections from questions."""
+"""Batches written at once for waiting callers, and at least as many for jobs from the queue: more would take database
+connections from questions.
+"""
+_MOST_LONG = 4
+"""Maximum number of jobs from the queue that run beside the next ones because they take long."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ class Worker:
         at_once: maximum number of jobs taken from the queue at the same time.
         rebuild: carries out jobs that rebuild a collection.
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
+        head_start_s: how long the next jobs wait for one from the queue, in seconds. After that they run beside it.
         schedule: called every second; queues the runs that are due.
     """
 
@@ -46,18 +51,20 @@ class Worker:
         rebuild: Rebuild | None = None,
         mirrors: Mapping[UUID, Mirroring] | None = None,
         schedule: Callable[[], Awaitable[None]] | None = None,
+        head_start_s: float = 2.0,
     ) -> None:
         self.jobs = jobs
         self.ingest = ingest
         self._runner = JobRunner(jobs, ingest, rebuild=rebuild, mirrors=mirrors or {})
         self._at_once = at_once
-        self._schedule = schedule
+        self._schedule, self._head_start_s = schedule, head_start_s
         jobs.known = tuple(mirrors or ())
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
-        self._turns = asyncio.Semaphore(_TURNS)
-        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._lines = Lines()
+        self._turns, self._turns_of_queue = asyncio.Semaphore(_TURNS), asyncio.Semaphore(max(at_once, _TURNS))
+        self._long: set[asyncio.Task[Report]] = set()
 
     async def __aenter__(self) -> Self:
         self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
@@ -112,7 +119,8 @@ class Worker:
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = JobAttempt(lease, self._line(tenant), self._turns)
+        lines = self._lines.of(tenant, len(delivery.payload))
+        run = JobAttempt(lease, lines, partial(self._lines.turn, places=self._turns))
         try:
             return lease.id.hex, await self._carry_out_until(run, deadline)
         except LostLease:
@@ -123,7 +131,7 @@ class Worker:
 
     async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
         """Carry out a run of a mirror at once, under the lease of its job. Raises like `carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
+        return await self._runner.carry_out(JobAttempt(lease, self._lines.of(lease.tenant, None), mirror=mirroring))
 
     async def _carry_out_until(self, run: JobAttempt, deadline: float | None) -> Report | None:
         """Like `JobRunner.carry_out`, but return None if it takes longer and continues in the background."""
@@ -146,11 +154,8 @@ class Worker:
 
     async def carry_out(self, lease: Lease) -> Report:
         """Carry out a leased job. Raises like `JobRunner.carry_out`."""
-        return await self._runner.carry_out(JobAttempt(lease, self._line(lease.tenant)))
-
-    def _line(self, tenant: str) -> asyncio.Semaphore:
-        """Return the tenant's semaphore, which limits how many of its jobs are read and stored at once."""
-        return self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
+        turn = partial(self._lines.turn, places=self._turns_of_queue)
+        return await self._runner.carry_out(JobAttempt(lease, (Line(),), turn))
 
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""
@@ -169,13 +174,21 @@ class Worker:
                 continue
             task = asyncio.create_task(self.carry_out(lease))
             self._at_work.add(task)
+            task.add_done_callback(partial(self._told, lease))
             if self._closing.is_set():
                 task.cancel()
-            await asyncio.wait({task})
-            self._at_work.discard(task)
+            await asyncio.wait({task}, timeout=self._head_start_s)
             if task.cancelled():
                 await self._runner.give_back(lease)  # it may have been cancelled before its first step
-            _tell(lease, task)
+            if not task.done():
+                await self._leave_running(task)
+
+    async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
+        """Return when another job may be taken beside this one."""
+        self._long.add(task)
+        task.add_done_callback(self._long.discard)
+        while len(self._long) > _MOST_LONG:
+            await asyncio.wait(self._long, return_when=asyncio.FIRST_COMPLETED)
 
     async def _keep_schedule(self) -> None:
         """Queue the due runs until the worker is closed."""

@@ -415,12 +415,20 @@ async def test_a_page_is_kept_for_a_while(internet: Internet):
 
 
 async def test_what_is_kept_is_bounded(internet: Internet, fetcher: Fetcher):
-    for number in range(3):
-        internet.answers[f"/{number}"] = answer("x" * 4_000_000, Content_Type="text/plain")
+    for number in range(5):
+        internet.answers[f"/{number}"] = answer("x" * 500_000, Content_Type="text/plain")
         await fetcher.fetch(f"http://public.example/{number}")
-    await fetcher.fetch("http://public.example/2")
+    await fetcher.fetch("http://public.example/4")
     await fetcher.fetch("http://public.example/0")
-    assert [head.split(" ")[1] for head in internet.asked] == ["/0", "/1", "/2", "/0"]
+    assert [head.split(" ")[1] for head in internet.asked] == ["/0", "/1", "/2", "/3", "/4", "/0"]
+
+
+async def test_a_large_page_is_not_kept_and_those_that_are_stay(internet: Internet, fetcher: Fetcher):
+    internet.answers["/small"] = answer("small", Content_Type="text/plain")
+    internet.answers["/large"] = answer("x" * 4_000_000, Content_Type="text/plain")
+    for path in ("small", "large", "small", "large"):
+        await fetcher.fetch(f"http://public.example/{path}")
+    assert [head.split(" ")[1] for head in internet.asked] == ["/small", "/large", "/large"]
 
 
 async def test_a_failure_is_not_kept(internet: Internet, fetcher: Fetcher):

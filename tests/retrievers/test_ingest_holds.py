@@ -5,15 +5,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from retrievers.core.errors import BadDocument
+from retrievers.core.types import whole
 from retrievers.embed import Vectors
-from retrievers.ingest import validate
+from retrievers.ingest import run, validate
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.counts import _UNCOUNT_TERMS
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
+from retrievers.ingest.report import Report
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder, longest_hold
@@ -122,3 +127,50 @@ def test_metadata_that_is_too_large_is_refused_before_it_is_written_as_json(insi
 def test_metadata_of_the_largest_size_passes():
     for value in ("x" * (MAX_METADATA_BYTES - len('{"a": ""}')), [0] * ((MAX_METADATA_BYTES - len('{"a": []}')) // 3)):
         check(Document("a", "a", "A", "rotor", metadata={"a": value}))
+
+
+async def test_terms_that_are_gone_are_not_compared_with_all_others(database: Database):
+    terms = tuple(f"term{n}" for n in range(3000))
+    await ingest(database, Constant(), "acme", "docs", [Document("a", "a", "A", "Some text.", important=terms)])
+    values = {"tenant": "acme", "collection": 1, "ids": ["a"]}
+    async with database.transaction(whole("acme")) as connection:
+        planned = await connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {_UNCOUNT_TERMS}".encode(), values)
+        ((plan,),) = await planned.fetchall()
+        left = await connection.execute("SELECT count(*), sum(chunks) FROM signalbox.term")
+        counted = await left.fetchone()
+
+    assert max(_rows(plan[0]["Plan"])) < 2 * len(terms)
+    assert counted is not None
+    assert counted[0] >= len(terms)
+    assert counted[1] == 0
+
+
+def _rows(plan: dict[str, Any]) -> Iterator[float]:
+    """Yield how many rows each step of a plan read, those included that it left out."""
+    left_out = plan.get("Rows Removed by Join Filter", 0) + plan.get("Rows Removed by Filter", 0)
+    yield (plan["Actual Rows"] + left_out) * plan["Actual Loops"]
+    for step in plan.get("Plans", ()):
+        yield from _rows(step)
+
+
+@pytest.mark.parametrize(
+    "much",
+    [
+        {"metadata": {"tags": [f"tag {n}" for n in range(1000)]}},
+        {"important": tuple(f"term{n}" for n in range(3000))},
+    ],
+)
+async def test_a_transaction_writes_few_documents_with_many_values_or_terms(
+    much: dict[str, Any], database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", 32)
+    at_once: list[int] = []
+
+    async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
+        at_once.append(inserted)
+
+    documents = [Document(f"d{n}", f"d{n}", "A", "Some text.", **much) for n in range(15)]
+    await ingest(database, Constant(), "acme", "docs", documents, written=written)
+
+    assert sum(at_once) == 15
+    assert max(at_once) < 8

@@ -524,7 +524,7 @@ async def test_a_waited_delivery_is_let_go_when_the_database_hangs_and_the_next_
         jobs = JobQueue(database, lease_s=6, patience_s=3)
         worker = Worker(jobs, partial(ingest, database, embedder))
         stuck = [asyncio.create_task(worker.deliver(f"tenant {n}", of_records("docs", [record(0)]))) for n in range(3)]
-        await until(lambda: len(embedder.waiting) == 2)
+        await until(lambda: len(embedder.waiting) == 3)
         await asyncio.gather(*(database.fetch(TENANT, "SELECT pg_sleep(0.1)", ()) for _ in range(2)))
         with hung(owner_url):
             embedder.let.set()
@@ -669,6 +669,33 @@ async def test_a_job_that_can_never_be_done_fails_and_a_retry_does_it_once_the_c
 
 
 # Trying again.
+
+
+async def test_thousands_of_failed_documents_are_recorded_in_a_few_statements(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[int] = []
+
+    class Counted(psycopg.AsyncCursor[Any]):
+        async def execute(self, *values: Any, **options: Any) -> Any:
+            sent.append(1)
+            return await super().execute(*values, **options)
+
+        async def executemany(self, query: Any, rows: Any, **options: Any) -> None:
+            sent.append(len(list(rows)))
+            await super().executemany(query, rows, **options)
+
+    class Watched(JobQueue):
+        async def finish(self, *values: Any, **options: Any) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(psycopg.AsyncConnection, "cursor", lambda self, **how: Counted(self))
+                await super().finish(*values, **options)
+
+    worker = Worker(Watched(database), partial(ingest, database, HashEmbedder()))
+    _, report = await worker.deliver(TENANT, of_records("docs", [{"text": 7}] * 9000))
+
+    assert len(report.failed) == 9000
+    assert sum(sent) < 100
 
 
 async def test_a_retry_tries_only_what_failed_and_keeps_what_fails_again(database: Database):
