@@ -113,6 +113,16 @@ def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
     return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
 
 
+def _over_name(sentence: Sentence, since: int, one: Amount) -> tuple[str, int] | None:
+    """Return kind and start of the comparison before the field's word and an amount: "beyond page 150"; or None."""
+    place = sentence.index_from(one.start) - 1
+    if place < 1 or not sentence.cue_fields(place) or sentence.mention_at(place) is not None:
+        return None
+    start = sentence.tokens[place].start
+    before = _patterns()["before"].search(sentence.text, max(since, start - _REACH), start)
+    return (_kind(before)[0], before.start()) if before is not None else None
+
+
 def _belong(text: str, since: int, first: Amount, second: Amount) -> bool:
     """Return whether two amounts form a range or a choice: "between 5 and 10", "5-10 km", 5到10之间, "2 or 3"."""
     joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
@@ -150,6 +160,8 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
     if compared is None or _is_vague(text, one.start, one.end):
         return None
     kind, start, end, by = compared
+    if not kind and (over := _over_name(sentence, since, one)) is not None:
+        kind, start = over
     denied = _is_denied(sentence, start)
     if denied is None:
         return None
@@ -202,7 +214,8 @@ def _is_vague(text: str, start: int, end: int) -> bool:
     """Return whether the number is approximate, so that it makes no condition: "about 5", 5左右."""
     patterns = _patterns()
     before = patterns["vague"].search(text, max(0, start - _REACH), start)
-    return before is not None or text[end : end + 3].lstrip().startswith("左右")
+    behind = text[end : end + _REACH].lstrip().casefold()
+    return before is not None or behind.startswith(("左右", "or worse", "or better"))  # which of them is less is unknown
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:

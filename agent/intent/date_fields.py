@@ -45,19 +45,19 @@ def main_date(vocabulary: Vocabulary) -> str | None:
     """Return the date field that says when documents were made, or None.
 
     Of fields whose names say equally much, it is the one that most documents have, and then the one whose dates begin
-    first: loans are dated by when they begin. A field of months, quarters or years comes after those of days.
+    first: loans are dated by when they begin. Of those, a field of months, quarters or years comes after one of days.
     """
     values = vocabulary.catalogue.fields
 
-    def order(name: str) -> tuple[bool, int, int, str]:
-        return name in vocabulary.units, rank_of_date(name), -values[name].documents, str(values[name].low)
+    def order(name: str) -> tuple[int, bool, int, str]:
+        return rank_of_date(name), name in vocabulary.units, -values[name].documents, str(values[name].low)
 
     return min(vocabulary.of_role("date"), key=order, default=None)
 
 
 def is_main_unclear(vocabulary: Vocabulary) -> bool:
     """Return whether the names of several date fields say equally much about when documents were made."""
-    ranks = sorted((name in vocabulary.units, rank_of_date(name)) for name in vocabulary.of_role("date"))
+    ranks = sorted((rank_of_date(name), name in vocabulary.units) for name in vocabulary.of_role("date"))
     return len(ranks) > 1 and ranks[0] == ranks[1]
 
 

@@ -169,6 +169,8 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
     clause; "word": an unknown word.
     """
     token, over = sentence.tokens[place], sentence.mention_at(place)
+    if over is not None and over.last - over.first == 1 and token.folded in lexicon.STOP_WORDS:
+        over = None  # "nothing in [Meadow]", although "in" is a value
     if over is not None and any(one.field in fields for one in over.known):
         return over.first, "value"
     cued = next((one for one in range(max(place - 3, 0), place + 1) if sentence.cue(one)[1] == place + 1), None)

@@ -77,11 +77,11 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
 
 
 def _is_in_longer_verb(sentence: Sentence, place: int, words: tuple[str, ...]) -> bool:
-    """Return whether a Chinese verb only begins a longer word: 屏蔽 in 屏蔽门, 排除 in 排除故障.
+    """Return whether a Chinese verb only begins a longer word: 屏蔽 in 屏蔽门, 排除 in 排除故障, 外 in 外包.
 
     Of phrases with a negation such as 不要 the segmentation says too little: 不要紧急的.
     """
-    if len(words) == 1 or words[0] in _NOT_ZH or sentence.tokens[place].kind != "cjk":
+    if words[0] in _NOT_ZH or sentence.tokens[place].kind != "cjk":
         return False
     end = chinese_words(sentence.text).get(sentence.tokens[place].start, 0)
     rest = sentence.text[sentence.tokens[place + len(words) - 1].end : end]
@@ -183,6 +183,8 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
         while sentence.folded(role) in _BEING:
             role += 1
         return True if set(sentence.cue_fields(role)) & set(fields) else None  # "Ann isn't the author"
+    if negator.first == place and related and acts:
+        return None  # "that Ann neither wrote nor reviewed"
     if negator.first == place or not subject or not (acts or related):
         return False
     return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
@@ -238,7 +240,7 @@ def _listed(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 def _is_role_denied(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
     """Return whether a role is denied after a name: "with Ann not as the reviewer", "Ann neither author nor ..."."""
     place = last
-    while sentence.folded(place) in _BEING:
+    while sentence.folded(place) in _BEING | _CONTRACTED | _APOSTROPHES:
         place += 1
     negator = next((one for one in sentence.negators.values() if one.first == place), None)
     if negator is None or negator.kind != "not":
