@@ -215,7 +215,9 @@ def _is_vague(text: str, start: int, end: int) -> bool:
     patterns = _patterns()
     before = patterns["vague"].search(text, max(0, start - _REACH), start)
     behind = text[end : end + _REACH].lstrip().casefold()
-    return before is not None or behind.startswith(("左右", "or worse", "or better"))  # which of them is less is unknown
+    return before is not None or behind.startswith(
+        ("左右", "or worse", "or better")
+    )  # which of them is less is unknown
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:

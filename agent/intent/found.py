@@ -120,10 +120,10 @@ def find(
     numbers = [*quantities, *year_ranges(sentence, dates)]
     of_years = {(one.start, one.end) for one in numbers}
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
-    constraints, left = read_constraints(sentence)
     existing = read_existence(sentence)
     lacked = {name for name, *_ in existing}
     flags = [one for one in read_flags(sentence) if one.field not in lacked]
+    constraints, left = read_constraints(_denying_flags(sentence, flags))
     constraints = [*version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -143,6 +143,19 @@ def find(
         tuple(unread_dates),
         tuple(unclear),
     )
+
+
+def _denying_flags(sentence: Sentence, flags: Sequence[Constraint]) -> Sentence:
+    """Return the sentence with denials that end at a denied yes/no field: "not closed on the Heron" is on the Heron."""
+    denied = [
+        (one.start, one.end)
+        for one in flags
+        if one.confidence >= FILTERS_FROM
+        and any(sentence.index_from(one.start) in (no.first, no.last) for no in sentence.negators.values())
+    ]
+    if not denied or len(sentence.tokens) > _STORY:
+        return sentence
+    return replace(sentence, denials=denials_of(replace(sentence, taken=(*sentence.taken, *denied))))
 
 
 def _sentence_of(

@@ -346,9 +346,8 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
-    spelt = in_chinese(name)
-    chinese = [word for word in words if has_chinese(word)]
-    deeds = [word[:-1] for word in (*chinese, *spelt) if word.endswith(_agents()) and len(word) > _SHORTEST_DEED]
+    spelt, chinese = in_chinese(name), [word for word in words if has_chinese(word)]
+    deeds = list(filter(None, map(_deed_zh, (*chinese, *spelt))))
     yield from (*spelt, *deeds)
     for word in (*chinese, *deeds, *(spelt if len(spelt) <= _FEW else ())):
         for sense in senses_of(word):
@@ -359,9 +358,15 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
             yield from (sense[0] for sense in senses_of(shared) if len(sense) == 1)
 
 
+def _deed_zh(word: str) -> str:
+    """Return the verb in the name of a field of people or dates: 审核 of 审核人, 办结 of 办结日期; "" if none."""
+    end = next((end for end in _after_deeds() if word.endswith(end)), "")
+    return word.removesuffix(end) if end and len(word) - len(end) >= _SHORTEST_DEED else ""
+
+
 @lru_cache(maxsize=1)
-def _agents() -> tuple[str, ...]:
-    return tuple(table("link", "zh")["agents"].split())
+def _after_deeds() -> tuple[str, ...]:
+    return tuple(f"{table('link', 'zh')['agents']} {table('link', 'zh')['dates']}".split())
 
 
 _SHORTEST_DEED = 2

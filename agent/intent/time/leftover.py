@@ -58,6 +58,8 @@ class Run:
         place = item.end
         if self.has(item.start, "span", "from") and self.has(place, "to"):
             return True  # "from 2005 to the release"
+        if self.has(place, "to") and any(token.items for token in self.tokens[place + 1 : place + 4]):
+            return True  # "1 Dec to end Feb"
         if self.has(place, "ri", "yue"):
             return True  # 5月[32号], 5月6[月]
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
@@ -133,6 +135,8 @@ class Run:
             return True  # "Mon, Wed and [Fri last week]"
         if self.has(end - 1, "of", "skipped"):
             end -= 1
+        if any(one.text == "between" for one in self.tokens[max(self.first, end - _FARTHEST) : end]):
+            return True  # "between now and [the end of July]"
         if self.has(end - 1, "between", "to"):
             return self.tokens[end - 1].text != "在"
         starts = range(max(self.first, end - _FARTHEST), end)
