@@ -34,7 +34,7 @@ from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import chinese_words, tokenize
+from agent.intent.text import chinese_words, stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
@@ -119,6 +119,7 @@ def find(
     quantities, unclear = find_quantities(sentence)
     numbers = [*quantities, *year_ranges(sentence, dates)]
     of_years = {(one.start, one.end) for one in numbers}
+    sentence = sentence.without([one for one in sentence.mentions if _names_number(sentence, one, numbers)])
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     existing = read_existence(sentence)
     lacked = {name for name, *_ in existing}
@@ -142,6 +143,15 @@ def find(
         lengths,
         tuple(unread_dates),
         tuple(unclear),
+    )
+
+
+def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[NumberRange]) -> bool:
+    """Return whether a word that is also a value names the field of the number behind it: "[headway] 10 or less"."""
+    own = set(map(stem, sentence.text[mention.start : mention.end].casefold().split()))
+    return any(
+        mention.last == sentence.index_from(one.start) and own <= set(map(stem, lexicon.name_words(one.field)))
+        for one in numbers
     )
 
 

@@ -104,7 +104,6 @@ CITY = {
 MISREAD = frozenset(
     [
         "records about demolition permits",
-        "what has Donald Stufft sponsered about attestations?",
     ]
 )
 """What the learned weights still read wrong."""
