@@ -13,6 +13,7 @@ from agent.intent.amounts import AmountReading
 from agent.intent.bounds import Comparison
 from agent.intent.columns import Columns
 from agent.intent.counted import HAVING, counts_other, has_quantity, tells_field
+from agent.intent.measures import counted_in
 from agent.intent.numbered import LEVELS, holds_years, is_had, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
 from agent.intent.sentence import ENDS, Sentence
@@ -342,12 +343,12 @@ def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, 
 
 def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading) -> float | None:
     known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
-    if unit is None and measure.money_size > 1:
-        scaled = reading.value / measure.money_size
+    size = measure.money_size if measure.units else counted_in(name)
+    if unit is None and size > 1:
+        scaled = reading.value / size
         low, high = field_range(columns, name)
         is_whole = low is not None and high is not None and low <= scaled <= high < reading.value
-        # "under 70k" or "under 70,000" of `amount_keur`
-        return 1 / measure.money_size if reading.magnitude >= 1000 or is_whole else 1.0
+        return 1 / size if is_whole or (measure.units and reading.magnitude >= 1000) else 1.0
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))

@@ -76,6 +76,11 @@ def measure_of(values: FieldValues) -> Measure | None:
     return Measure(ordered, in_name, noun, plain, MappingProxyType(texts))
 
 
+def counted_in(name: str) -> float:
+    """Return how many a number of a field counts as one, as its name says: 1,000 for `words_k` and `dosesThousand`."""
+    return 1000.0 if lexicon.name_words(name)[-1:] in (("k",), ("thousand",), ("thousands",)) else 1.0
+
+
 def check_units(schema: Mapping[str, Field]) -> None:
     """Check that questions can say the declared units: a unit of the word lists, or a name for this field alone.
 
