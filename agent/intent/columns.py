@@ -17,8 +17,7 @@ from agent.intent.text import chinese_words, has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary
 from retrievers.text.glosses import pinyin_of, senses_of
 
-_LONGEST = 5
-_LONGEST_QUANTITY = 4
+_LONGEST, _LONGEST_QUANTITY = 5, 4
 _SENSES = 2
 _FULL, _PART, SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
@@ -238,9 +237,8 @@ class Columns:
 
     def is_group(self, name: str) -> bool:
         """Return whether documents can be counted by the values of a field."""
-        return name in self.vocabulary.units or (
-            self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
-        )
+        known = self.vocabulary
+        return (known.roles.get(name) in GROUPS or name in known.units) and name not in self.measures
 
     def is_repeated(self, name: str) -> bool:
         """Return whether a field's values denote groups of documents rather than single documents."""
