@@ -500,7 +500,7 @@ def test_the_part_and_the_whole_of_a_share(ground: Make):
 
 
 def test_nothing_is_counted_where_a_value_may_be_a_topic(ground: Make):
-    reading = ground("peps").read("Which proposals are about packaging?")
+    reading = ground("peps").read("What do proposals say about packaging?")
     assert all(one.confidence < FILTERS_FROM for one in reading.pieces)
     reading = ground("peps").read("Who wrote the most proposals that talk about packaging?")
     assert (shown(stated(reading, None)), reading.aggregate) == (None, None)
