@@ -238,7 +238,9 @@ class Columns:
 
     def is_group(self, name: str) -> bool:
         """Return whether documents can be counted by the values of a field."""
-        return name in self.vocabulary.units or (self.vocabulary.roles.get(name) in GROUPS and name not in self.measures)
+        return name in self.vocabulary.units or (
+            self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
+        )
 
     def is_repeated(self, name: str) -> bool:
         """Return whether a field's values denote groups of documents rather than single documents."""
