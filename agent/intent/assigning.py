@@ -12,7 +12,7 @@ from functools import cache
 from agent.intent.amounts import AmountReading
 from agent.intent.bounds import Comparison
 from agent.intent.columns import Columns
-from agent.intent.counted import HAVING, counts_other, has_quantity, tells_field
+from agent.intent.counted import HAVING, counts_other, counts_thing, tells_field
 from agent.intent.measures import counted_in
 from agent.intent.numbered import LEVELS, holds_years, is_had, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
@@ -201,7 +201,8 @@ def _fit(
         of_unit = _UNIT
     elif one.kinds & CURRENCIES or _is_in_thousands(sentence, columns, one, name, numbers):
         of_unit = _MONEY
-    if of_unit and best[1] is None and not _is_near_range(columns, name, numbers):
+    is_likely = is_inside if len(one.kinds - CURRENCIES) > 1 else _is_near_range  # degrees of an angle or of heat
+    if of_unit and best[1] is None and not is_likely(columns, name, numbers):
         return None
     if _is_of_other_rate(one, measure) and not is_inside(columns, name, numbers):
         return None
@@ -237,7 +238,7 @@ def _is_in_thousands(
     is_large = all(reading.magnitude >= 1000 for amount in one.amounts for reading in amount.readings[:1])
     if not is_large or columns.measures[name].money_size < 1000 or not is_inside(columns, name, numbers):
         return False
-    return not counts_other(sentence, one) and not has_quantity(sentence, sentence.index_from(one.start) - 1)
+    return not counts_thing(sentence, one)
 
 
 def _of_level(

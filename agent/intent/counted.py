@@ -37,12 +37,21 @@ def none_or_some(sentence: Sentence, columns: Columns) -> Iterator[NumberRange]:
                 continue
             is_denied = patterns["denied"].search(sentence.text, max(0, said.start() - _REACH), said.start())
             words = said.groupdict()
+            if _is_idiom(sentence, columns, name, said, end):
+                continue
             if is_denied is not None or not (words.get("people") or _is_count(columns, name)):
                 continue
             if words["none"] or words.get("nobody") is not None:
                 yield NumberRange(name, said.start(), end, values=(0,))
             else:
                 yield NumberRange(name, said.start(), end, low=0, low_included=False)
+
+
+def _is_idiom(sentence: Sentence, columns: Columns, name: str, said: re.Match[str], end: int) -> bool:
+    """Return whether a bare "without" stands before one amount of time: "please answer without delay"."""
+    is_time = any(unit.kind == "time" for unit in columns.measures[name].units)
+    is_one = not sentence.text[:end].casefold().endswith("s")
+    return is_time and is_one and said[0].casefold().strip() == "without"
 
 
 def _may_be_none(columns: Columns, name: str) -> bool:
@@ -101,6 +110,20 @@ def _begins_clause(sentence: Sentence, place: int) -> bool:
     """Return whether a Chinese word stands after a blank, which separates clauses: "4000以下 能养猫"."""
     token = sentence.token(place)
     return token is not None and token.kind == "cjk" and sentence.text[token.start - 1 : token.start].isspace()
+
+
+def counts_thing(sentence: Sentence, one: Comparison) -> bool:
+    """Return whether words around a large number may say what is counted, so that it is no money: 超过50万[人]."""
+    before = sentence.index_from(one.start) - 1
+    return counts_other(sentence, one) or _counts_chinese(sentence, one) or has_quantity(sentence, before)
+
+
+def _counts_chinese(sentence: Sentence, one: Comparison) -> bool:
+    """Return whether a Chinese word that is none for documents follows an amount directly."""
+    place = sentence.index_from(one.end)
+    token = sentence.token(place)
+    is_word = token is not None and token.kind == "cjk" and token.text not in "的且并和而元"
+    return is_word and not sentence.is_noun(place) and not _begins_clause(sentence, place)
 
 
 def has_quantity(sentence: Sentence, last: int) -> bool:

@@ -113,6 +113,8 @@ def units_of(values: FieldValues) -> DateUnits | None:
         if len(months) > 1 or months.isdisjoint(_MONTHS) or add_months(period.begin, max(months)) != period.end:
             return None
     (length,) = months
+    if any((begin.month - 1) % length for begin in found):
+        return None  # seasons and terms are no quarters
     if length == max(_MONTHS) and _YEAR_WORDS.isdisjoint(lexicon.name_words(field.name)):
         return None  # four digits alone may be anything
     return DateUnits(length, found, _form(found.values(), length))

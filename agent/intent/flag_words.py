@@ -13,16 +13,17 @@ from agent.intent.linking import Mention
 from agent.intent.negators import JOINING
 from agent.intent.sentence import Sentence
 from agent.intent.text import CUT, LOOSE, chinese_words, closeness, consonants_of, has_chinese, stem
-from agent.intent.words import LANGUAGES, table
+from agent.intent.words import LANGUAGES, ordinary, table
 from retrievers.text.glosses import glossed_words, senses_of
 
 DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 MOST_SENSES = 4
 _PLAIN_SHORT = 4
 """Minimum letters of an abbreviation that needs no other word written in full."""
+_SHORTEST = 2
 _GAP = 2
 """Maximum words between two words of a field's name."""
-_TELLING = frozenset("by in on at about since before after during under from between until within for to so".split())
+_NOT_OF_RECORDS = frozenset("anything something nothing everything or".split())
 _ARTICLES = frozenset("the a an any some".split())
 _STATING = frozenset(
     "is are was were be been being has have had having with without for and or but not no non - get got".split()
@@ -91,24 +92,35 @@ def _is_beside(one: NameHit, other: NameHit, words: Sequence[str]) -> bool:
 
 
 def _abbreviates(short: str, said: str) -> bool:
-    """Return whether a word of a name abbreviates a word, maybe in the plural: `rd` of road, `creds` of credentials."""
+    """Return whether a word of a name abbreviates a word, maybe in the plural: `rd` of road, `creds` of credentials.
+
+    Two letters must be all consonants of the word and end it (not `tr` of "trade" or "tree"), and a short word in its
+    own right abbreviates none: `tow`, towel.
+    """
+    if len(short) == _SHORTEST:
+        return consonants_of(said) == short == said[0] + said[-1]
+    if len(short) < _PLAIN_SHORT and short in ordinary():
+        return False
     shorts = (short, short[:-1]) if short.endswith("s") and len(short) > _PLAIN_SHORT else (short,)
     return any(is_short_for(one, said) for one in shorts) or (len(short) > 1 and consonants_of(said).startswith(short))
 
 
 def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
-    is_plain = all(word in lexicon.STOP_WORDS for word in words)
+    is_plain = len(words) == 1 and words[0] in lexicon.STOP_WORDS
     for first, last, said in _said(sentence):
         is_general = said in lexicon.STOP_WORDS or (is_plain and {stem(said)} & set(map(stem, words)))
-        if is_general and not (is_plain and said in words and _describes(sentence, last)):
+        if is_general and not (is_plain and said in words and _describes(sentence, first, last)):
             continue  # "what did Ann submit" states no `submitted`
         for place, word in enumerate(words):
             base = said if word.endswith("less") else said.removesuffix("less")
             near = closeness(base, word)
-            if near:
+            is_other = near < 1 and sentence.folded(last - 1) in ("free", "less")  # "egg-free" is no longer `egg`
+            if near and not (is_other and last - first > 1):
                 hyphen = sentence.folded(last) == "-"
                 behind = sentence.folded(last + hyphen)
-                lacks = base != said or (behind == "free" and "free" not in words) or (hyphen and behind == "less")
+                is_own = any("free".startswith(one) or one.endswith("free") for one in words)  # `nut_fr`, `glutenfree`
+                is_free = behind == "free" and not is_own
+                lacks = base != said or is_free or (hyphen and behind == "less")
                 yield NameHit(first, last, place, near, lacks)
                 break
             beginning = next((one for one in DENYING_BEGINNINGS if said.startswith(one) and said != word), "")
@@ -117,15 +129,26 @@ def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
                 break
 
 
-def _describes(sentence: Sentence, place: int) -> bool:
-    """Return whether a participle before a token describes documents: no "published [in] May" or "[Ann] published"."""
-    token, before = sentence.token(place), sentence.mention_at(place - 2)
-    if before is not None and sentence.vocabulary.roles[before.known[0].field] == "person":
+def _describes(sentence: Sentence, first: int, last: int) -> bool:
+    """Return whether a common word at tokens [first, last) describes documents: "new loans", "loans that are new".
+
+    It does not in "published [in] May", "[Ann] published", "the new [office]", "new [or] old" and "what's new?".
+    """
+    before, author = sentence.token(first - 1), sentence.mention_at(last - 2)
+    if author is not None and sentence.vocabulary.roles[author.known[0].field] == "person":
         return False
-    is_told = token is not None and (
-        token.folded in _TELLING or any(start <= token.start < end for start, end in sentence.taken)
-    )
-    return not is_told
+    following = sentence.token(last)
+    if following is not None and following.kind != "mark":
+        is_taken = any(start <= following.start < end for start, end in sentence.taken)
+        return not is_taken and (_is_of_records(sentence, last) or following.folded == "and")
+    is_asked = sentence.folded(0) == "what" or sentence.folded(first - 1) in _NOT_OF_RECORDS
+    is_told = before is None or before.kind == "mark" or before.folded in lexicon.STOP_WORDS
+    return not is_asked and (is_told or _is_of_records(sentence, first - 1))
+
+
+def _is_of_records(sentence: Sentence, place: int) -> bool:
+    """Return whether a token is a word for documents or a value of theirs."""
+    return sentence.is_noun(place) or sentence.mention_at(place) is not None
 
 
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:

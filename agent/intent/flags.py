@@ -225,7 +225,9 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
     begins = _denial(sentence, mention.first)
-    negated = True if begins is not None else is_denied_mention(sentence, mention)
+    # The "-free" of "egg-free" has already denied the hit.
+    is_free = sentence.folded(mention.last) == "-" and sentence.folded(mention.last + 1) in ("free", "less")
+    negated = begins is not None or (not is_free and is_denied_mention(sentence, mention))
     if negated is None:
         return None
     start = min(_extent(sentence, mention), start if begins is None else begins)

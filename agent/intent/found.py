@@ -360,7 +360,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
         if gap >= _NEAR:
             break
-        if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
+        if token.kind not in ("mark", "number") and gap >= 0 and (by_noun or not sentence.is_noun(index)):
             cued = {*sentence.cue_fields(index), *sentence.vocabulary.cues.get((token.stem,), ())}
             named = [name for name in fields if name in cued] or shortened(token, fields)
             if named and before[1] and before[0] == index - 1 and not is_past_verb(token.folded):

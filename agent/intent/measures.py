@@ -42,6 +42,7 @@ _MINUTES_TO = frozenset("to from until till before after since at".split())
 _RATES = {
     *(("money", per) for per in ("area", "weight", "volume", "length", "time", "months", "energy")),
     *(("length", "time"), ("weight", "volume"), ("volume", "time"), ("weight", "area"), ("size", "time")),
+    ("energy", "area"),
 }  # fmt: skip
 """Kinds of units of which one is usually given for each of the other."""
 _AMOUNTS = _SPENT.union(lexicon.CONCEPTS["money"][0]) - {"amount", "value"} - CURRENCIES

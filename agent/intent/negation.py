@@ -257,8 +257,8 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
         if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
             return True
         if behind > place:
-            if place == last and sentence.folded(place) == "-":
-                return True  # "[egg]-free cakes from the harbour"
+            if sentence.folded(place) == "-":
+                return place == last  # "[egg]-free cakes from the harbour"; not "which [cakes] are egg-free?"
             longer = next((one for one in sentence.negators.values() if one.first == place and one.last > behind), None)
             if longer is not None:
                 return _closes(sentence, longer.last)  # 草稿别给我, but not "drafts, aside from those of Ann"
@@ -267,7 +267,8 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
     for place in range(places[-1], min(places[-1] + 2 * UNCLEAR, len(sentence.tokens))):
         ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))
-        if ended or sentence.mention_at(place) is not None or sentence.tokens[place].kind == "number":
+        is_mark = ended or sentence.folded(place) == "-"
+        if is_mark or sentence.mention_at(place) is not None or sentence.tokens[place].kind == "number":
             return False
         behind = max(phrase_at(sentence, place, kind) for kind in ("behind", "excluding"))
         if behind > place and _closes(sentence, behind):

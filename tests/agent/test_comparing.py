@@ -172,6 +172,10 @@ QUARRY = {
         ("nobody against the plan", ""),
         ("no arguments against", ""),
         ("no score", ""),
+        ("超过50万人", ""),
+        ("turned by over 1000 degrees", ""),
+        ("no days idle since March", ""),
+        ("no days idle in October", ""),
     ],
 )
 def test_a_unit_thousands_or_a_count_of_none_tells_the_field(question: str, filter: str):
@@ -191,6 +195,8 @@ def test_a_unit_thousands_or_a_count_of_none_tells_the_field(question: str, filt
         ("budget_k", "budget under 60k", "budget_k lt 60"),
         ("预算万元", "预算超过50万的", "预算万元 gt 50"),
         ("height_m_min", "over 50 m/min", ""),
+        ("heat_kwh_m2", "over 50 kWh per m2", "heat_kwh_m2 gt 50"),
+        ("delay_min", "please answer without delay", ""),
         ("min_weight", "over 50 minutes", ""),
         ("课时", "课时不超过20节", "课时 lte 20"),
     ],

@@ -73,6 +73,7 @@ def test_texts_of_months_and_quarters_are_units(values: tuple[str, ...], months:
         ("2025-11", "2025/11"),  # the same month twice
         ("March", "April"),
         ("FY2025", "FY2026"),  # depends on the fiscal year
+        ("Spring 2025", "Autumn 2025"),  # terms and seasons begin in no quarter
         ("release 2025-11", "release 2025-12"),
         ("2019", "2020"),  # the name does not say that these are years
         ("1910s", "1920s"),
@@ -172,3 +173,10 @@ def test_the_word_before_the_noun_tells_the_field():
 def test_a_span_over_new_year_may_be_said_with_both_years(text: str, low: str, high: str):
     (one,) = read_dates(text, Calendar(NOW.date())).ranges
     assert (str(one.period.low), str(one.period.high)) == (low, high)
+
+
+def test_years_joined_by_or_stay_in_one_field_beside_a_field_whose_texts_hold_years():
+    fields = (texts("quarter", "Q1 2025", "Q2 2025"), days("published", "2023-01-01", "2026-01-20"))
+    filter = filter_of("slips from 2024 or 2025", *fields)
+    assert filter is not None
+    assert filter["filters"] == [between("published", f"{year}-01-01", f"{year + 1}-01-01") for year in (2024, 2025)]

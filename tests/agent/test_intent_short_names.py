@@ -25,8 +25,13 @@ def catalogue(fields: Mapping[str, Mapping[str, int]]) -> FieldCatalogue:
 HOUSES = catalogue(
     {
         "listed": {"true": 100, "false": 200},
+        "nut_fr": {"Y": 100, "N": 200},
         "rd_close": {"y": 60, "n": 240},
         "keys_retd": {"yes": 150, "no": 150},
+        "tr_restr": {"Y": 100, "N": 200},
+        "tow_bar": {"Y": 100, "N": 200},
+        "new": {"Y": 100, "N": 200},
+        "to_do": {"Y": 100, "N": 200},
         "closed_yard": {"Y": 100, "N": 200},
         "asbestos": {"y": 100, "n": 200},
         "kunren": {"是": 100, "否": 200},
@@ -73,6 +78,10 @@ def test_a_chinese_phrase_names_the_field_that_spells_it(text: str, wanted: dict
         ("keys returned, barns", {"keys_retd": "yes", "kind": "barn"}),
         ("who read a note about the closure?", {}),
         ("express returns", {}),
+        ("tree restrictions", {}),
+        ("travel restrictions", {}),
+        ("train restored", {}),
+        ("towel bar", {}),
     ],
 )
 def test_a_name_may_abbreviate_a_word_if_its_other_words_stand_beside(text: str, wanted: dict[str, Any]):
@@ -99,6 +108,10 @@ def test_a_flag_is_not_named_by_its_last_word_without_the_one_that_tells_it_apar
         ("asbestos: yes or no?", {}),
         ("the asbestos rate of barns", {"kind": "barn"}),
         ("asbestos-less barns", {"asbestos": "n", "kind": "barn"}),
+        ("asbestos-free barns", {"asbestos": "n", "kind": "barn"}),
+        ("nut-free", {}),  # not N
+        ("barns asbestos-free", {"asbestos": "n", "kind": "barn"}),
+        ("houses, asbestos-free, from Ann Reed", {"asbestos": "n", "keeper": "Ann Reed"}),
         ("barns clean of asbestos", {"asbestos": "n", "kind": "barn"}),
         ("barns with no lead or asbestos", {"asbestos": "n", "kind": "barn"}),
         ("清客那栏是否", {"qk": "否"}),
@@ -118,6 +131,16 @@ def test_a_value_behind_a_flag_and_any_form_of_denial_set_it(text: str, wanted: 
         ("churches listed by Ann Reed", {"kind": "church", "keeper": "Ann Reed"}),
         ("list the churches", {"kind": "church"}),
         ("what is listed under stained glass?", {}),
+        ("who listed the prices?", {}),
+        ("as listed below", {}),
+        ("the listed price", {}),
+        ("new houses", {"new": "Y"}),
+        ("houses that are not new", {"new": "N"}),
+        ("new or old", {}),
+        ("what's new?", {}),
+        ("New York", {}),
+        ("the new office", {}),
+        ("what to do", {}),
     ],
 )
 def test_a_participle_that_is_common_in_questions_is_a_flag_only_where_it_describes(text: str, wanted: dict[str, Any]):

@@ -109,6 +109,13 @@ def test_a_deed_denied_of_a_topic_excludes_no_place(question: str):
 
 
 @pytest.mark.parametrize(
+    "question", ["reports in Lisbon that are lead-free", "which reports by Ann Lee are lead-free?"]
+)
+def test_free_behind_a_hyphen_denies_only_the_word_before_it(question: str):
+    assert not any(not wanted for wanted, _ in stated(question))
+
+
+@pytest.mark.parametrize(
     ("question", "denied"),
     [
         ("reports not held in Lisbon", "Lisbon"),
