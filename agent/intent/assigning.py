@@ -346,9 +346,8 @@ def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading
     known, unit = columns.vocabulary.catalogue.fields[name], reading.unit
     size = measure.money_size if measure.units else counted_in(name)
     if unit is None and size > 1:
-        scaled = reading.value / size
         low, high = field_range(columns, name)
-        is_whole = low is not None and high is not None and low <= scaled <= high < reading.value
+        is_whole = low is not None and high is not None and low <= reading.value / size <= high < reading.value
         return 1 / size if is_whole or (measure.units and reading.magnitude >= 1000) else 1.0
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None

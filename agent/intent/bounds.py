@@ -214,10 +214,8 @@ def _is_vague(text: str, start: int, end: int) -> bool:
     """Return whether the number is approximate, so that it makes no condition: "about 5", 5左右."""
     patterns = _patterns()
     before = patterns["vague"].search(text, max(0, start - _REACH), start)
-    behind = text[end : end + _REACH].lstrip().casefold()
-    return before is not None or behind.startswith(
-        ("左右", "or worse", "or better")
-    )  # which of them is less is unknown
+    behind = text[end : end + _REACH].lstrip().casefold()  # worse is less of a score and more of a severity
+    return before is not None or behind.startswith(("左右", "or worse"))
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
