@@ -29,10 +29,8 @@ _ORDER = 10
 """Maximum factor between an amount and a field's range if only the unit tells the field."""
 _BY_CHARACTER = 0.08
 """Reduction of a word's weight per character between it and the amount."""
-_NEAR = 28
-"""Maximum characters between an amount and a word for its field."""
-_BESIDE = 4
-"""Maximum characters between a field's word and an amount after it, at which the unit after the amount is ignored."""
+_NEAR, _BESIDE = 28, 4
+"""Maximum characters between an amount and a word for its field, and if the unit after the amount is ignored."""
 _ELSEWHERE = 1.5
 """Reduction of the weight of a quantity word in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
@@ -348,7 +346,9 @@ def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading
     if unit is None and size > 1:
         low, high = field_range(columns, name)
         is_whole = low is not None and high is not None and low <= reading.value / size <= high < reading.value
-        return 1 / size if is_whole or (measure.units and reading.magnitude >= 1000) else 1.0
+        if is_whole or (measure.units and reading.magnitude >= 1000):
+            return 1 / size
+        return 1.0 if measure.units or high is None or reading.value <= high else None  # 100 words, not 100,000
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))

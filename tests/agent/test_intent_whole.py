@@ -46,6 +46,7 @@ def stated(question: str, *fields: FieldValues) -> Json:
         ("notes of severity 3 or worse", {}),
         ("notes of more than 20k words", {"words_k gt": 20}),
         ("notes of more than 20 thousand words", {"words_k gt": 20}),
+        ("notes of more than 100 words", {}),
     ],
 )
 def test_a_number_is_read_with_the_words_before_its_name_and_behind_it(question: str, wanted: Json):
