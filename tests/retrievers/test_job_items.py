@@ -14,8 +14,8 @@ from retrievers.ingest import job_items
 from retrievers.ingest.delivery import dumped, encoded_records, loaded, of_records
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_items import FileItems, Item, RecordItems, file_items
-from retrievers.ingest.read import read_record
 from retrievers.ingest.lines import Turn
+from retrievers.ingest.read import read_record
 from retrievers.ingest.run import _IngestRun
 from retrievers.sandbox import never
 from retrievers.testing import HashEmbedder
