@@ -47,7 +47,7 @@ from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_types import Lease, Work
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.lines import Turn
+from retrievers.ingest.lines import WriteTurn
 from retrievers.ingest.read import SCANS
 from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.report import Progress, Report, Written
@@ -219,7 +219,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         delivery: int,
         written: Written,
         progress: Progress,
-        turn: Turn | None = None,
+        turn: WriteTurn | None = None,
     ) -> Report:
         try:
             return await ingest(

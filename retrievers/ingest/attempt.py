@@ -18,7 +18,7 @@ from retrievers.ingest.delivery import encoded_records
 from retrievers.ingest.job_items import Item, JobItems, file_items, job_items
 from retrievers.ingest.job_types import Lease, LostLease, Work
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.lines import Line, Turn
+from retrievers.ingest.lines import DeliveryLine, WriteTurn
 from retrievers.ingest.read import SANDBOX
 from retrievers.ingest.report import Failure, Progress, Report, Written
 
@@ -46,7 +46,7 @@ class Ingest(Protocol):
         delivery: int,
         written: Written,
         progress: Progress,
-        turn: Turn | None = None,
+        turn: WriteTurn | None = None,
     ) -> Report: ...
 
 
@@ -74,8 +74,8 @@ class JobAttempt:
     """
 
     lease: Lease
-    lines: Sequence[Line]
-    turn: Callable[[str, str], Turn] = lambda tenant, collection: Turn()
+    lines: Sequence[DeliveryLine]
+    turn: Callable[[str, str], WriteTurn] = lambda tenant, collection: WriteTurn()
     work: Work = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)

@@ -13,7 +13,7 @@ _AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DeliveryLine:
     """A line of jobs.
 
     Attributes:
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WriteTurn:
     """What a job holds while it writes to its collection.
 
     Attributes:
@@ -47,25 +47,25 @@ class Lines:
         self._writers: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
         self._large = asyncio.Semaphore(MOST_LARGE)
 
-    def of(self, tenant: str, size_bytes: int | None) -> tuple[Line, ...]:
+    def of(self, tenant: str, size_bytes: int | None) -> tuple[DeliveryLine, ...]:
         """Return the lines to try, in order: a small file may have a large text.
 
         Args:
             size_bytes: size of the delivery; None if it is not known.
         """
         # The tenant's place comes first, so that it waits for one of all places with at most two jobs.
-        large = Line(_Both(self._place(tenant, False), self._large))
+        large = DeliveryLine(_Both(self._place(tenant, False), self._large))
         if size_bytes is None or size_bytes > SMALL_BYTES:
             return (large,)
-        return Line(self._place(tenant, True), SMALL_BYTES), large
+        return DeliveryLine(self._place(tenant, True), SMALL_BYTES), large
 
-    def turn(self, tenant: str, collection: str, places: asyncio.Semaphore) -> Turn:
+    def turn(self, tenant: str, collection: str, places: asyncio.Semaphore) -> WriteTurn:
         """Return the turn of a job that writes to a collection.
 
         Args:
             places: limits how many jobs write at once.
         """
-        return Turn(self._writers.setdefault((tenant, collection), asyncio.Semaphore(1)), places)
+        return WriteTurn(self._writers.setdefault((tenant, collection), asyncio.Semaphore(1)), places)
 
     def _place(self, tenant: str, small: bool) -> asyncio.Semaphore:
         return self._places.setdefault((tenant, small), asyncio.Semaphore(_AT_ONCE))

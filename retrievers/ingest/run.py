@@ -19,7 +19,7 @@ from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.lines import Turn
+from retrievers.ingest.lines import WriteTurn
 from retrievers.ingest.prepare import Prepared, prepare
 from retrievers.ingest.report import Failure, Progress, Report, Written
 from retrievers.ingest.settle import settle
@@ -55,7 +55,7 @@ async def ingest(
     progress: Progress | None = None,
     delivery: int | None = None,
     written: Written | None = None,
-    turn: Turn | None = None,
+    turn: WriteTurn | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
     """Store documents. Documents whose content is already stored cost nothing.
@@ -75,7 +75,7 @@ async def ingest(
     """
     collections.check_name(collection)
     told = progress or (lambda report: None)
-    run = _IngestRun(database, embedder, tenant, collection, declared or {}, told, turn or Turn())
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, told, turn or WriteTurn())
     run.reads_in_thread = reads_in_thread
     return await run.all(items, delivery, written)
 
@@ -89,7 +89,7 @@ class _IngestRun:
         collection: str,
         declared: Mapping[str, Field],
         progress: Progress,
-        turn: Turn,
+        turn: WriteTurn,
     ) -> None:
         self._database = database
         self._target = IngestTarget(database, embedder, tenant, collection, turn.alone)

@@ -27,7 +27,7 @@ class IngestTarget:
     """The collection, once `open` has been called. Its number and embedder change when it is rebuilt.
 
     Args:
-        alone: held in each transaction that may lock it, see `lines.Turn`.
+        alone: held in each transaction that may lock it, see `lines.WriteTurn`.
 
     Attributes:
         number: number of the collection.

@@ -15,7 +15,7 @@ from retrievers.ingest.attempt import Ingest, JobAttempt, JobRunner, Mirroring, 
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.job_types import Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.lines import Line, Lines
+from retrievers.ingest.lines import DeliveryLine, Lines
 from retrievers.ingest.report import Report
 
 _POLL_S = 1.0
@@ -155,7 +155,7 @@ class Worker:
     async def carry_out(self, lease: Lease) -> Report:
         """Carry out a leased job. Raises like `JobRunner.carry_out`."""
         turn = partial(self._lines.turn, places=self._turns_of_queue)
-        return await self._runner.carry_out(JobAttempt(lease, (Line(),), turn))
+        return await self._runner.carry_out(JobAttempt(lease, (DeliveryLine(),), turn))
 
     async def _work(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""

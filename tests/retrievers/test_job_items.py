@@ -14,7 +14,7 @@ from retrievers.ingest import job_items
 from retrievers.ingest.delivery import dumped, encoded_records, loaded, of_records
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.job_items import FileItems, Item, RecordItems, file_items
-from retrievers.ingest.lines import Turn
+from retrievers.ingest.lines import WriteTurn
 from retrievers.ingest.read import read_record
 from retrievers.ingest.run import _IngestRun
 from retrievers.sandbox import never
@@ -96,7 +96,7 @@ async def test_a_job_reads_its_documents_in_threads(reads_in_thread: bool):
             threads.append(threading.current_thread())
             yield n, WHOLE
 
-    run = _IngestRun(None, HashEmbedder(), "t", "c", {}, lambda report: None, Turn())  # type: ignore[arg-type]
+    run = _IngestRun(None, HashEmbedder(), "t", "c", {}, lambda report: None, WriteTurn())  # type: ignore[arg-type]
     run.reads_in_thread = reads_in_thread
     items = rows()
     assert [len(await run._taken(items, 3)) for _ in range(3)] == [3, 2, 0]
