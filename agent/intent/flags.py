@@ -38,6 +38,8 @@ from retrievers.text.glosses import senses_of
 _LEAST_SHARE = 0.3
 _WHOLE = 0.8
 """Minimum share of a flag's name that is said, for a value written behind it to be the flag's for certain."""
+_MOST_PLACES = 8
+"""Maximum places at which one flag is looked at: a text that repeats its name would take too long."""
 _SET = 0.98
 """Probability of a flag whose value is written behind it."""
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
@@ -129,7 +131,7 @@ def _is_within(one: Candidate, other: Candidate) -> bool:
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
     """Yield every flag that a question names, with its evidence."""
     for flag in _flags(Same(sentence.vocabulary.catalogue)):
-        for mention, denied, is_loose in _mentions(sentence, flag):
+        for mention, denied, is_loose in _mentions(sentence, flag)[:_MOST_PLACES]:
             named = _named(sentence, flag, mention, denied)
             if named is not None:
                 named = replace(named, is_loose=is_loose and not named.denied)
