@@ -5,7 +5,7 @@ proposals say of the parser?" for passages, and "who leads Atlas, and when does 
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Literal
@@ -54,6 +54,20 @@ _WANTS = re.compile(
     r"^\W*(?:请|介绍|说明|解释|比较|对比|列出)",
     re.IGNORECASE,
 )
+_SUBJECT = re.compile(
+    r"\w+\s+(?:not\s+)?(?:(?:the|an?|any|some|all|every|each|this|that|these|those|there|it|they|we|you|he|she|i|my|our|your|"
+    r"its|their|his|her)\b|(?-i:[A-Z\"'“‘\d]))",
+    re.IGNORECASE,
+)
+_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|should|will|would)"
+_INVERTED = re.compile(rf"{_AUXILIARY}\b", re.IGNORECASE)
+_WH = re.compile(rf"\b(?:who|which|what)\b(?:(?:\s+\w+){{0,3}}?\s+(?P<verb>{_AUXILIARY})\b)?", re.IGNORECASE)
+_PLURAL = frozenset("are were do have".split())
+_SINGULAR = frozenset("is was does has".split())
+_RELATIVE = re.compile(r"\w,?\s+(?:who|whose|which|that|where)\b", re.IGNORECASE)
+_RELATIVE_PLACE = re.compile(rf"(?:where|when)\s+(?!{_AUXILIARY}\b|to\b)", re.IGNORECASE)
+_RELATIVE_NOUN = re.compile(rf"(?:who|which)\s+{_AUXILIARY}\b", re.IGNORECASE)
+"""Ways to join a further clause to the same question, see `_goes_on`."""
 _MOST_PARTS = 5
 
 
@@ -176,11 +190,47 @@ def _has_any(clause: str, words: Iterable[str]) -> bool:
 
 def parts_of(text: str) -> list[str]:
     """Return the separate questions of a turn, or the turn itself if it asks one thing."""
-    pieces = [piece.strip(" ,;，；。") for piece in _PARTS.split(text) if piece and piece.strip(" ,;，；。?？")]
+    pieces = [piece.strip(" ,;，；。") for piece in _separate(text) if piece.strip(" ,;，；。?？")]
     if not 1 < len(pieces) <= _MOST_PARTS or not all(map(_is_question, pieces)):
         return [text]
     # A question that depends on the one before ("how many is that?") is no separate question.
     return [text] if any(_LEANS.search(piece) for piece in pieces[1:]) else pieces
+
+
+def _separate(text: str) -> Iterator[str]:
+    """Yield the pieces between the words that may join questions, where they do not go on with the same question."""
+    start = 0
+    for joint in _PARTS.finditer(text):
+        if not _goes_on(text[start : joint.start()], joint[0], text[joint.end() :]):
+            yield text[start : joint.start()]
+            start = joint.end()
+    yield text[start:]
+
+
+def _goes_on(before: str, joint: str, after: str) -> bool:
+    """Return whether the words after a joint go on with the question before it.
+
+    A second verb has no subject of its own: "which firm sells maps [and is accused of ...]", "who is [also] planning
+    ...". A second relative clause follows a first: "the owner who left [and who has sold ...]", "[and where] it grew".
+    """
+    words = joint.strip(" ,;").casefold()
+    if has_chinese(after) or before.endswith(("?", ";")) or not words:
+        return False
+    if words.endswith("also") and not _ASKS.match(after):
+        return True
+    if _INVERTED.match(after):
+        return not _SUBJECT.match(after) and _has_wh_subject(before, after.split()[0].casefold())
+    if _RELATIVE_PLACE.match(after):
+        return _ASKS.match(before.lstrip()) is not None
+    return _RELATIVE_NOUN.match(after) is not None and _RELATIVE.search(before) is not None
+
+
+def _has_wh_subject(before: str, verb: str) -> bool:
+    """Return whether a question word may be the subject of a further verb: not in "what does it say", [can] ..."""
+    asked = _WH.search(before)
+    first = (asked["verb"] or "").casefold() if asked else ""
+    agrees = not ({first, verb} & _PLURAL and {first, verb} & _SINGULAR)
+    return asked is not None and agrees and first not in ("do", "does", "did")
 
 
 def parts_perhaps(text: str) -> list[str]:

@@ -185,7 +185,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
     made = _chosen(sentence, _without_determiners(sentence, _alike(sentence, made)))
     joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
     left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
-    return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
+    return [_wary(sentence, one) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
@@ -336,24 +336,12 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     return [one for one in joined if not one.negated or one.field not in positive or one.field in lists]
 
 
-def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
-    """Lower the probability if another name of the field may be an alternative; make a surely denied value sure."""
+def _wary(sentence: Sentence, one: Constraint) -> Constraint:
+    """Lower the probability if an unknown word may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
         return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= DENIED else one
-    doubts = [
-        learned().probability(evidence(sentence, other))
-        for mention in left
-        for other in candidates(sentence, mention)
-        if other.field == one.field
-        and sentence.denials.get(mention.first, False) is False  # "accepted, not final yet" offers no choice
-        and other.known[0].value not in one.values
-        and not one.start <= mention.start < one.end
-    ]
-    doubt = max(doubts, default=0.0)
-    if _has_stranger(sentence, one):
-        doubt = max(doubt, BOOSTS_FROM)
-    return replace(one, confidence=round(min(one.confidence, 1 - doubt), 3)) if doubt > 1 - FILTERS_FROM else one
+    return replace(one, confidence=min(one.confidence, BOOSTS_FROM)) if _has_stranger(sentence, one) else one
 
 
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:
