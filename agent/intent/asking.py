@@ -33,7 +33,7 @@ _LEANS = re.compile(
     r"\b(?:it|them|they|its|their|those|these|this|he|she|his|her)\b(?!\s+\w+\s+(?:is|are)\b)|"
     # "a library that turns a script into a daemon" does not point back
     r"\bthat\b(?=\s*(?:[?,.;]|$|(?:one|same|is|was|mean|count|number|change)\b))|\bhow\s+many\s+(?:are|were)\s+(?:there|those)\b|"
-    r"^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|"
+    r"^\s*(?:this|these|those)\s+\w+|^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|"
     r"它|他|她|分别|各|^(?:写|有|用|花|一共)?了?(?:多少|几)|什么时候能|呢[?？]*$",
     re.IGNORECASE,
 )

@@ -185,7 +185,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
     made = _chosen(sentence, _without_determiners(sentence, _alike(sentence, made)))
     joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
     left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
-    return [_wary(sentence, one) for one in joined], sorted(left, key=lambda mention: mention.first)
+    return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
@@ -328,7 +328,8 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
             start=min(other.start, one.start),
             end=max(other.end, one.end) if one.start - other.end < _CLOSE else other.end,
             together=other.together or _is_together(sentence, other, one),
-            confidence=min(other.confidence, one.confidence),
+            # A part of a name that also stands there in full makes it no less sure.
+            confidence=(max if set(one.values) <= set(other.values) else min)(other.confidence, one.confidence),
         )
     positive = {one.field for one in joined if not one.negated and not one.together}
     lists = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
@@ -336,19 +337,29 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     return [one for one in joined if not one.negated or one.field not in positive or one.field in lists]
 
 
-def _wary(sentence: Sentence, one: Constraint) -> Constraint:
-    """Lower the probability if an unknown word may be an alternative; make a surely denied value sure."""
+def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
+    """Lower the probability if another word may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
         return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= DENIED else one
-    return replace(one, confidence=min(one.confidence, BOOSTS_FROM)) if _has_stranger(sentence, one) else one
+    return replace(one, confidence=min(one.confidence, BOOSTS_FROM)) if _has_stranger(sentence, one, left) else one
 
 
-def _has_stranger(sentence: Sentence, one: Constraint) -> bool:
-    """Return whether an unknown word is an alternative to the values: "by Ann or [Zoe]", "[fax] or mail"."""
+def _has_stranger(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> bool:
+    """Return whether another word is an alternative to the values: "by Ann or [Zoe]", "guides and [blog] posts"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
-    return before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1)))
+    if before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1))):
+        return True
+    while sentence.is_noun(last):
+        last += 1
+    return sentence.folded(last) in ("and", "or", "&") and any(
+        mention.first == _over_article(sentence, last + 1)
+        and candidate.field == one.field
+        and learned().probability(evidence(sentence, candidate)) > 1 - FILTERS_FROM
+        for mention in left
+        for candidate in candidates(sentence, mention)
+    )
 
 
 def _joins(sentence: Sentence, place: int, one: Constraint) -> bool:

@@ -63,7 +63,7 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     if sentence.folded(0) == "why":  # the date of what was not done may still be asked for
         return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
     if negator.kind == "also":
-        return None
+        return False if unclear else None  # "not only backed a firm, as Ann reported"
     if _asks_whether(sentence) and (unclear or negator.kind == "doubtful" or _is_compared(sentence, negator, fields)):
         return False  # "Does Ann's report say that there is no ferry to [Lyon]?" asks about the content of a report
     if negator.kind == "doubtful":
@@ -222,6 +222,8 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
         if following is not None and token.text == "，" and sentence.folded(following.last) == "的":
             goes_on = False  # 除了草稿，[李伟]的还有哪些
         return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in JOINING))
+    if token.folded == "as" and sentence.folded(place + 2) in ("by", "in") and sentence.mention_at(place + 1) is None:
+        return True  # "may not profit, as [reported by] Ann"
     is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
     return token.folded in words_of_kind("restarts") and not is_in_negation
 
