@@ -125,7 +125,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     pieces = pieces_of(question)
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
-    if number is None and _is_of_one(question, pieces):
+    if number is None and any(question.selects_one(piece.filter) for piece in pieces):
         return None  # a single record is not counted
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
@@ -153,16 +153,6 @@ def _counted_for_each(question: Question) -> Group | None:
         return None
     question.taken.add(name)
     return Group(name, who[0])
-
-
-def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
-    """Return whether a constraint selects a single record by a unique value."""
-    fields = question.columns.vocabulary.catalogue.fields
-    return any(
-        piece.field in question.columns.keys and piece.filter["type"] == "eq"
-        and fields[piece.field].values.get(piece.filter["value"], 0) == 1
-        for piece in pieces
-    )  # fmt: skip
 
 
 _HAD = re.compile(

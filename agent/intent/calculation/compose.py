@@ -254,20 +254,18 @@ def _sized(question: Question, size: Json) -> Calculation | None:
 def _difference(question: Question, told: Several) -> Calculation | None:
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
-    op = "difference"
     more: Json = {}
     if len(told.values) != 2 or question.has("avg", "median"):
         return None
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
+    compares |= operand is not None and not directed
     if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
         raise Unclear("totals or averages")
-    if operand is not None and not directed and not told.is_row:
-        op = "sum"
-    elif not directed:
+    if not directed:
         more = {"order": "desc"}
-    aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
+    aggregate: Json = {"op": "difference", "of": operand, "group_by": told.expression, "between": list(told.values), **more}
     return Calculation(aggregate, pieces_of(question))
 
 

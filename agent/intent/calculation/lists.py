@@ -8,7 +8,7 @@ from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.groups import people_meant
 from agent.intent.calculation.part import PIECE, RECORD, Part
-from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.question import Calculation, Question, pieces_of, words_of_kind
 from agent.intent.calculation.slots import ENDS
 from agent.intent.date_fields import is_ordered
 from agent.intent.filter_json import Json, both, takes_away
@@ -21,6 +21,7 @@ MOST_LISTED = 100
 """Maximum rows of a list, unless all are asked for."""
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
+_NAMES = frozenset(["name", "names"])
 _NO_LIST = (
     *"hindering more fewer versus between spending count how_much avg median sum share rate difference".split(),
     *ENDS,
@@ -77,8 +78,19 @@ def find_listing(found: Found) -> Calculation | None:
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
     if question.unread() or (question.has("which", "who") and settled & set(shown)):
         return None
+    if not shown and question.has("which"):
+        if any(question.selects_one(piece.filter) for piece in pieces):
+            return None  # "what breed is Bella" asks for more than the record that it names
+        shown = question.columns.names() if _is_name_asked(question) else []
     shown = [name for name in shown if name not in settled]
     return listing(replace(found, pieces=pieces), shown)
+
+
+def _is_name_asked(question: Question) -> bool:
+    """Return whether the records are asked for by a word for their names, or by a noun that is not one for documents."""
+    said = words_of_kind(question, "which")
+    named = any(set(words.casefold().split()) & _NAMES for words in said)
+    return named or any(question.parts[place].guessed for place in question.of_kind(RECORD))
 
 
 _HAS_NOT = re.compile(

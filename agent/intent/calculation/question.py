@@ -194,6 +194,12 @@ class Question:
         bare = name.removeprefix("number(").rstrip(")")
         return any(one.field == bare for one in self.found.numbers)
 
+    def selects_one(self, filter: Json) -> bool:
+        """Return whether a condition selects a single document by the value of a key."""
+        name, value = filter.get("key"), filter.get("value")
+        is_key = filter["type"] == "eq" and name in self.columns.keys
+        return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(value, 0) == 1
+
     def date(self) -> str | None:
         """Return the date field to order or group by: the one named in the question, else the main date, or None.
 
