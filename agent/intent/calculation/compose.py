@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
-from agent.intent.calculation.ends import read_middle, read_ranked
-from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
+from agent.intent.calculation.ends import implied, read_middle, read_ranked
+from agent.intent.calculation.groups import Several, is_span, read_group, read_ranked_group, read_several
 from agent.intent.calculation.part import RECORD, Part
 from agent.intent.calculation.parts import question_parts
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
@@ -81,7 +81,7 @@ def read_calculation(found: Found) -> Read:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
     if made.aggregate["op"] == "count" and made.aggregate.get("of") and made.pieces and question.has("exactly"):
         return Read(unread=words_of_kind(question, "exactly"))  # "only went to Spain" is more than "went to Spain"
-    doubtful = _part_of_others(made, question) or _other_things(made, question)
+    doubtful = _part_of_others(made, question) or _other_things(made, question) or _span_of(question)
     if doubtful:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
@@ -124,6 +124,18 @@ def _part_of_others(made: Calculation, question: Question) -> str:
     return ""
 
 
+def _span_of(question: Question) -> str:
+    """Return two values that are the ends of a span, "" if there are none: texts have no order to tell what is between."""
+    text = question.found.sentence.text
+    for piece in pieces_of(question):
+        if piece.filter["type"] == "in" and len(piece.filter["value"]) == 2:
+            said = [one for one in question.parts if one.piece is not None and one.piece.filter == piece.filter]
+            start, end = min([piece.start, *(one.start for one in said)]), max([piece.end, *(one.end for one in said)])
+            if is_span(text, start, end):
+                return text[start:end]
+    return ""
+
+
 def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
     """Return whether a run of words is a part of longer words."""
     size = len(part)
@@ -148,8 +160,11 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
-    rows = named_rows(found, columns, parts)
-    return found, columns, tuple(question_parts(found, columns, rows) if rows else parts)
+    keys = tuple(one for one in found.pieces if one.filter["type"] == "eq" and one.field in columns.keys)
+    rows = named_rows(found, columns, parts, keys)
+    found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
+    more = [one for one in rows if one not in found.pieces]
+    return found, columns, tuple(question_parts(found, columns, more) if more else parts)
 
 
 def _value(piece: Piece) -> str:
@@ -273,8 +288,9 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     """Read a comparison: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
-    chooses = question.has("more", "fewer", *ENDS) and not question.has("count", "how_much", "apart", "difference")
-    compared = question.has("more", "fewer", "apart", "ratio") or question.says("versus")
+    implying = question.of_kind("rising", "falling") if told.is_row else []
+    chooses = (question.has("more", "fewer", *ENDS) or bool(implying)) and not question.has("count", "how_much", "apart", "difference")
+    compared = question.has("more", "fewer", "apart", "ratio") or bool(implying) or question.says("versus")
     together = question.has("together", "sum") and not compared
     compares = compared or question.has("per") or (chooses and question.has(*ENDS))
     if together or not (compares or counts or middle) or (middle is None and question.has("per") and not counts):
@@ -284,9 +300,10 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
     which = question.has("which", "who") or told.is_row
     if chooses and which:
-        low = question.has("fewer", "fewest", "lowest")
+        low = question.has("fewer", "fewest", "lowest", "falling")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
-    operand = read_operand(question)
+    operand = read_operand(question) or next((implied(question, place) for place in implying), None)
+    question.used.update(implying)
     if middle is not None:
         if operand is None:
             return None

@@ -1,6 +1,7 @@
 """Extremes: who wrote most, the department with the highest total cost, the three latest."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
@@ -19,6 +20,7 @@ _MOST_SHOWN = 4
 
 def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
     """Read an extreme: "who wrote most", "the department with the highest total cost", "the three latest"."""
+    order = _by_number(question, order)
     middle = read_middle(question)
     if middle is not None and order.is_dated:
         return None  # "the average of the first three" concerns only some records
@@ -30,10 +32,40 @@ def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
     if order.counts:
         return _most(question, order, explicit)
     if explicit is not None and not order.is_dated:
-        operand = read_operand(question) or _implied(question, order)
+        operand = read_operand(question) or implied(question, order.place)
         op = "max" if order.direction == "desc" else "min"
         return Calculation({"op": op, "of": operand, "group_by": explicit.expression}, pieces_of(question))
     return _end(question, order)
+
+
+_OPPOSITE = {"asc": "desc", "desc": "asc"}
+_PERIODS = ("year", "month", "quarter")
+
+
+def _by_number(question: Question, order: RankOrder) -> RankOrder:
+    """Return the order by the number that a word for time or age implies.
+
+    The fastest has the least time or the highest speed, and the oldest of records without dates the highest age.
+
+    Raises:
+        Unclear: the number is neither a time nor a speed.
+    """
+    named = [name for _, part in question.fields() for name in part.fields if name in question.columns.measures]
+    opposite = replace(order, direction=_OPPOSITE[order.direction])
+    if order.is_dated:
+        ages = implied(question, order.place)
+        dated = question.columns.dates() and not question.has("who", "people")
+        is_age = ages is not None and not dated and not set(named) - {ages}
+        return replace(opposite, kind="highest" if opposite.direction == "desc" else "lowest") if is_age else order
+    if order.kind not in ("fastest", "slowest"):
+        return order
+    if order.kind == "slowest" and not named and (question.has(*_PERIODS) or implied(question, order.place) is None):
+        return replace(opposite, kind="fewest")  # the slowest month has the fewest records
+    if named and set(named) <= set(question.columns.implied(["speed"], "nouns")):
+        return opposite
+    if named and not set(named) <= set(question.columns.implied(["time"], "nouns")):
+        raise Unclear("neither a time nor a speed")
+    return order
 
 
 def _ranked_by_number(
@@ -120,9 +152,9 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
         of = of or _numbered_by(question) or _year_of(question)
     else:
         of = read_length(question) or read_operand(question)
-        implied = _implied(question, order) if of is None or not _is_money(question, of) else None
-        if of is None or (implied is not None and _is_money(question, implied)):
-            of = implied  # "the dearest bottle" is about a price, not a number of bottles
+        other = implied(question, order.place) if of is None or not _is_money(question, of) else None
+        if of is None or (other is not None and _is_money(question, other)):
+            of = other  # "the dearest bottle" is about a price, not a number of bottles
     if of is None:
         return None
     wants_records = _wants_records(question, order, of)
@@ -205,9 +237,9 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     return [name for name in dict.fromkeys(shown) if name and name != of]
 
 
-def _implied(question: Question, order: RankOrder) -> str | None:
-    """Return the numeric field that a superlative implies: a price for "most expensive", a time for "longest"."""
-    part = question.parts[order.place]
+def implied(question: Question, place: int) -> str | None:
+    """Return the numeric field that a word of an order implies: a price for "most expensive", a time for "longest"."""
+    part = question.parts[place]
     sentence, measures = question.found.sentence, question.columns.measures
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}
     if len(named) == 1:

@@ -34,19 +34,23 @@ class _Run:
     named: tuple[_Named, ...]
 
 
-def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
-    """Return constraints on texts of fields, for words that are not accounted for otherwise."""
+def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Sequence[Piece] = ()) -> tuple[Piece, ...]:
+    """Return constraints on texts of fields, for words that are not accounted for otherwise.
+
+    Args:
+        known: constraints that name records already; other names in the same field become alternatives to these.
+    """
     others = frozenset(columns.measures.keys() | columns.vocabulary.units.keys())
     index = _index(_RowKey(columns.vocabulary.catalogue, others))
     runs: list[_Run] = []
     place = 0
-    known = _known(parts)
+    tokens = _known(parts)
     while place < len(found.sentence.tokens):
-        run = _longest(found, known, index, place)
+        run = _longest(found, tokens, index, place)
         place = place + 1 if run is None else run.last
         runs += [run] if run is not None else []
     pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
-    return tuple(_together(found, pieces))
+    return tuple(_together([*known, *pieces]))
 
 
 class _Known(NamedTuple):
@@ -120,7 +124,7 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     return Piece(fields[0], filter, start, end, 0.8)
 
 
-def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
+def _together(pieces: list[Piece]) -> list[Piece]:
     """Join two names of one field into alternatives, because no record has both."""
     joined: list[Piece] = []
     for piece in pieces:
@@ -130,8 +134,9 @@ def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
             continue
         values = [*_values(other), *(value for value in _values(piece) if value not in _values(other))]
         filter: Json = {"type": "in", "key": piece.field, "value": values}
-        joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, 0.8)
-        joined.append(Piece(piece.field, filter, piece.start, piece.end, 0.8))
+        confidence = min(other.confidence, piece.confidence)
+        joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, confidence)
+        joined.append(Piece(piece.field, filter, piece.start, piece.end, confidence))
     return joined
 
 

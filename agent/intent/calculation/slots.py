@@ -11,7 +11,11 @@ from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
 from retrievers.core.aggregates import MAX_LIMIT
 
-ENDS = {"most": "desc", "highest": "desc", "newest": "desc", "fewest": "asc", "lowest": "asc", "oldest": "asc"}
+ENDS = {
+    "most": "desc", "highest": "desc", "newest": "desc", "slowest": "desc",
+    "fewest": "asc", "lowest": "asc", "oldest": "asc", "fastest": "asc",
+}  # fmt: skip
+"""The direction of each end; for a speed the opposite of that for a time, which is given here."""
 _BY_DATE = ("newest", "oldest")
 _BY_COUNT = ("most", "fewest")
 NTH = {"second": 2, "third": 3, "fourth": 4, "fifth": 5}
