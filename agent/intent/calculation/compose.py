@@ -14,6 +14,7 @@ from agent.intent.calculation.ends import implied, read_middle, read_ranked
 from agent.intent.calculation.groups import Several, is_span, read_group, read_ranked_group, read_several
 from agent.intent.calculation.part import RECORD, Part
 from agent.intent.calculation.parts import question_parts
+from agent.intent.calculation.places import places
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
@@ -161,7 +162,7 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
     keys = tuple(one for one in found.pieces if one.filter["type"] == "eq" and one.field in columns.keys)
-    rows = named_rows(found, columns, parts, keys)
+    rows = (*named_rows(found, columns, parts, keys), *places(found, columns))
     found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
     more = [one for one in rows if one not in found.pieces]
     return found, columns, tuple(question_parts(found, columns, more) if more else parts)
