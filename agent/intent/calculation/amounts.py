@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation.ends import read_middle
+from agent.intent.calculation.ends import LISTINGS, read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.part import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
@@ -167,7 +167,8 @@ def _is_of_some(question: Question) -> bool:
     """Return whether a count is limited to some records, is made for each group, or is explicitly of all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
-    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)
+    every = len(said & _HAVING) > 1 or bool(said & LISTINGS)
+    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or every)
 
 
 def _counts_records(question: Question) -> bool:

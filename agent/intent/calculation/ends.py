@@ -12,7 +12,7 @@ from agent.intent.filter_json import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
-_LISTINGS = frozenset("list listed chart table listing 表 列表".split())
+LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are listed."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
@@ -173,14 +173,14 @@ def _numbered_by(question: Question) -> str | None:
     if len(ranks) == 1:
         question.used.add(ranks[0][0])
         return ranks[0][1]
-    said = {token.folded for token in question.found.sentence.tokens} & _LISTINGS
+    said = {token.folded for token in question.found.sentence.tokens} & LISTINGS
     running = [name for name in question.columns.measures if question.columns.is_running(name)]
     return running[0] if said and len(running) == 1 else None
 
 
 def _year_of(question: Question) -> str | None:
     """Return the only numeric field that is a year, for records without a date."""
-    if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
+    if {token.folded for token in question.found.sentence.tokens} & LISTINGS:
         return None  # the first of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None

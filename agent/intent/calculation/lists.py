@@ -43,6 +43,8 @@ def find_lookup(found: Found) -> Calculation | None:
     )
     shown = [name for name in read_shown(question) if name.removeprefix("number(").rstrip(")") not in keys]
     question.take("value")
+    if len(shown) == 1 and any(question.selects_one(piece.filter) for piece in pieces):
+        question.take("how_big", "how_much")  # "how long was Ann Lee in office"
     if not shown or question.unread():
         return None
     return replace(values_of(shown, pieces), sure=bool(keys))
