@@ -125,8 +125,9 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     pieces = pieces_of(question)
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
-    if number is None and any(question.selects_one(piece.filter) for piece in pieces):
-        return None  # a single record is not counted
+    several = read_several(question)
+    if number is None and (several and several.is_row or any(question.selects_one(piece.filter) for piece in pieces)):
+        return None  # records that are named are not counted
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
         return made if pieces or by or question.says("sum") else None

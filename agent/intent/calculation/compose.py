@@ -15,7 +15,7 @@ from agent.intent.calculation.groups import Several, is_span, read_group, read_r
 from agent.intent.calculation.part import RECORD, Part
 from agent.intent.calculation.parts import question_parts
 from agent.intent.calculation.places import places
-from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
+from agent.intent.calculation.question import Calculation, Question, Unclear, hindering_words, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
@@ -66,8 +66,8 @@ def find_calculation(found: Found) -> Calculation | None:
 def read_calculation(found: Found) -> Read:
     """Return the calculation that a question asks for, or the words that prevent it."""
     question = question_of(found)
-    if question.has("hindering"):
-        return Read(unread=words_of_kind(question, "hindering") if question.has(*_CALCULATING) else ())
+    if hindering := hindering_words(question):
+        return Read(unread=hindering if question.has(*_CALCULATING) else ())
     try:
         made = _operation(question)
     except Unclear as error:
@@ -312,7 +312,7 @@ def _compared(question: Question, told: Several) -> Calculation | None:
         aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
     elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
-    elif told.is_row and not counts:
+    elif told.is_row:
         return None  # a row has no number of records
     else:
         aggregate |= {"op": "count"}

@@ -9,6 +9,7 @@ from agent.intent.calculation.question import Calculation, Question, Unclear, pi
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.date_fields import is_main_unclear, is_ordered
 from agent.intent.filter_json import Json
+from agent.intent.found import Piece
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
@@ -16,6 +17,7 @@ LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are listed."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
+_MOST_LISTED = 10
 
 
 def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
@@ -143,12 +145,13 @@ def _asked_records(question: Question) -> bool:
 def _end(question: Question, order: RankOrder) -> Calculation | None:
     """Read the records at one end of an order, or the value there."""
     if order.is_dated:
-        of = question.date()
+        of = _numbered_by(question) if said_of_list(question) else None
+        of = of or question.date()
         for place, part in question.fields():
             if of in part.fields:
                 question.used.add(place)
-        if of is not None and not is_ordered(question.columns.vocabulary, of):
-            return None
+        if of is not None and of not in question.columns.measures and not is_ordered(question.columns.vocabulary, of):
+            return _on_one_day(question, order, of)
         of = of or _numbered_by(question) or _year_of(question)
     else:
         of = read_length(question) or read_operand(question)
@@ -166,6 +169,25 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
     return listed(question, order, of)
 
 
+def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | None:
+    """Read the records of the first or last day of a field whose texts cannot be sorted; None if others are meant."""
+    units = question.columns.vocabulary.units[of]
+    if order.limit > 1 or pieces_of(question) or question.absent or question.within:
+        return None
+    text = units.last() if order.direction == "desc" else units.first()
+    shown = read_shown(question, of)
+    if not shown and not question.has("when") and not any(of in part.fields for _, part in question.fields()):
+        return None  # no field holds what is asked for
+    question.take("when", "value")
+    piece = Piece(of, {"type": "eq", "key": of, "value": text}, 0, 0)
+    return Calculation({"op": "list", "limit": _MOST_LISTED, "show": [*shown[: _MOST_SHOWN - 1], of]}, (piece,))
+
+
+def said_of_list(question: Question) -> bool:
+    """Return whether the order of the records in their list is meant: "the last city listed"."""
+    return bool({token.folded for token in question.found.sentence.tokens} & LISTINGS)
+
+
 def _numbered_by(question: Question) -> str | None:
     """Return the numeric field that ranks or lists the records, or None: "ranked first", "the last city listed"."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
@@ -173,14 +195,14 @@ def _numbered_by(question: Question) -> str | None:
     if len(ranks) == 1:
         question.used.add(ranks[0][0])
         return ranks[0][1]
-    said = {token.folded for token in question.found.sentence.tokens} & LISTINGS
+    said = said_of_list(question)
     running = [name for name in question.columns.measures if question.columns.is_running(name)]
     return running[0] if said and len(running) == 1 else None
 
 
 def _year_of(question: Question) -> str | None:
     """Return the only numeric field that is a year, for records without a date."""
-    if {token.folded for token in question.found.sentence.tokens} & LISTINGS:
+    if said_of_list(question):
         return None  # the first of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None

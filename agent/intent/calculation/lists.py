@@ -8,7 +8,7 @@ from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.groups import people_meant
 from agent.intent.calculation.part import PIECE, RECORD, Part
-from agent.intent.calculation.question import Calculation, Question, pieces_of, words_of_kind
+from agent.intent.calculation.question import Calculation, Question, hindering_words, pieces_of, words_of_kind
 from agent.intent.calculation.slots import ENDS
 from agent.intent.date_fields import is_ordered
 from agent.intent.filter_json import Json, both, takes_away
@@ -23,7 +23,7 @@ _MOST_SHOWN = 4
 _MOST_NAMED = 10
 _NAMES = frozenset(["name", "names"])
 _NO_LIST = (
-    *"hindering more fewer versus between spending count how_much avg median sum share rate difference".split(),
+    *"more fewer versus between spending count how_much avg median sum share rate difference".split(),
     *ENDS,
 )
 
@@ -32,7 +32,7 @@ def find_lookup(found: Found) -> Calculation | None:
     """Read fields of a few named records: "who sponsored PEP 703", "where is Ann Lee from"."""
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     question = question_of(found)
-    if question.has("hindering") or question.has("more", "fewer"):
+    if hindering_words(question) or question.has("more", "fewer"):
         return None
     pieces = pieces_of(question)
     few = _are_few(question, pieces)
@@ -69,7 +69,7 @@ def find_listing(found: Found) -> Calculation | None:
     question = question_of(found)
     pieces = pieces_of(question)
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
-    if (named and not found.lengths) or question.has(*_NO_LIST):
+    if (named and not found.lengths) or question.has(*_NO_LIST) or hindering_words(question):
         return None
     if any(sentence.in_about(part.start) for _, part in question.fields()):
         return None  # "reports on version numbers" are about them

@@ -40,7 +40,7 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Seq
     Args:
         known: constraints that name records already; other names in the same field become alternatives to these.
     """
-    others = frozenset(columns.measures.keys() | columns.vocabulary.units.keys())
+    others = frozenset(columns.measures) | {name for name, one in columns.vocabulary.units.items() if one.months}
     index = _index(_RowKey(columns.vocabulary.catalogue, others))
     runs: list[_Run] = []
     place = 0

@@ -294,7 +294,7 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         places: indexes of the parts that name the field.
     Raises:
         Unclear: one of these:
-            - a sum, mean or median of a field that only numbers the records, a sum of years, or an extreme of ranks;
+            - a sum, mean or median of a field that only numbers the records, a sum of years, or an extreme or sum of ranks;
             - the "best" of a field with a unit;
             - a unit in the question that the field does not have;
             - the name of a field without numbers directly after that of the field: a compound noun means its last word.
@@ -304,7 +304,7 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         raise Unclear("a number that only identifies the records")
     if question.has("sum", "how_much") and question.columns.is_year(bare):
         raise Unclear("a sum of years")
-    if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
+    if question.has("highest", "lowest", "most", "fewest", "sum") and question.columns.is_rank(bare):
         raise Unclear("a position in an order")
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
