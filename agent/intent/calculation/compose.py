@@ -12,7 +12,7 @@ from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import implied, read_middle, read_ranked
 from agent.intent.calculation.groups import Several, is_span, read_group, read_ranked_group, read_several
-from agent.intent.calculation.part import RECORD, Part
+from agent.intent.calculation.part import RECORD, Part, part_text
 from agent.intent.calculation.parts import question_parts
 from agent.intent.calculation.places import places
 from agent.intent.calculation.question import Calculation, Question, Unclear, hindering_words, pieces_of, words_of_kind
@@ -83,6 +83,7 @@ def read_calculation(found: Found) -> Read:
     if made.aggregate["op"] == "count" and made.aggregate.get("of") and made.pieces and question.has("exactly"):
         return Read(unread=words_of_kind(question, "exactly"))  # "only went to Spain" is more than "went to Spain"
     doubtful = _part_of_others(made, question) or _other_things(made, question) or _span_of(question)
+    doubtful = doubtful or _read_twice(made, question)
     if doubtful:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
@@ -122,6 +123,15 @@ def _part_of_others(made: Calculation, question: Question) -> str:
             _holds(words_of(other), said) for other in held.values if other != value
         ):
             return value
+    return ""
+
+
+def _read_twice(made: Calculation, question: Question) -> str:
+    """Return words that state conditions on two fields, "" if there are none: one of the readings is wrong."""
+    for one in made.pieces:
+        for part in question.parts:
+            if part.piece is not None and part.piece.field != one.field and one.start < part.end and part.start < one.end:
+                return part_text(question.found.sentence, part)
     return ""
 
 

@@ -80,12 +80,13 @@ def find_listing(found: Found) -> Calculation | None:
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
     if question.unread() or (question.has("which", "who") and settled & set(shown)):
         return None
-    if not shown and question.has("which"):
-        if any(question.selects_one(piece.filter) for piece in pieces):
+    if question.has("which"):
+        if not shown and any(question.selects_one(piece.filter) for piece in pieces):
             return None  # "what breed is Bella" asks for more than the record that it names
-        shown = question.columns.names() if _is_name_asked(question) else []
+        named = question.columns.names() if _is_name_asked(question) else []
+        shown = list(dict.fromkeys((*named, *shown)))
     shown = [name for name in shown if name not in settled]
-    return listing(replace(found, pieces=pieces), shown)
+    return listing(replace(found, pieces=pieces), shown, question.within)
 
 
 def _is_name_asked(question: Question) -> bool:
@@ -158,13 +159,14 @@ def _is_group_asked(question: Question, asked: Part) -> bool:
     return not before and any(map(question.columns.is_repeated, names))
 
 
-def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
+def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()) -> Calculation:
     """Return a list of the records that satisfy the constraints, the newest first.
 
     A condition on lengths is not made a filter, because the searches beside the list could not apply it.
 
     Args:
         shown: fields that are asked for.
+        within: conditions that leave out records that sum up others.
     """
     vocabulary = found.sentence.vocabulary
     dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
@@ -174,8 +176,8 @@ def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": MOST_LISTED}
     if shown:
         aggregate["show"] = [name for name in shown if name != order][:_MOST_SHOWN]
-    if found.lengths:
-        aggregate["where"] = both([piece.filter for piece in found.lengths])
+    if found.lengths or within:
+        aggregate["where"] = both([*within, *(piece.filter for piece in found.lengths)])
     assert is_possible(aggregate)
     return Calculation(aggregate, found.pieces, sure=bool(found.lengths))
 
