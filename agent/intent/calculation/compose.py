@@ -46,6 +46,8 @@ _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
+_ASKING = frozenset("did do does has have had is are was were".split())
+"""First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 """Words for fields that every row of a list shows anyway."""
 
@@ -272,7 +274,7 @@ def _sized(question: Question, size: Json) -> Calculation | None:
         question.take("more", "fewer")
         return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, pieces)
     # "did Ann write more than 30 reports" is answered by the number of reports.
-    asks = question.found.sentence.folded(0) in ("did", "do", "does", "has", "have", "had", "is", "are", "was", "were")
+    asks = question.found.sentence.folded(0) in _ASKING
     asks = asks or question.found.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
 
@@ -280,6 +282,8 @@ def _sized(question: Question, size: Json) -> Calculation | None:
 def _difference(question: Question, told: Several) -> Calculation | None:
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
+    if operand is None and told.is_row:
+        operand = next((implied(question, place) for place in question.of_kind("difference")), None)
     more: Json = {}
     if len(told.values) != 2 or question.has("avg", "median"):
         return None
@@ -309,7 +313,7 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     question.take("versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", *ENDS)
     question.take("per")
     aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
-    which = question.has("which", "who") or told.is_row
+    which = question.has("which", "who") or told.is_row or question.found.sentence.folded(0) in _ASKING
     if chooses and which:
         low = question.has("fewer", "fewest", "lowest", "falling")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}

@@ -71,12 +71,15 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 
 
 def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
-    """Return whether all records are meant by the name of a field that tells them apart: "average age of the [players]".
+    """Return whether records are meant by the name of a field that tells them apart: "average age of the [players]".
 
-    Of another field, or without an operation on a number before it, the values may be asked for.
+    "Who won more [races]" counts them. Of another field, or without an operation on a number before it, the values may
+    be asked for.
     """
     part, last = parts[place], parts[place - 1]
     is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5
+    if is_key and last.kind in ("more", "fewer"):
+        return _is_plural(sentence, part)
     led = last.kind == FILLER and sentence.folded(last.last - 1) in _DETERMINERS
     before = parts[:place]
     calculates = any(one.kind in ("avg", "sum", "median") for one in parts)
