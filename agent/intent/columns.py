@@ -260,7 +260,9 @@ class Columns:
 
     def is_year(self, name: str) -> bool:
         """Return whether a numeric field holds years, so that its sum means nothing."""
-        one = self.vocabulary.catalogue.fields[name]
+        one = self.vocabulary.catalogue.fields.get(name)
+        if one is None:
+            return False
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.intent.calculation.ends import LISTINGS, read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.part import RECORD, UNIT
-from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import check_unit, read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filter_json import Json
@@ -223,6 +223,8 @@ def _counted_number(question: Question) -> str | None:
         if target is None or question.parts[target].kind == RECORD:
             continue
         name = question.number_of(question.parts[target])
+        if name is not None and question.columns.is_year(name):
+            raise Unclear("a sum of years")
         if name is not None and not question.is_condition(name):
             check_unit(question, name)
             question.used.update((place, target))

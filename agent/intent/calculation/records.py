@@ -73,12 +73,12 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
     """Return whether records are meant by the name of a field that tells them apart: "average age of the [players]".
 
-    "Who won more [races]" counts them. Of another field, or without an operation on a number before it, the values may
+    "Who won more [races]", "the most [races]" counts them. Of another field, or without an operation on a number before it, the values may
     be asked for.
     """
     part, last = parts[place], parts[place - 1]
     is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5
-    if is_key and last.kind in ("more", "fewer"):
+    if is_key and last.kind in ("more", "fewer", "most", "fewest"):
         return _is_plural(sentence, part)
     led = last.kind == FILLER and sentence.folded(last.last - 1) in _DETERMINERS
     before = parts[:place]
