@@ -212,7 +212,8 @@ class Columns:
     def names(self) -> list[str]:
         """Return at most two fields whose short texts tell documents apart."""
         fields = self.vocabulary.catalogue.fields
-        short = [name for name in sorted(self.keys) if all(len(text) <= _SHORT for text in fields[name].values)]
+        keys = sorted(self.keys - self.vocabulary.units.keys())
+        short = [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)]
         return short[:2]
 
     def people(self) -> tuple[str, ...]:
@@ -260,9 +261,7 @@ class Columns:
 
     def is_year(self, name: str) -> bool:
         """Return whether a numeric field holds years, so that its sum means nothing."""
-        one = self.vocabulary.catalogue.fields.get(name)
-        if one is None:
-            return False
+        one = self.vocabulary.catalogue.fields[name]
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 

@@ -1,4 +1,4 @@
-"""Fields whose texts are days, months, quarters or years ("3 May 2024", 2025年11月, "2025-Q3"): dates in whole units."""
+"""Fields whose texts are days, months, quarters or years ("3 May 2024", 2025年11月): dates in whole units."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -141,7 +141,9 @@ def units_of(values: FieldValues) -> DateUnits | None:
 def _is_order_sure(days: Mapping[date, str]) -> bool:
     """Return whether day and month of texts such as 10/9/2009 have one order, which a number above 12 shows."""
     numbers = {day: match for day, text in days.items() if (match := _NUMERIC.fullmatch(text)) is not None}
-    orders = [{int(match[1]) == day.day, int(match[2]) != day.day} for day, match in numbers.items() if match[1] != match[2]]
+    orders = [
+        {int(match[1]) == day.day, int(match[2]) != day.day} for day, match in numbers.items() if match[1] != match[2]
+    ]
     shown = any(max(int(match[1]), int(match[2])) > _MONTHS[-1] for match in numbers.values())
     return not orders or (shown and len(set.union(*orders)) == 1)
 

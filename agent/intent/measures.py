@@ -35,7 +35,9 @@ _YEARS = range(1800, 2101)
 _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
 _HOURS = 24
 _LONGEST = 15
-_TWICE = re.compile(r"(?P<one>\d[\d,]*(?:\.\d+)?)\s?[^\W\d]{0,5}[²2]?\s?\((?P<two>\d[\d,]*(?:\.\d+)?)\s?[^\d()]{0,8}[²2]?\)")
+_TWICE = re.compile(
+    r"(?P<one>\d[\d,]*(?:\.\d+)?)\s?[^\W\d]{0,5}[²2]?\s?\((?P<two>\d[\d,]*(?:\.\d+)?)\s?[^\d()]{0,8}[²2]?\)"
+)
 """An amount and the same in another unit behind it."""
 _LEAST_PAIRS, _ROUNDED = 4, 0.03
 _SPENT = frozenset("cost costs price prices".split())

@@ -1,7 +1,6 @@
 """Counts, sums, averages and medians, over all records or by group."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.intent.calculation.ends import LISTINGS, read_middle
@@ -11,7 +10,6 @@ from agent.intent.calculation.question import Calculation, Question, Unclear, pi
 from agent.intent.calculation.slots import check_unit, read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filter_json import Json
-from agent.intent.found import Piece
 
 
 def read_counted_field(question: Question) -> str | None:
@@ -126,7 +124,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
     several = read_several(question)
-    if number is None and (several and several.is_row or any(question.selects_one(piece.filter) for piece in pieces)):
+    if number is None and ((several and several.is_row) or any(question.selects_one(piece.filter) for piece in pieces)):
         return None  # records that are named are not counted
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
@@ -223,7 +221,7 @@ def _counted_number(question: Question) -> str | None:
         if target is None or question.parts[target].kind == RECORD:
             continue
         name = question.number_of(question.parts[target])
-        if name is not None and question.columns.is_year(name):
+        if name is not None and any(map(question.columns.is_year, question.parts[target].fields)):
             raise Unclear("a sum of years")
         if name is not None and not question.is_condition(name):
             check_unit(question, name)

@@ -132,13 +132,18 @@ def _read_twice(made: Calculation, question: Question) -> str:
     """Return words that state conditions on two fields, "" if there are none: one of the readings is wrong."""
     for one in made.pieces:
         for part in question.parts:
-            if part.piece is not None and part.piece.field != one.field and one.start < part.end and part.start < one.end:
+            if (
+                part.piece is not None
+                and part.piece.field != one.field
+                and one.start < part.end
+                and part.start < one.end
+            ):
                 return part_text(question.found.sentence, part)
     return ""
 
 
 def _span_of(question: Question) -> str:
-    """Return two values that are the ends of a span, "" if there are none: texts have no order to tell what is between."""
+    """Return two values that are the ends of a span, "" if there are none: texts do not tell what is between."""
     text = question.found.sentence.text
     for piece in pieces_of(question):
         if piece.filter["type"] == "in" and len(piece.filter["value"]) == 2:
@@ -290,13 +295,16 @@ def _difference(question: Question, told: Several) -> Calculation | None:
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
-    compares |= operand is not None and not directed
+    pieces = pieces_of(question)
+    totals = operand is not None and not directed and not told.is_row
+    compares |= totals and len(pieces) > 1
     if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
         raise Unclear("totals or averages")
-    if not directed:
+    if not directed and not totals:
         more = {"order": "desc"}
-    aggregate: Json = {"op": "difference", "of": operand, "group_by": told.expression, "between": list(told.values), **more}
-    return Calculation(aggregate, pieces_of(question))
+    op = "sum" if totals else "difference"  # both totals are shown, because averages may be meant
+    aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
+    return Calculation(aggregate, pieces)
 
 
 def _compared(question: Question, told: Several) -> Calculation | None:
@@ -304,7 +312,9 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
     implying = question.of_kind("rising", "falling") if told.is_row else []
-    chooses = (question.has("more", "fewer", *ENDS) or bool(implying)) and not question.has("count", "how_much", "apart", "difference")
+    chooses = (question.has("more", "fewer", *ENDS) or bool(implying)) and not question.has(
+        "count", "how_much", "apart", "difference"
+    )
     compared = question.has("more", "fewer", "apart", "ratio") or bool(implying) or question.says("versus")
     together = question.has("together", "sum") and not compared
     compares = compared or question.has("per") or (chooses and question.has(*ENDS))

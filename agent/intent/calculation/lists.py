@@ -83,14 +83,14 @@ def find_listing(found: Found) -> Calculation | None:
     if question.has("which"):
         if not shown and any(question.selects_one(piece.filter) for piece in pieces):
             return None  # "what breed is Bella" asks for more than the record that it names
-        named = question.columns.names() if _is_name_asked(question) else []
-        shown = list(dict.fromkeys((*named, *shown)))
+        names = question.columns.names() if _is_name_asked(question) else []
+        shown = list(dict.fromkeys((*names, *shown)))
     shown = [name for name in shown if name not in settled]
     return listing(replace(found, pieces=pieces), shown, question.within)
 
 
 def _is_name_asked(question: Question) -> bool:
-    """Return whether the records are asked for by a word for their names, or by a noun that is not one for documents."""
+    """Return whether the records are asked for by a word for names, or by a noun that is none for documents."""
     said = words_of_kind(question, "which")
     named = any(set(words.casefold().split()) & _NAMES for words in said)
     return named or any(question.parts[place].guessed for place in question.of_kind(RECORD))

@@ -36,7 +36,8 @@ def _held(columns: Columns, name: str, number: int) -> str | int | None:
     """Return the value of a field of ranks that means a place, or None."""
     held = columns.vocabulary.catalogue.fields[name]
     if held.field.item == "number":
-        number = held.high if number == _LAST and isinstance(held.high, int) and held.low == 1 else number
+        if number == _LAST and held.low == 1 and isinstance(held.high, int | float):
+            number = int(held.high)
         return number if held.field.type != "list" and _is_between(held.low, number, held.high) else None
     if number == _LAST:
         return None

@@ -197,7 +197,7 @@ class Question:
 
     def selects_one(self, filter: Json) -> bool:
         """Return whether a condition selects a single document by the value of a key."""
-        name, value = filter.get("key"), filter.get("value")
+        name, value = str(filter.get("key")), filter.get("value")
         is_key = filter["type"] == "eq" and name in self.columns.keys
         return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(value, 0) == 1
 

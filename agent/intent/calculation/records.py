@@ -73,8 +73,7 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
     """Return whether records are meant by the name of a field that tells them apart: "average age of the [players]".
 
-    "Who won more [races]", "the most [races]" counts them. Of another field, or without an operation on a number before it, the values may
-    be asked for.
+    Also in "the most [races]". Elsewhere the values may be asked for.
     """
     part, last = parts[place], parts[place - 1]
     is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5

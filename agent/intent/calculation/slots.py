@@ -294,7 +294,8 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         places: indexes of the parts that name the field.
     Raises:
         Unclear: one of these:
-            - a sum, mean or median of a field that only numbers the records, a sum of years, or an extreme or sum of ranks;
+            - a sum, mean or median of a field that only numbers the records;
+            - a sum of years, or a sum or an extreme of ranks;
             - the "best" of a field with a unit;
             - a unit in the question that the field does not have;
             - the name of a field without numbers directly after that of the field: a compound noun means its last word.
