@@ -29,8 +29,8 @@ _HEAD = re.compile(
     r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
 )
 _MOST_SEARCHES = 4
-_LEAST_COUNTED, _LEAST_LISTED = 0.5, 0.6
-"""Minimum probability of a constraint in a calculation, or list, that accounts for every word of the question."""
+_LEAST_COUNTED = 0.6
+"""Minimum probability of a constraint in a calculation that accounts for every word of the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None:
-        calculation = replace(calculation, pieces=tuple(_meant(one, calculation) for one in calculation.pieces))
+        calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.
@@ -227,10 +227,9 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     )
 
 
-def _meant(piece: Piece, calculation: Calculation) -> Piece:
+def _meant(piece: Piece) -> Piece:
     """Raise a likely constraint of a calculation to sure, because it has no other purpose in the question."""
-    least = _LEAST_COUNTED if calculation.sure else _LEAST_LISTED
-    return replace(piece, confidence=FILTERS_FROM) if least <= piece.confidence < FILTERS_FROM else piece
+    return replace(piece, confidence=FILTERS_FROM) if _LEAST_COUNTED <= piece.confidence < FILTERS_FROM else piece
 
 
 def _aggregated(

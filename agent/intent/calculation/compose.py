@@ -16,7 +16,7 @@ from agent.intent.calculation.part import RECORD, Part, part_text
 from agent.intent.calculation.parts import question_parts
 from agent.intent.calculation.places import places
 from agent.intent.calculation.question import Calculation, Question, Unclear, hindering_words, pieces_of, words_of_kind
-from agent.intent.calculation.rows import named_rows
+from agent.intent.calculation.rows import NAMED, named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filter_json import Json, both
@@ -46,6 +46,8 @@ _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
+_LIKELY = 0.5
+"""Minimum probability of a name in a calculation that accounts for every word of the question."""
 _ASKING = frozenset("did do does has have had is are was were".split())
 """First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
@@ -91,7 +93,18 @@ def read_calculation(found: Found) -> Read:
     made = _conditioned(made, question)
     if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
         made = replace(made, assumed=_assumed(question))
-    return Read(made) if made is not None and is_possible(made.aggregate) else Read()
+    if made is None or not is_possible(made.aggregate):
+        return Read()
+    return Read(replace(made, pieces=tuple(_named_surely(piece, question) for piece in made.pieces)))
+
+
+def _named_surely(piece: Piece, question: Question) -> Piece:
+    """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
+    if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
+        return piece
+    values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
+    is_name = all(isinstance(value, str) and len(words_of(value)) > 1 for value in values)
+    return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
 def _assumed(question: Question) -> tuple[str, ...]:

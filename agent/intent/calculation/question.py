@@ -199,7 +199,7 @@ class Question:
         """Return whether a condition selects a single document by the value of a key."""
         name, value = str(filter.get("key")), filter.get("value")
         is_key = filter["type"] == "eq" and name in self.columns.keys
-        return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(value, 0) == 1
+        return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(str(value), 0) == 1
 
     def date(self) -> str | None:
         """Return the date field to order or group by: the one named in the question, else the main date, or None.

@@ -20,6 +20,8 @@ _MOST_WORDS = 12
 """Maximum words of a value that can be named by a part of it."""
 _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
+NAMED = 0.8
+"""The probability that a value named by rare words is meant."""
 _LEADING = frozenset("in from at by on did does 在 由 从".split())
 """Words before a part of a name that make a single word of it enough."""
 
@@ -121,7 +123,7 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}
-    return Piece(fields[0], filter, start, end, 0.8)
+    return Piece(fields[0], filter, start, end, NAMED)
 
 
 def _together(pieces: list[Piece]) -> list[Piece]:
