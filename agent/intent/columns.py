@@ -30,7 +30,7 @@ _SHORT = 60
 _YEARS = (1000, 2100)
 _SHARED = 0.6
 """Minimum share of a field's values with a common word, at which that word does not tell them apart."""
-_RANKS = frozenset("rank ranking position pos place grid seed".split())
+_RANKS = frozenset("rank ranking position pos place grid seed 名次 排名 最终排名".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
 _NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|qty)")
@@ -212,7 +212,8 @@ class Columns:
     def names(self) -> list[str]:
         """Return at most two fields whose short texts tell documents apart."""
         fields = self.vocabulary.catalogue.fields
-        short = [name for name in sorted(self.keys) if all(len(text) <= _SHORT for text in fields[name].values)]
+        keys = sorted(self.keys - self.vocabulary.units.keys())
+        short = [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)]
         return short[:2]
 
     def people(self) -> tuple[str, ...]:

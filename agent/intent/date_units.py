@@ -1,4 +1,4 @@
-"""Fields whose texts are months, quarters or years ("2025-11", 2025年11月, "2025-Q3"): dates in whole units."""
+"""Fields whose texts are days, months, quarters or years ("3 May 2024", 2025年11月): dates in whole units."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,10 @@ Json = dict[str, Any]
 
 _MOST = 600
 """Maximum distinct texts of such a field: fifty years of months."""
-_LONGEST = 16
+_LONGEST = 20
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _NUMBERED = re.compile(r"(\d{4})(\D+)(\d{1,2})(\D*)|(\d{4})(\D*)")
+_NUMERIC = re.compile(r"(\d{1,2})[/.-](\d{1,2})[/.-]\d{4}")
 _MONTHS = (1, 3, 12)
 _CALENDARS = (Calendar(date(2001, 2, 3)), Calendar(date(2031, 8, 7), week_start=6, fiscal_start=7))
 """What a text means must not depend on the day of asking or on the fiscal year."""
@@ -29,7 +30,7 @@ class DateUnits:
     """The units of time that a field of texts holds.
 
     Attributes:
-        months: length of a unit in months: 1, 3 or 12.
+        months: length of a unit in months: 1, 3 or 12; 0 for days.
         texts: the text of each unit in the catalogue, by its first day.
         form: the text of any unit, as a format of `year` and `number`; None if the texts are not written in one form
             whose order is that of time.
@@ -42,7 +43,7 @@ class DateUnits:
     @property
     def functions(self) -> frozenset[str]:
         """The functions of aggregates that make such units from days, for days of one year or of any."""
-        return frozenset({1: ["year_month"], 3: ["year_quarter", "quarter"], 12: ["year"]}[self.months])
+        return frozenset({0: [], 1: ["year_month"], 3: ["year_quarter", "quarter"], 12: ["year"]}[self.months])
 
     @property
     def low(self) -> date:
@@ -52,7 +53,7 @@ class DateUnits:
     @property
     def high(self) -> date:
         """The last day."""
-        return add_months(max(self.texts), self.months) - timedelta(days=1)
+        return max(self.texts) if not self.months else add_months(max(self.texts), self.months) - timedelta(days=1)
 
     def filter(self, name: str, period: Period) -> Json | None:
         """Return the filter of a period on the field; None if the period cuts a unit or if no text can say it."""
@@ -75,6 +76,14 @@ class DateUnits:
         ]
         return bounds[0] if len(bounds) == 1 else {"type": "and", "filters": bounds}
 
+    def first(self) -> str:
+        """Return the text of the first unit."""
+        return self.texts[min(self.texts)]
+
+    def last(self) -> str:
+        """Return the text of the last unit."""
+        return self.texts[max(self.texts)]
+
     def is_written(self, period: Period, phrase: str) -> bool:
         """Return whether a phrase says a unit as the field writes it: "Q3" for "2025-Q3"; not a year alone."""
         text = self.texts.get(period.low, "") if period.low is not None else ""
@@ -83,11 +92,13 @@ class DateUnits:
 
     def up_to(self, day: date) -> date:
         """Return the day, or the end of the unit that it cuts."""
+        if self._begins(day):
+            return day
         begin = date(day.year, (day.month - 1) // self.months * self.months + 1, 1)
-        return day if begin == day else add_months(begin, self.months)
+        return add_months(begin, self.months)
 
     def _begins(self, day: date) -> bool:
-        return day.day == 1 and (day.month - 1) % self.months == 0
+        return not self.months or (day.day == 1 and (day.month - 1) % self.months == 0)
 
     def text_of(self, day: date) -> str:
         """Return the text of the unit that begins on a day, "" if it is unknown."""
@@ -109,15 +120,32 @@ def units_of(values: FieldValues) -> DateUnits | None:
         if period is None or period.begin in found:
             return None
         found[period.begin] = text
+        if period.end - period.begin == timedelta(days=1):
+            months.add(0)
+            continue
         months.add((period.end.year - period.begin.year) * 12 + period.end.month - period.begin.month)
-        if len(months) > 1 or months.isdisjoint(_MONTHS) or add_months(period.begin, max(months)) != period.end:
+        if months.isdisjoint(_MONTHS) or add_months(period.begin, max(months)) != period.end:
             return None
+    if len(months) > 1:
+        return None
     (length,) = months
+    if not length:
+        return DateUnits(0, found, None) if _is_order_sure(found) else None
     if any((begin.month - 1) % length for begin in found):
         return None  # seasons and terms are no quarters
     if length == max(_MONTHS) and _YEAR_WORDS.isdisjoint(lexicon.name_words(field.name)):
         return None  # four digits alone may be anything
     return DateUnits(length, found, _form(found.values(), length))
+
+
+def _is_order_sure(days: Mapping[date, str]) -> bool:
+    """Return whether day and month of texts such as 10/9/2009 have one order, which a number above 12 shows."""
+    numbers = {day: match for day, text in days.items() if (match := _NUMERIC.fullmatch(text)) is not None}
+    orders = [
+        {int(match[1]) == day.day, int(match[2]) != day.day} for day, match in numbers.items() if match[1] != match[2]
+    ]
+    shown = any(max(int(match[1]), int(match[2])) > _MONTHS[-1] for match in numbers.values())
+    return not orders or (shown and len(set.union(*orders)) == 1)
 
 
 def with_days(catalogue: FieldCatalogue, units: Mapping[str, DateUnits]) -> FieldCatalogue:

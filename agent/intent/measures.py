@@ -1,7 +1,7 @@
 """Find which numbers a field holds and in what unit, including numbers written as text: "EUR 1,200.00", "1:02:30"."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -35,6 +35,11 @@ _YEARS = range(1800, 2101)
 _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
 _HOURS = 24
 _LONGEST = 15
+_TWICE = re.compile(
+    r"(?P<one>\d[\d,]*(?:\.\d+)?)\s?[^\W\d]{0,5}[²2]?\s?\((?P<two>\d[\d,]*(?:\.\d+)?)\s?[^\d()]{0,8}[²2]?\)"
+)
+"""An amount and the same in another unit behind it."""
+_LEAST_PAIRS, _ROUNDED = 4, 0.03
 _SPENT = frozenset("cost costs price prices".split())
 """Words for amounts of money that are the same: what a thing costs is its price."""
 _MINUTES_TO = frozenset("to from until till before after since at".split())
@@ -71,6 +76,8 @@ def measure_of(values: FieldValues) -> Measure | None:
         if unit is not None:
             units[unit] = units.get(unit, 0) + values.values[text]
     named, in_name = _of_name(words)
+    if _are_converted(list(texts)):
+        named = None  # the name may hold both units
     given = unit_of(values.field.unit or "") or named
     ordered = tuple(sorted(units, key=lambda unit: -units[unit])) or ((given,) if given else ())
     plain = all(_plainly(text) == number for text, (number, _) in texts.items())
@@ -122,12 +129,13 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
     Return None if a text is no number, or if all may be years, versions or ids.
     """
     texts = [text for text in values.values if text.casefold().strip() not in _EMPTY]
+    first = _first_of_two if _are_converted(texts) else str.strip
     if len(texts) < _LEAST_NUMBERS * len(values.values) or not texts:
         return None
     if any(_CLOCK.fullmatch(text.strip()) for text in texts):
         clocks = _clocks(texts)
         return (clocks, "") if clocks is not None else None
-    read = {text: _written(text) for text in texts}
+    read = {text: _written(first(text)) for text in texts}
     nouns = {one[1] for one in read.values() if one is not None}
     if None in read.values() or len(nouns) > 1:
         return None
@@ -140,6 +148,24 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
     if "." in "".join(found) and all(unit is None for _, unit in numbers) and _are_versions(found):
         return None
     return found, nouns.pop()
+
+
+def _are_converted(texts: Sequence[str]) -> bool:
+    """Return whether each text holds an amount and the same in another unit: "144 (56)", "149.0 km (92.6 mi)".
+
+    The second is the first times a constant; goals in brackets after matches are not.
+    """
+    pairs = [_TWICE.fullmatch(text.strip()) for text in texts]
+    numbers = [tuple(float(one.replace(",", "")) for one in pair.group("one", "two")) for pair in pairs if pair]
+    if len(numbers) < max(len(texts), _LEAST_PAIRS):
+        return False
+    total = sum(one for one, _ in numbers)
+    factor = sum(two for _, two in numbers) / total if total else 0.0
+    return factor not in (0.0, 1.0) and all(abs(one * factor - two) <= max(1.0, _ROUNDED * two) for one, two in numbers)
+
+
+def _first_of_two(text: str) -> str:
+    return text.partition("(")[0].strip()
 
 
 def _chosen(readings: tuple[AmountReading, ...], with_comma: bool) -> tuple[float, Unit | None]:

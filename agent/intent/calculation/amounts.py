@@ -1,17 +1,15 @@
 """Counts, sums, averages and medians, over all records or by group."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation.ends import read_middle
+from agent.intent.calculation.ends import LISTINGS, read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.part import RECORD, UNIT
-from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import check_unit, read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filter_json import Json
-from agent.intent.found import Piece
 
 
 def read_counted_field(question: Question) -> str | None:
@@ -125,8 +123,9 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     pieces = pieces_of(question)
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
-    if number is None and _is_of_one(question, pieces):
-        return None  # a single record is not counted
+    several = read_several(question)
+    if number is None and ((several and several.is_row) or any(question.selects_one(piece.filter) for piece in pieces)):
+        return None  # records that are named are not counted
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
         return made if pieces or by or question.says("sum") else None
@@ -155,16 +154,6 @@ def _counted_for_each(question: Question) -> Group | None:
     return Group(name, who[0])
 
 
-def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
-    """Return whether a constraint selects a single record by a unique value."""
-    fields = question.columns.vocabulary.catalogue.fields
-    return any(
-        piece.field in question.columns.keys and piece.filter["type"] == "eq"
-        and fields[piece.field].values.get(piece.filter["value"], 0) == 1
-        for piece in pieces
-    )  # fmt: skip
-
-
 _HAD = re.compile(
     r"\s*(?:(?:does|do|did)\s+(?!we\b|you\b|i\b|they\b|there\b|each\b|every\b)[^?]{1,80}?\s(?P<have>have|contain|hold)\b|has\s+)",
     re.IGNORECASE,
@@ -177,7 +166,8 @@ def _is_of_some(question: Question) -> bool:
     """Return whether a count is limited to some records, is made for each group, or is explicitly of all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
-    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)
+    every = len(said & _HAVING) > 1 or bool(said & LISTINGS)
+    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or every)
 
 
 def _counts_records(question: Question) -> bool:
@@ -231,6 +221,8 @@ def _counted_number(question: Question) -> str | None:
         if target is None or question.parts[target].kind == RECORD:
             continue
         name = question.number_of(question.parts[target])
+        if name is not None and any(map(question.columns.is_year, question.parts[target].fields)):
+            raise Unclear("a sum of years")
         if name is not None and not question.is_condition(name):
             check_unit(question, name)
             question.used.update((place, target))

@@ -10,12 +10,13 @@ from functools import lru_cache
 
 from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
-from agent.intent.calculation.ends import read_middle, read_ranked
-from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
-from agent.intent.calculation.part import RECORD, Part
+from agent.intent.calculation.ends import implied, read_middle, read_ranked
+from agent.intent.calculation.groups import Several, is_span, read_group, read_ranked_group, read_several
+from agent.intent.calculation.part import RECORD, Part, part_text
 from agent.intent.calculation.parts import question_parts
-from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
-from agent.intent.calculation.rows import named_rows
+from agent.intent.calculation.places import places
+from agent.intent.calculation.question import Calculation, Question, Unclear, hindering_words, pieces_of, words_of_kind
+from agent.intent.calculation.rows import NAMED, named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filter_json import Json, both
@@ -45,6 +46,10 @@ _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
+_LIKELY = 0.5
+"""Minimum probability of a name in a calculation that accounts for every word of the question."""
+_ASKING = frozenset("did do does has have had is are was were".split())
+"""First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 """Words for fields that every row of a list shows anyway."""
 
@@ -65,8 +70,8 @@ def find_calculation(found: Found) -> Calculation | None:
 def read_calculation(found: Found) -> Read:
     """Return the calculation that a question asks for, or the words that prevent it."""
     question = question_of(found)
-    if question.has("hindering"):
-        return Read(unread=words_of_kind(question, "hindering") if question.has(*_CALCULATING) else ())
+    if hindering := hindering_words(question):
+        return Read(unread=hindering if question.has(*_CALCULATING) else ())
     try:
         made = _operation(question)
     except Unclear as error:
@@ -81,13 +86,25 @@ def read_calculation(found: Found) -> Read:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
     if made.aggregate["op"] == "count" and made.aggregate.get("of") and made.pieces and question.has("exactly"):
         return Read(unread=words_of_kind(question, "exactly"))  # "only went to Spain" is more than "went to Spain"
-    doubtful = _part_of_others(made, question) or _other_things(made, question)
+    doubtful = _part_of_others(made, question) or _other_things(made, question) or _span_of(question)
+    doubtful = doubtful or _read_twice(made, question)
     if doubtful:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
     if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
         made = replace(made, assumed=_assumed(question))
-    return Read(made) if made is not None and is_possible(made.aggregate) else Read()
+    if made is None or not is_possible(made.aggregate):
+        return Read()
+    return Read(replace(made, pieces=tuple(_named_surely(piece, question) for piece in made.pieces)))
+
+
+def _named_surely(piece: Piece, question: Question) -> Piece:
+    """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
+    if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
+        return piece
+    values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
+    is_name = all(isinstance(value, str) and len(words_of(value)) > 1 for value in values)
+    return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
 def _assumed(question: Question) -> tuple[str, ...]:
@@ -124,6 +141,32 @@ def _part_of_others(made: Calculation, question: Question) -> str:
     return ""
 
 
+def _read_twice(made: Calculation, question: Question) -> str:
+    """Return words that state conditions on two fields, "" if there are none: one of the readings is wrong."""
+    for one in made.pieces:
+        for part in question.parts:
+            if (
+                part.piece is not None
+                and part.piece.field != one.field
+                and one.start < part.end
+                and part.start < one.end
+            ):
+                return part_text(question.found.sentence, part)
+    return ""
+
+
+def _span_of(question: Question) -> str:
+    """Return two values that are the ends of a span, "" if there are none: texts do not tell what is between."""
+    text = question.found.sentence.text
+    for piece in pieces_of(question):
+        if piece.filter["type"] == "in" and len(piece.filter["value"]) == 2:
+            said = [one for one in question.parts if one.piece is not None and one.piece.filter == piece.filter]
+            start, end = min([piece.start, *(one.start for one in said)]), max([piece.end, *(one.end for one in said)])
+            if is_span(text, start, end):
+                return text[start:end]
+    return ""
+
+
 def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
     """Return whether a run of words is a part of longer words."""
     size = len(part)
@@ -148,8 +191,11 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
-    rows = named_rows(found, columns, parts)
-    return found, columns, tuple(question_parts(found, columns, rows) if rows else parts)
+    keys = tuple(one for one in found.pieces if one.filter["type"] == "eq" and one.field in columns.keys)
+    rows = (*named_rows(found, columns, parts, keys), *places(found, columns))
+    found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
+    more = [one for one in rows if one not in found.pieces]
+    return found, columns, tuple(question_parts(found, columns, more) if more else parts)
 
 
 def _value(piece: Piece) -> str:
@@ -246,7 +292,7 @@ def _sized(question: Question, size: Json) -> Calculation | None:
         question.take("more", "fewer")
         return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, pieces)
     # "did Ann write more than 30 reports" is answered by the number of reports.
-    asks = question.found.sentence.folded(0) in ("did", "do", "does", "has", "have", "had", "is", "are", "was", "were")
+    asks = question.found.sentence.folded(0) in _ASKING
     asks = asks or question.found.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
 
@@ -254,29 +300,35 @@ def _sized(question: Question, size: Json) -> Calculation | None:
 def _difference(question: Question, told: Several) -> Calculation | None:
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
-    op = "difference"
+    if operand is None and told.is_row:
+        operand = next((implied(question, place) for place in question.of_kind("difference")), None)
     more: Json = {}
     if len(told.values) != 2 or question.has("avg", "median"):
         return None
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
+    pieces = pieces_of(question)
+    totals = operand is not None and not directed and not told.is_row
+    compares |= totals and len(pieces) > 1
     if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
         raise Unclear("totals or averages")
-    if operand is not None and not directed and not told.is_row:
-        op = "sum"
-    elif not directed:
+    if not directed and not totals:
         more = {"order": "desc"}
+    op = "sum" if totals else "difference"  # both totals are shown, because averages may be meant
     aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
-    return Calculation(aggregate, pieces_of(question))
+    return Calculation(aggregate, pieces)
 
 
 def _compared(question: Question, told: Several) -> Calculation | None:
     """Read a comparison: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
-    chooses = question.has("more", "fewer", *ENDS) and not question.has("count", "how_much", "apart", "difference")
-    compared = question.has("more", "fewer", "apart", "ratio") or question.says("versus")
+    implying = question.of_kind("rising", "falling") if told.is_row else []
+    chooses = (question.has("more", "fewer", *ENDS) or bool(implying)) and not question.has(
+        "count", "how_much", "apart", "difference"
+    )
+    compared = question.has("more", "fewer", "apart", "ratio") or bool(implying) or question.says("versus")
     together = question.has("together", "sum") and not compared
     compares = compared or question.has("per") or (chooses and question.has(*ENDS))
     if together or not (compares or counts or middle) or (middle is None and question.has("per") and not counts):
@@ -284,11 +336,12 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     question.take("versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", *ENDS)
     question.take("per")
     aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
-    which = question.has("which", "who") or told.is_row
+    which = question.has("which", "who") or told.is_row or question.found.sentence.folded(0) in _ASKING
     if chooses and which:
-        low = question.has("fewer", "fewest", "lowest")
+        low = question.has("fewer", "fewest", "lowest", "falling")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
-    operand = read_operand(question)
+    operand = read_operand(question) or next((implied(question, place) for place in implying), None)
+    question.used.update(implying)
     if middle is not None:
         if operand is None:
             return None
@@ -296,7 +349,7 @@ def _compared(question: Question, told: Several) -> Calculation | None:
         aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
     elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
-    elif told.is_row and not counts:
+    elif told.is_row:
         return None  # a row has no number of records
     else:
         aggregate |= {"op": "count"}

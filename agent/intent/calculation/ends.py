@@ -1,6 +1,7 @@
 """Extremes: who wrote most, the department with the highest total cost, the three latest."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
@@ -8,17 +9,20 @@ from agent.intent.calculation.question import Calculation, Question, Unclear, pi
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.date_fields import is_main_unclear, is_ordered
 from agent.intent.filter_json import Json
+from agent.intent.found import Piece
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
-_LISTINGS = frozenset("list listed chart table listing 表 列表".split())
+LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are listed."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
+_MOST_LISTED = 10
 
 
 def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
     """Read an extreme: "who wrote most", "the department with the highest total cost", "the three latest"."""
+    order = _by_number(question, order)
     middle = read_middle(question)
     if middle is not None and order.is_dated:
         return None  # "the average of the first three" concerns only some records
@@ -30,10 +34,40 @@ def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
     if order.counts:
         return _most(question, order, explicit)
     if explicit is not None and not order.is_dated:
-        operand = read_operand(question) or _implied(question, order)
+        operand = read_operand(question) or implied(question, order.place)
         op = "max" if order.direction == "desc" else "min"
         return Calculation({"op": op, "of": operand, "group_by": explicit.expression}, pieces_of(question))
     return _end(question, order)
+
+
+_OPPOSITE = {"asc": "desc", "desc": "asc"}
+_PERIODS = ("year", "month", "quarter")
+
+
+def _by_number(question: Question, order: RankOrder) -> RankOrder:
+    """Return the order by the number that a word for time or age implies.
+
+    The fastest has the least time or the highest speed, and the oldest of records without dates the highest age.
+
+    Raises:
+        Unclear: the number is neither a time nor a speed.
+    """
+    named = [name for _, part in question.fields() for name in part.fields if name in question.columns.measures]
+    opposite = replace(order, direction=_OPPOSITE[order.direction])
+    if order.is_dated:
+        ages = implied(question, order.place)
+        dated = question.columns.dates() and not question.has("who", "people")
+        is_age = ages is not None and not dated and not set(named) - {ages}
+        return replace(opposite, kind="highest" if opposite.direction == "desc" else "lowest") if is_age else order
+    if order.kind not in ("fastest", "slowest"):
+        return order
+    if order.kind == "slowest" and not named and (question.has(*_PERIODS) or implied(question, order.place) is None):
+        return replace(opposite, kind="fewest")  # the slowest month has the fewest records
+    if named and set(named) <= set(question.columns.implied(["speed"], "nouns")):
+        return opposite
+    if named and not set(named) <= set(question.columns.implied(["time"], "nouns")):
+        raise Unclear("neither a time nor a speed")
+    return order
 
 
 def _ranked_by_number(
@@ -111,18 +145,19 @@ def _asked_records(question: Question) -> bool:
 def _end(question: Question, order: RankOrder) -> Calculation | None:
     """Read the records at one end of an order, or the value there."""
     if order.is_dated:
-        of = question.date()
+        of = _numbered_by(question) if said_of_list(question) else None
+        of = of or question.date()
         for place, part in question.fields():
             if of in part.fields:
                 question.used.add(place)
-        if of is not None and not is_ordered(question.columns.vocabulary, of):
-            return None
+        if of is not None and of not in question.columns.measures and not is_ordered(question.columns.vocabulary, of):
+            return _on_one_day(question, order, of)
         of = of or _numbered_by(question) or _year_of(question)
     else:
         of = read_length(question) or read_operand(question)
-        implied = _implied(question, order) if of is None or not _is_money(question, of) else None
-        if of is None or (implied is not None and _is_money(question, implied)):
-            of = implied  # "the dearest bottle" is about a price, not a number of bottles
+        other = implied(question, order.place) if of is None or not _is_money(question, of) else None
+        if of is None or (other is not None and _is_money(question, other)):
+            of = other  # "the dearest bottle" is about a price, not a number of bottles
     if of is None:
         return None
     wants_records = _wants_records(question, order, of)
@@ -134,6 +169,25 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
     return listed(question, order, of)
 
 
+def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | None:
+    """Read the records of the first or last day of a field whose texts cannot be sorted; None if others are meant."""
+    units = question.columns.vocabulary.units[of]
+    if order.limit > 1 or pieces_of(question) or question.absent or question.within:
+        return None
+    text = units.last() if order.direction == "desc" else units.first()
+    shown = read_shown(question, of)
+    if not shown and not question.has("when") and not any(of in part.fields for _, part in question.fields()):
+        return None  # no field holds what is asked for
+    question.take("when", "value")
+    piece = Piece(of, {"type": "eq", "key": of, "value": text}, 0, 0)
+    return Calculation({"op": "list", "limit": _MOST_LISTED, "show": [*shown[: _MOST_SHOWN - 1], of]}, (piece,))
+
+
+def said_of_list(question: Question) -> bool:
+    """Return whether the order of the records in their list is meant: "the last city listed"."""
+    return bool({token.folded for token in question.found.sentence.tokens} & LISTINGS)
+
+
 def _numbered_by(question: Question) -> str | None:
     """Return the numeric field that ranks or lists the records, or None: "ranked first", "the last city listed"."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
@@ -141,14 +195,14 @@ def _numbered_by(question: Question) -> str | None:
     if len(ranks) == 1:
         question.used.add(ranks[0][0])
         return ranks[0][1]
-    said = {token.folded for token in question.found.sentence.tokens} & _LISTINGS
+    said = said_of_list(question)
     running = [name for name in question.columns.measures if question.columns.is_running(name)]
     return running[0] if said and len(running) == 1 else None
 
 
 def _year_of(question: Question) -> str | None:
     """Return the only numeric field that is a year, for records without a date."""
-    if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
+    if said_of_list(question):
         return None  # the first of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
@@ -205,9 +259,9 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     return [name for name in dict.fromkeys(shown) if name and name != of]
 
 
-def _implied(question: Question, order: RankOrder) -> str | None:
-    """Return the numeric field that a superlative implies: a price for "most expensive", a time for "longest"."""
-    part = question.parts[order.place]
+def implied(question: Question, place: int) -> str | None:
+    """Return the numeric field that a word of an order implies: a price for "most expensive", a time for "longest"."""
+    part = question.parts[place]
     sentence, measures = question.found.sentence, question.columns.measures
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}
     if len(named) == 1:

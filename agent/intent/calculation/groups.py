@@ -228,7 +228,7 @@ def read_several(question: Question) -> Several | None:
         ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
         said = (mention.of(one.field) for mention in question.found.sentence.mentions)
         named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
-        if _is_span(text, one.start, one.end):
+        if is_span(text, one.start, one.end):
             continue  # "from Monday to Friday" includes the days between
         if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
@@ -240,14 +240,14 @@ def read_several(question: Question) -> Several | None:
             and len(alike) > 1
             and part.piece.filter["type"] == "in"
             and part.piece not in question.found.pieces
-            and not _is_span(text, alike[0].start, alike[-1].end)
+            and not is_span(text, alike[0].start, alike[-1].end)
         ):
             field, values = part.piece.field, tuple(part.piece.filter["value"])
             return Several(field, values, field in question.columns.keys)
     return _several_periods(question)
 
 
-def _is_span(text: str, start: int, end: int) -> bool:
+def is_span(text: str, start: int, end: int) -> bool:
     """Return whether the values at some characters are the ends of a span: "from Monday to Friday"."""
     return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
 

@@ -8,7 +8,7 @@ from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.groups import people_meant
 from agent.intent.calculation.part import PIECE, RECORD, Part
-from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.question import Calculation, Question, hindering_words, pieces_of, words_of_kind
 from agent.intent.calculation.slots import ENDS
 from agent.intent.date_fields import is_ordered
 from agent.intent.filter_json import Json, both, takes_away
@@ -21,8 +21,9 @@ MOST_LISTED = 100
 """Maximum rows of a list, unless all are asked for."""
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
+_NAMES = frozenset(["name", "names"])
 _NO_LIST = (
-    *"hindering more fewer versus between spending count how_much avg median sum share rate difference".split(),
+    *"more fewer versus between spending count how_much avg median sum share rate difference".split(),
     *ENDS,
 )
 
@@ -31,7 +32,7 @@ def find_lookup(found: Found) -> Calculation | None:
     """Read fields of a few named records: "who sponsored PEP 703", "where is Ann Lee from"."""
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     question = question_of(found)
-    if question.has("hindering") or question.has("more", "fewer"):
+    if hindering_words(question) or question.has("more", "fewer"):
         return None
     pieces = pieces_of(question)
     few = _are_few(question, pieces)
@@ -42,6 +43,8 @@ def find_lookup(found: Found) -> Calculation | None:
     )
     shown = [name for name in read_shown(question) if name.removeprefix("number(").rstrip(")") not in keys]
     question.take("value")
+    if len(shown) == 1 and any(question.selects_one(piece.filter) for piece in pieces):
+        question.take("how_big", "how_much")  # "how long was Ann Lee in office"
     if not shown or question.unread():
         return None
     return replace(values_of(shown, pieces), sure=bool(keys))
@@ -66,7 +69,7 @@ def find_listing(found: Found) -> Calculation | None:
     question = question_of(found)
     pieces = pieces_of(question)
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
-    if (named and not found.lengths) or question.has(*_NO_LIST):
+    if (named and not found.lengths) or question.has(*_NO_LIST) or hindering_words(question):
         return None
     if any(sentence.in_about(part.start) for _, part in question.fields()):
         return None  # "reports on version numbers" are about them
@@ -77,8 +80,20 @@ def find_listing(found: Found) -> Calculation | None:
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
     if question.unread() or (question.has("which", "who") and settled & set(shown)):
         return None
+    if question.has("which"):
+        if not shown and any(question.selects_one(piece.filter) for piece in pieces):
+            return None  # "what breed is Bella" asks for more than the record that it names
+        names = question.columns.names() if _is_name_asked(question) else []
+        shown = list(dict.fromkeys((*names, *shown)))
     shown = [name for name in shown if name not in settled]
-    return listing(replace(found, pieces=pieces), shown)
+    return listing(replace(found, pieces=pieces), shown, question.within)
+
+
+def _is_name_asked(question: Question) -> bool:
+    """Return whether the records are asked for by a word for names, or by a noun that is none for documents."""
+    said = words_of_kind(question, "which")
+    named = any(set(words.casefold().split()) & _NAMES for words in said)
+    return named or any(question.parts[place].guessed for place in question.of_kind(RECORD))
 
 
 _HAS_NOT = re.compile(
@@ -144,13 +159,14 @@ def _is_group_asked(question: Question, asked: Part) -> bool:
     return not before and any(map(question.columns.is_repeated, names))
 
 
-def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
+def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()) -> Calculation:
     """Return a list of the records that satisfy the constraints, the newest first.
 
     A condition on lengths is not made a filter, because the searches beside the list could not apply it.
 
     Args:
         shown: fields that are asked for.
+        within: conditions that leave out records that sum up others.
     """
     vocabulary = found.sentence.vocabulary
     dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
@@ -160,8 +176,8 @@ def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": MOST_LISTED}
     if shown:
         aggregate["show"] = [name for name in shown if name != order][:_MOST_SHOWN]
-    if found.lengths:
-        aggregate["where"] = both([piece.filter for piece in found.lengths])
+    if found.lengths or within:
+        aggregate["where"] = both([*within, *(piece.filter for piece in found.lengths)])
     assert is_possible(aggregate)
     return Calculation(aggregate, found.pieces, sure=bool(found.lengths))
 

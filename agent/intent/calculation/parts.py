@@ -18,7 +18,7 @@ from agent.intent.text import chinese_words
 from agent.intent.wording import is_written_as_name
 from agent.intent.words import table
 
-_NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up"])
+_NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up", "beside"])
 # The cost of each reading; a question is read at the least total cost.
 _COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _OF_WORD = 1.0

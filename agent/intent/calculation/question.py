@@ -13,6 +13,7 @@ from agent.intent.filter_json import Json
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of
+from agent.intent.words import table
 
 LINKING = (FILLER, MARK, "by", "name_of")
 
@@ -194,6 +195,12 @@ class Question:
         bare = name.removeprefix("number(").rstrip(")")
         return any(one.field == bare for one in self.found.numbers)
 
+    def selects_one(self, filter: Json) -> bool:
+        """Return whether a condition selects a single document by the value of a key."""
+        name, value = str(filter.get("key")), filter.get("value")
+        is_key = filter["type"] == "eq" and name in self.columns.keys
+        return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(str(value), 0) == 1
+
     def date(self) -> str | None:
         """Return the date field to order or group by: the one named in the question, else the main date, or None.
 
@@ -259,6 +266,13 @@ class Calculation:
 def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
     text = question.found.sentence.text
     return tuple(text[question.parts[place].start : question.parts[place].end] for place in question.of_kind(kind))
+
+
+def hindering_words(question: Question) -> tuple[str, ...]:
+    """Return the words that prevent a calculation, and those for a neighbour in a list: "listed after 3 May"."""
+    text = question.found.sentence.text.casefold()
+    beside = (phrase for phrase in table("calculation")["beside"] if phrase in text)
+    return (*words_of_kind(question, "hindering"), *beside)
 
 
 def pieces_of(question: Question) -> tuple[Piece, ...]:

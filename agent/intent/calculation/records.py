@@ -25,6 +25,7 @@ _CALCULATING = frozenset(
 )
 _COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])
 _SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
+_ENDS = frozenset(["highest", "lowest", "most", "fewest"])
 _DETERMINERS = frozenset("the our all these those".split())
 _GENERAL = frozenset("one ones record records entry entries item items row rows".split())
 """Words for records of any kind."""
@@ -41,6 +42,10 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
             parts[place] = replace(part, kind=FILLER)
         elif part.kind in _SUPERLATIVE and any(one.piece and one.piece.field in part.fields for one in parts):
             parts[place] = replace(part, kind=FIELD)  # "[first]-authored by Kim"
+        elif part.kind == "sum" and before in _ENDS and part.strength >= 5 and part.fields[0] in columns.measures:
+            parts[place] = replace(part, kind=FIELD)  # "the highest [total]"
+        elif part.kind == FIELD and place and _are_all(sentence, parts, place, columns):
+            parts[place] = replace(part, kind=RECORD, fields=())
         elif part.kind == "count" and _names_amount(sentence, part, parts[place - 1] if place else None, columns):
             parts[place] = replace(part, kind=FILLER)
         elif part.kind in (FIELD, UNKNOWN) and place and _is_general(sentence, part, parts[place - 1]):
@@ -56,13 +61,29 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
             parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
         elif (
             part.kind == UNKNOWN
-            and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
+            and (_is_record(sentence, parts, place, before, columns) or _is_only_record(sentence, parts, place))
             and not columns.may_be_value(part_text(sentence, part))
         ):
             parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
+    """Return whether records are meant by the name of a field that tells them apart: "average age of the [players]".
+
+    Also in "the most [races]". Elsewhere the values may be asked for.
+    """
+    part, last = parts[place], parts[place - 1]
+    is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5
+    if is_key and last.kind in ("more", "fewer", "most", "fewest"):
+        return _is_plural(sentence, part)
+    led = last.kind == FILLER and sentence.folded(last.last - 1) in _DETERMINERS
+    before = parts[:place]
+    calculates = any(one.kind in ("avg", "sum", "median") for one in parts)
+    numbered = any(not columns.measures.keys().isdisjoint(one.fields) for one in before)
+    return is_key and led and calculates and numbered and _is_plural(sentence, part)
 
 
 def _doers(sentence: Sentence, part: Part, columns: Columns) -> tuple[str, ...]:
@@ -110,7 +131,7 @@ def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns:
     return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
 
 
-def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str) -> bool:
+def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str, columns: Columns) -> bool:
     """Return whether an unknown noun stands in the position of a record.
 
     Args:
@@ -125,7 +146,11 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
         return False
     if _is_plural(sentence, part):
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
-        return before in _BEFORE_PLURAL or grouped
+        # "which [towns] have over 1,000 people"
+        bounded = last is not None and last.kind == "which" and any(
+            one.piece is not None and one.piece.field in columns.measures for one in parts
+        )  # fmt: skip
+        return before in _BEFORE_PLURAL or grouped or bounded
     counted = behind is not None and behind.kind == "count" and behind.first == part.last
     is_head = behind is None or behind.kind not in _NAMING
     led = parts[place - 2] if last is not None and last.kind == FIELD and place > 1 else last  # "the highest rated [X]"

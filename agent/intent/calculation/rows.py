@@ -20,6 +20,8 @@ _MOST_WORDS = 12
 """Maximum words of a value that can be named by a part of it."""
 _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
+NAMED = 0.8
+"""The probability that a value named by rare words is meant."""
 _LEADING = frozenset("in from at by on did does 在 由 从".split())
 """Words before a part of a name that make a single word of it enough."""
 
@@ -34,19 +36,23 @@ class _Run:
     named: tuple[_Named, ...]
 
 
-def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
-    """Return constraints on texts of fields, for words that are not accounted for otherwise."""
-    others = frozenset(columns.measures.keys() | columns.vocabulary.units.keys())
+def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Sequence[Piece] = ()) -> tuple[Piece, ...]:
+    """Return constraints on texts of fields, for words that are not accounted for otherwise.
+
+    Args:
+        known: constraints that name records already; other names in the same field become alternatives to these.
+    """
+    others = frozenset(columns.measures) | {name for name, one in columns.vocabulary.units.items() if one.months}
     index = _index(_RowKey(columns.vocabulary.catalogue, others))
     runs: list[_Run] = []
     place = 0
-    known = _known(parts)
+    tokens = _known(parts)
     while place < len(found.sentence.tokens):
-        run = _longest(found, known, index, place)
+        run = _longest(found, tokens, index, place)
         place = place + 1 if run is None else run.last
         runs += [run] if run is not None else []
     pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
-    return tuple(_together(found, pieces))
+    return tuple(_together([*known, *pieces]))
 
 
 class _Known(NamedTuple):
@@ -117,10 +123,10 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}
-    return Piece(fields[0], filter, start, end, 0.8)
+    return Piece(fields[0], filter, start, end, NAMED)
 
 
-def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
+def _together(pieces: list[Piece]) -> list[Piece]:
     """Join two names of one field into alternatives, because no record has both."""
     joined: list[Piece] = []
     for piece in pieces:
@@ -130,8 +136,9 @@ def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
             continue
         values = [*_values(other), *(value for value in _values(piece) if value not in _values(other))]
         filter: Json = {"type": "in", "key": piece.field, "value": values}
-        joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, 0.8)
-        joined.append(Piece(piece.field, filter, piece.start, piece.end, 0.8))
+        confidence = min(other.confidence, piece.confidence)
+        joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, confidence)
+        joined.append(Piece(piece.field, filter, piece.start, piece.end, confidence))
     return joined
 
 

@@ -11,7 +11,11 @@ from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
 from retrievers.core.aggregates import MAX_LIMIT
 
-ENDS = {"most": "desc", "highest": "desc", "newest": "desc", "fewest": "asc", "lowest": "asc", "oldest": "asc"}
+ENDS = {
+    "most": "desc", "highest": "desc", "newest": "desc", "slowest": "desc",
+    "fewest": "asc", "lowest": "asc", "oldest": "asc", "fastest": "asc",
+}  # fmt: skip
+"""The direction of each end; for a speed the opposite of that for a time, which is given here."""
 _BY_DATE = ("newest", "oldest")
 _BY_COUNT = ("most", "fewest")
 NTH = {"second": 2, "third": 3, "fourth": 4, "fifth": 5}
@@ -290,7 +294,8 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         places: indexes of the parts that name the field.
     Raises:
         Unclear: one of these:
-            - a sum, mean or median of a field that only numbers the records, a sum of years, or an extreme of ranks;
+            - a sum, mean or median of a field that only numbers the records;
+            - a sum of years, or a sum or an extreme of ranks;
             - the "best" of a field with a unit;
             - a unit in the question that the field does not have;
             - the name of a field without numbers directly after that of the field: a compound noun means its last word.
@@ -300,7 +305,7 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         raise Unclear("a number that only identifies the records")
     if question.has("sum", "how_much") and question.columns.is_year(bare):
         raise Unclear("a sum of years")
-    if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
+    if question.has("highest", "lowest", "most", "fewest", "sum") and question.columns.is_rank(bare):
         raise Unclear("a position in an order")
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
