@@ -207,3 +207,20 @@ def test_a_denial_further_on_leaves_the_name_before_it_as_it_is(question: str, w
 @pytest.mark.parametrize("question", ["Ann Lee reports not in Lisbon", "Ann Lee is author and not reviewer"])
 def test_the_person_named_first_is_not_denied_by_what_follows(question: str):
     assert (False, "Ann Lee") not in stated(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "the owner said not to have been paid in full according to reports from Lisbon",
+        "why some builders may not profit, as reported in Lisbon",
+        "the builder who is not only raising money in Lisbon but is also planning a tower",
+    ],
+)
+def test_a_denial_ends_where_the_question_says_who_reports_it(question: str):
+    assert (False, "Lisbon") not in stated(question)
+    assert (True, "Lisbon") in stated(question)
+
+
+def test_not_only_says_that_there_is_more():
+    assert not stated("not only the Lisbon reports")
