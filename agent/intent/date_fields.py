@@ -143,7 +143,8 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     before = sentence.token(sentence.index_from(one.start) - 1)
     is_dated = before is not None and bool(shortened(before, dates))  # "injuries in March" in `inj_dt`
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in range(len(sentence.tokens)))
-    if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
+    is_title = _is_in_title(sentence.text, one) or _begins_title(sentence, one)
+    if (_is_history(vocabulary, one) and not is_made) or is_title:
         return False
     phrase = one.phrase.strip()
     if _STATE_NOW.fullmatch(phrase):
@@ -166,6 +167,16 @@ def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
         return False
     low, high = one.period.low, one.period.high
     return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
+
+
+def _begins_title(sentence: Sentence, one: DateRange) -> bool:
+    """Return whether a date of one word begins a name that is no value: "Saturday Night Live", not "May Lisbon"."""
+    first, after = sentence.index_from(one.start), sentence.index_from(one.end)
+    token = sentence.token(after)
+    if token is None or after - first != 1 or sentence.text[one.end : token.start] != " ":
+        return False
+    is_name = sentence.tokens[first].is_capital and token.is_capital and token.folded not in lexicon.STOP_WORDS
+    return is_name and sentence.mention_at(after) is None and not sentence.is_noun(after)
 
 
 def _is_in_title(text: str, one: DateRange) -> bool:
