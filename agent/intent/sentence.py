@@ -53,6 +53,7 @@ class Sentence:
         denials: by first token, whether a mention is negated; None if that is unclear.
         calculates: True if the question has a word that can start a calculation.
         negators: words of negation, by the token after each, see `agent.intent.negation`.
+        spelt: Chinese phrases whose Pinyin names fields, see `foreign.spelt_phrases`.
     """
 
     text: str
@@ -68,6 +69,7 @@ class Sentence:
     denials: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
     calculates: bool = False
     negators: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    spelt: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     # Caches. Those of the first line depend only on the words, the others on the mentions too. `replace` keeps them, so
     # it must not change words or mentions.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)

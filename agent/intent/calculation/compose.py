@@ -63,7 +63,13 @@ def find_calculation(found: Found) -> Calculation | None:
 
 
 def read_calculation(found: Found) -> Read:
-    """Return the calculation that a question asks for, or the words that prevent it."""
+    """Return the calculation that a question asks for, or the words that prevent it; cached for one question."""
+    return _read(Same(found))
+
+
+@lru_cache(maxsize=16)
+def _read(key: Same[Found]) -> Read:
+    found = key.held
     question = question_of(found)
     if question.has("hindering"):
         return Read(unread=words_of_kind(question, "hindering") if question.has(*_CALCULATING) else ())
