@@ -153,6 +153,8 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
 
     None means that it is unclear. "those from Lyon are not closed" is no such denial.
     """
+    if not sentence.negators:
+        return False
     first, last = _listed(sentence, first, last, fields)
     if _is_role_denied(sentence, last, fields):
         return True
