@@ -138,13 +138,13 @@ def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
 
 def question_of(found: Found) -> Question:
     """Return the parts of a question, with constraints on rows that are named by a text."""
-    found, columns, parts = _split(Same(found))
-    return Question(found, columns, parts, within=_without_totals(columns))
+    found, columns, parts, within = _split(Same(found))
+    return Question(found, columns, parts, within=list(within))
 
 
 @lru_cache(maxsize=16)
-def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
-    """Return the question without values that only mean a total, its columns, and its parts.
+def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...], list[Json]]:
+    """Return the question without values that only mean a total, its columns, its parts, and `_without_totals`.
 
     Cached, because several kinds of calculation are tried on one question.
     """
@@ -155,7 +155,7 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
     rows = named_rows(found, columns, parts)
-    return found, columns, tuple(question_parts(found, columns, rows) if rows else parts)
+    return found, columns, question_parts(found, columns, rows) if rows else parts, _without_totals(columns)
 
 
 def _value(piece: Piece) -> str:
