@@ -232,7 +232,7 @@ def pair_of(examples: Sequence[MentionExample], logits: Numbers) -> list[float]:
 
 
 def stored(node: Json) -> Any:
-    """Return a tree in the form that `deciding.weights_of` reads."""
+    """Return a tree in the form that `trees.weights_of` reads."""
     if "leaf_value" in node:
         return round(node["leaf_value"], 4)
     bound = round(node["threshold"], 4)

@@ -5,7 +5,7 @@ proposals say of the parser?" for passages, and "who leads Atlas, and when does 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Literal
@@ -122,7 +122,8 @@ def _opened(words: Sequence[Token]) -> tuple[int, set[str]]:
     while True:
         while place < len(words) and words[place].folded in polite:
             place += 1
-        phrase = next((one for one in _openers() if _stands(one, words, place)), None)
+        begun = _openers().get(words[place].folded, ()) if place < len(words) else ()
+        phrase = next((one for one in begun if _stands(one, words, place)), None)
         if phrase is None:
             return place, openers
         place += len(phrase)
@@ -141,11 +142,14 @@ def _stops() -> frozenset[str]:
 
 
 @cache
-def _openers() -> tuple[tuple[str, ...], ...]:
-    """The phrases, the longest first."""
+def _openers() -> Mapping[str, Sequence[tuple[str, ...]]]:
+    """Return the phrases by their first word, the longest first."""
     said = table("listing", "en")
     phrases = (tuple(phrase.split()) for phrase in (*said["openers"], *said["imperatives"], *said["listing"]))
-    return tuple(sorted(phrases, key=len, reverse=True))
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for phrase in sorted(phrases, key=len, reverse=True):
+        found.setdefault(phrase[0], []).append(phrase)
+    return found
 
 
 def _stands(phrase: Sequence[str], words: Sequence[Token], place: int) -> bool:

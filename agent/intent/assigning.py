@@ -77,7 +77,7 @@ def assign(
     sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
 ) -> tuple[list[Assigned], Mapping[int, str]]:
     """Return the comparisons whose field is clear, and the reasons for unclear ones by index in `comparisons`."""
-    words = list(_words(sentence, columns, comparisons))
+    words = list(_words(sentence, columns, comparisons)) if comparisons else []
     fits = [
         fit
         for place, one in enumerate(comparisons)

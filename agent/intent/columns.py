@@ -4,9 +4,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from types import MappingProxyType
 
 from agent.intent import lexicon
+from agent.intent.abbreviations import VOWELS, is_of_root, is_short_for, is_short_in_a_form, singular_of
 from agent.intent.beside import is_preposition
 from agent.intent.catalogue import truth_of
 from agent.intent.measures import are_others, kinds_implied, measure_of
@@ -17,10 +19,10 @@ from agent.intent.text import chinese_words, has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary
 from retrievers.text.glosses import pinyin_of, senses_of
 
+_ByLetter = dict[str, list[tuple[str, str, bool]]]
 _LONGEST, _LONGEST_QUANTITY = 5, 4
 _SENSES = 2
 _FULL, _PART, SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
-_LEAST_ROOT = 5
 _NAMES = 0.6
 """Minimum share of a field's values that look like names of people."""
 _REPEATED = 0.5
@@ -36,7 +38,6 @@ _GROUPING = frozenset("per by each every".split())
 _NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|qty)")
 _ENDINGS = frozenset("name nm no nr num number id cd code ref key".split())
 """Last words of a field name that say nothing about its content."""
-_VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
 
@@ -60,6 +61,10 @@ class Columns:
         measures: the fields that hold numbers, including numbers written as text.
         nouns: the stems of what a field counts: "page" for texts like "120 pages", or a declared unit.
         keys: text fields with a different value in (almost) every document.
+        called: the fields by their stems and by their nouns.
+        parts: the fields by each run of their stems.
+        words_by_letter, stems_by_letter: (field, word, whether it is the field's last) by the word's first letter.
+        longest: tokens of the longest name of a field.
     """
 
     vocabulary: Vocabulary
@@ -68,10 +73,15 @@ class Columns:
     measures: Mapping[str, Measure]
     nouns: Mapping[str, tuple[str, ...]]
     keys: frozenset[str]
+    called: Mapping[tuple[str, ...], tuple[str, ...]]
+    parts: Mapping[tuple[str, ...], tuple[str, ...]]
+    words_by_letter: _ByLetter
+    stems_by_letter: _ByLetter
+    longest: int
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """Return the fields that the words from a token on point at, or None."""
-        known: dict[int, Column | None] = sentence.once(("columns", id(self.vocabulary)), dict)
+        known: dict[int, Column | None] = sentence.once_for_words(("columns", id(self.vocabulary)), dict)
         if index not in known:
             known[index] = self._at(sentence, index)
         return known[index]
@@ -79,19 +89,22 @@ class Columns:
     def _at(self, sentence: Sentence, index: int) -> Column | None:
         own = self._own(sentence, index) or self._counted(sentence, index)
         cued, behind = sentence.cue(index)
-        said = sentence.tokens[index:behind]
-        stems, texts = [token.stem for token in said], [token.folded for token in said]
-        of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
-        no_part = {name for name in of_name if not self._may_be(name, stems, texts)}
-        cued = () if no_part else cued  # a word of one field's name is no cue for other fields
-        cued = () if is_preposition(sentence, index, behind) else cued
-        cued = tuple(name for name in cued if name not in self.measures or not are_others(self.words[name], texts))
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
+        cued = self._without_parts(sentence, index, behind, cued) if cued else ()
         if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
             known = tuple(name for name in cued if name in self.vocabulary.roles)
             return Column(known, behind, _GENERAL) if known else None
         return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
+
+    def _without_parts(self, sentence: Sentence, index: int, behind: int, cued: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the fields of a cue, unless it only introduces a value or is a word of a field's name."""
+        said = sentence.tokens[index:behind]
+        stems, texts = [token.stem for token in said], [token.folded for token in said]
+        of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
+        if is_preposition(sentence, index, behind) or any(not self._may_be(name, stems, texts) for name in of_name):
+            return ()
+        return tuple(name for name in cued if name not in self.measures or not are_others(self.words[name], texts))
 
     def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
         """Return the numeric fields that words imply: prices for "expensive" and 多少钱, times for "how long".
@@ -100,9 +113,10 @@ class Columns:
             sorts: "ends" for words of an order, "nouns" for words of a quantity.
         """
         listed = kinds_implied(sorts)
-        kinds = set[str]().union(*(listed[word] for word in words if word in listed))
-        if not kinds:
+        said = [listed[word] for word in words if word in listed]
+        if not said:
             return ()
+        kinds = set[str]().union(*said)
         kinds |= CURRENCIES if "money" in kinds else set()
         of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
         of_unit = of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
@@ -127,28 +141,26 @@ class Columns:
         heads = {sense[-1] for sense in senses_of(sentence.text[start:end])[:_SENSES]} - lexicon.STOP_WORDS
         names = {
             name for name, words in self.stems.items() for one in words for head in heads
-            if one == stem(head) or is_short_for(one, head) or _is_of_root(stem(one), head)
+            if one == stem(head) or is_short_for(one, head) or is_of_root(stem(one), head)
         }  # fmt: skip
         return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
         """Return the fields whose own name, or the longest part of it, stands here."""
         said: list[str] = []
-        # A longer run cannot be a name or a part of one.
-        longest = min(_LONGEST, max(map(len, self.stems.values()), default=1) or 1)
-        for token in sentence.tokens[index : index + longest]:
+        for token in sentence.tokens[index : index + self.longest]:
             if token.kind not in ("word", "number"):
                 break
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            if full := tuple(name for name, words in self.stems.items() if run in (words, self.nouns.get(name))):
+            if full := self.called.get(run):
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
             short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
             if short:
                 return Column(short, index + size, _PART)
-            part = tuple(n for n, words in self.stems.items() if _holds(words, run) and self._may_be(n, run, texts))
+            part = tuple(name for name in self.parts.get(run, ()) if self._may_be(name, run, texts))
             plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
             if plain and sentence.folded(index - 1) in _GROUPING:
                 # "per type" for a field ClaimType
@@ -160,7 +172,7 @@ class Columns:
 
     def _counted(self, sentence: Sentence, index: int) -> Column | None:
         """Return the fields whose noun or declared unit stands here, or None."""
-        stems = tuple(token.stem for token in sentence.tokens[index : index + _LONGEST])
+        stems = tuple(token.stem for token in sentence.tokens[index : index + _LONGEST]) if self.nouns else ()
         said = {name: len(noun) for name, noun in self.nouns.items() if stems[: len(noun)] == noun}
         return Column(tuple(said), index + max(said.values()), _FULL) if said else None
 
@@ -171,15 +183,17 @@ class Columns:
             return self._initials(sentence, index)
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
+        singular = singular_of(token.folded)
+        forms, is_plural = {token.folded, singular}, singular != token.folded
+        # An abbreviation and a word of the same root begin with the same letter.
         for judge, known, strength in (
-            (_is_short_in_a_form, self.words, SHORTENED), (_is_of_root, self.stems, _ROOT),
+            (is_short_in_a_form, self.words_by_letter, SHORTENED), (is_of_root, self.stems_by_letter, _ROOT),
         ):  # fmt: skip
-            singular = _singular(token.folded)
-            found = tuple(
-                name for name, words in known.items()
-                if any(judge(one, word) for one in self._words_to_abbreviate(name, words, singular != token.folded)
-                       for word in {token.folded, singular})
-            )  # fmt: skip
+            found = tuple(dict.fromkeys(
+                name for name, word, is_last in known.get(token.folded[0], ())
+                # A plural abbreviates only the last word of a numeric field's name.
+                if (is_last or not is_plural or name not in self.measures) and any(judge(word, one) for one in forms)
+            ))  # fmt: skip
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
@@ -194,14 +208,10 @@ class Columns:
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
-    def _words_to_abbreviate(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
-        """Return the words of a name that a word may abbreviate: if plural, only the last of a numeric field's name."""
-        return words[-1:] if plural and name in self.measures else words
-
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
         """Return fields whose names are the Pinyin initials of Chinese words: xf for 学分."""
         for name, words in self.stems.items():
-            size = len(words[0]) if len(words) == 1 and not _VOWELS.search(words[0]) else 0
+            size = len(words[0]) if len(words) == 1 and not VOWELS.search(words[0]) else 0
             tokens = sentence.tokens[index : index + size]
             if size > 1 and len(tokens) == size and all(token.kind == "cjk" for token in tokens):
                 syllables = pinyin_of("".join(token.text for token in tokens))
@@ -256,8 +266,8 @@ class Columns:
     def is_called(self, name: str, word: str) -> bool:
         """Return whether a word is the noun of a field's name: "state" of vacancyState, "customer" of cust_nm."""
         own = [one for one in self.words[name] if one not in _ENDINGS] or list(self.words[name])
-        said = _singular(word.casefold())
-        return bool(own) and (stem(own[-1]) == stem(said) or _is_short_in_a_form(own[-1], said))
+        said = singular_of(word.casefold())
+        return bool(own) and (stem(own[-1]) == stem(said) or is_short_in_a_form(own[-1], said))
 
     def is_year(self, name: str) -> bool:
         """Return whether a numeric field holds years, so that its sum means nothing."""
@@ -295,50 +305,7 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
     if len(words) != len(run):
         return False
     said = zip(words, run, texts, strict=True)
-    return all(stem(one) == stemmed or _is_short_in_a_form(one, text) for one, stemmed, text in said)
-
-
-@lru_cache(maxsize=1 << 15)
-def is_short_for(short: str, word: str) -> bool:
-    """Return whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" for priority ... weight."""
-    if f"{short}e" == word and len(short) > 2:
-        return True  # "typ" of type
-    if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
-        return False
-    if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
-        return True
-    if not short.strip("e"):
-        return False  # it has no consonant to compare
-    if len(short) == 2:
-        return not _VOWELS.search(short) and short[1] == word[-1]
-    rest = iter(word)
-    alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
-    # An abbreviation keeps the last consonant: "prc" can be "price", but not "parcel".
-    said = _singular(word)
-    last = {one.rstrip("aeiou")[-1:] for one in (said, re.sub(r"(?:er|or|ing|ed)$", "", said))}
-    ends = short.rstrip("e")[-1] in last
-    return (alike or (ends and not _VOWELS.search(short[1:].rstrip("e")))) and all(letter in rest for letter in short)
-
-
-def _singular(word: str) -> str:
-    """Return the singular of an English plural; any other word unchanged."""
-    if word.endswith("ies") and len(word) > 4:
-        return f"{word[:-3]}y"
-    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
-
-
-def _is_short_in_a_form(one: str, word: str) -> bool:
-    """Return whether a field's word abbreviates a word as written ("ctry") or by its stem ("cites" of citations)."""
-    return is_short_for(one, word) or is_short_for(stem(one), word)
-
-
-def _is_of_root(one: str, word: str) -> bool:
-    shared = 0
-    for left, right in zip(one, word, strict=False):
-        if left != right:
-            break
-        shared += 1
-    return shared >= max(_LEAST_ROOT, 0.6 * max(len(one), len(stem(word))))
+    return all(stem(one) == stemmed or is_short_in_a_form(one, text) for one, stemmed, text in said)
 
 
 def columns_of(vocabulary: Vocabulary) -> Columns:
@@ -355,7 +322,7 @@ def pointed(sentence: Sentence) -> Mapping[int, Column]:
         found = ((place, columns.at(sentence, place)) for place in range(len(sentence.tokens)))
         return {place: one for place, one in found if one is not None}
 
-    return sentence.once(("pointed", id(sentence.vocabulary)), point)
+    return sentence.once_for_words(("pointed", id(sentence.vocabulary)), point)
 
 
 class _Key:
@@ -386,10 +353,26 @@ def _columns(key: _Key) -> Columns:
         for name, one in fields.items()
         if one.field.type == "string" and name not in measures and one.distinct > 2 and one.distinct >= one.documents
     )
+    called: dict[tuple[str, ...], tuple[str, ...]] = {}
+    parts: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for name, own in stems.items():
+        for run in {own, nouns.get(name, own)}:
+            called[run] = (*called.get(run, ()), name)
+        for run in {own[first:last] for first, last in combinations(range(len(own) + 1), 2)}:
+            parts[run] = (*parts.get(run, ()), name)
     return Columns(
         key.vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures),
-        MappingProxyType(nouns), keys,
+        MappingProxyType(nouns), keys, called, parts, _by_letter(words), _by_letter(stems),
+        min(_LONGEST, max(map(len, stems.values()), default=1) or 1),
     )  # fmt: skip
+
+
+def _by_letter(known: Mapping[str, tuple[str, ...]]) -> _ByLetter:
+    found: _ByLetter = {}
+    for name, words in known.items():
+        for place, word in enumerate(words):
+            found.setdefault(word[:1], []).append((name, word, place == len(words) - 1))
+    return found
 
 
 def _own_words(name: str, measure: Measure | None) -> tuple[str, ...]:

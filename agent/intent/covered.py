@@ -10,6 +10,8 @@ def without_covered(found: Found) -> Found:
     """Drop a condition on words inside a longer name that is a condition: "solar" in "solar panel"."""
     stated = {(one.field, value) for one in found.constraints for value in one.values}
     names = [one for one in found.sentence.mentions if any((known.field, known.value) in stated for known in one.known)]
+    if not names:
+        return found
 
     def is_inside(one: Constraint | Piece) -> bool:
         return any(

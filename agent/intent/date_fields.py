@@ -142,7 +142,7 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     before = sentence.token(sentence.index_from(one.start) - 1)
     is_dated = before is not None and bool(shortened(before, dates))  # "injuries in March" in `inj_dt`
-    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in range(len(sentence.tokens)))
+    is_made = any(not set(fields).isdisjoint(dates) for _, fields in sentence.cued)
     is_title = _is_in_title(sentence.text, one) or _begins_title(sentence, one)
     if (_is_history(vocabulary, one) and not is_made) or is_title:
         return False

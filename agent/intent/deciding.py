@@ -6,17 +6,12 @@ not sure if it may contain an unknown name.
 """
 
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from agent.intent import wording
 from agent.intent.beside import class_before
@@ -28,16 +23,16 @@ from agent.intent.lookalikes import is_determiner, is_lookalike
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
 from agent.intent.surnames import says_person
+from agent.intent.trees import Weights, weights_of
 from agent.intent.words import table
 
 _CLOSE = 24
 """Maximum characters between two values of one phrase."""
 UNCLEAR = 0.55
 """Probability of a condition that is as likely meant as not: it only boosts."""
-_MOST, _LEAST = 0.98, 1e-6
+_MOST = 0.98
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
-_MOST_LOGIT = 500.0  # `exp` would overflow for a larger one
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
@@ -62,79 +57,6 @@ class Constraint:
     together: bool = False
     confidence: float = 1.0
     also: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Decision trees as arrays with one element per node, so that all trees are walked at once.
-
-    Attributes:
-        signs: the number of each sign, as used in `sign`.
-        roots: index of each tree's root.
-        sign, bound: a node continues at `below` if its sign is at most the bound, else at `above`.
-        below, above: indices of nodes; both are the node itself for a leaf.
-        weight: the weight of a leaf; 0 for other nodes.
-        depth: number of steps after which every tree has reached a leaf.
-        scale, shift: turn the sum of the leaves into a logit.
-        pair: for a name in two fields: weights of the likelier field's logit, of the other's and of a constant, which
-            give the logit that the likelier field is meant.
-    """
-
-    signs: Mapping[str, int]
-    roots: NDArray[np.int64]
-    sign: NDArray[np.int64]
-    bound: NDArray[np.float64]
-    below: NDArray[np.int64]
-    above: NDArray[np.int64]
-    weight: NDArray[np.float64]
-    depth: int
-    scale: float
-    shift: float
-    pair: tuple[float, ...]
-
-    def probability(self, held: Mapping[str, float]) -> float:
-        """Return the probability that a candidate with this evidence is meant as a constraint."""
-        row = np.zeros(len(self.signs))
-        for name, value in held.items():
-            if (place := self.signs.get(name)) is not None:
-                row[place] = value
-        nodes = self.roots
-        for _ in range(self.depth):
-            nodes = np.where(row[self.sign[nodes]] <= self.bound[nodes], self.below[nodes], self.above[nodes])
-        return _share_of(self.scale * float(self.weight[nodes].sum()) + self.shift)
-
-    def of_two(self, likelier: float, other: float) -> tuple[float, float]:
-        """Return the probability that a name in two fields is meant in the likelier field, and in either field."""
-        one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
-        first = _share_of(self.pair[0] * one + self.pair[1] * two + self.pair[2])
-        either = 1 - (1 - likelier) * (1 - other)
-        return min(first, either), either
-
-
-def _share_of(logit: float) -> float:
-    return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
-
-
-def weights_of(stored: Mapping[str, Any]) -> Weights:
-    """Parse `weights.json`, where a tree is [sign, bound, tree below, tree above] or the weight of a leaf."""
-    nodes: list[tuple[int, float, int, int, float]] = []
-    deepest = 0
-
-    def add(tree: Any, depth: int) -> int:
-        nonlocal deepest
-        place, deepest = len(nodes), max(deepest, depth)
-        nodes.append((0, 0.0, place, place, tree if isinstance(tree, int | float) else 0.0))
-        if isinstance(tree, list):
-            nodes[place] = (tree[0], tree[1], add(tree[2], depth + 1), add(tree[3], depth + 1), 0.0)
-        return place
-
-    roots = [add(tree, 0) for tree in stored["trees"]]
-    sign, bound, below, above, weight = (np.array(column) for column in zip(*nodes, strict=True))
-    numbers = {name: place for place, name in enumerate(stored["signs"])}
-    return Weights(
-        numbers, np.array(roots), sign, bound, below, above, weight, deepest,
-        stored["scale"], stored["shift"], tuple(stored["pair"]),
-    )  # fmt: skip
 
 
 @cache

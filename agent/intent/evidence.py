@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 from agent.intent import lexicon, wording
 from agent.intent.beside import acting, class_after, class_before, is_acting
@@ -63,19 +64,21 @@ class Candidate:
 
 def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
     """Return each sign by name; a missing sign counts as 0."""
-    return {
-        **dict(signs_of_match(sentence, one)),
-        **dict(signs_of_writing(sentence, one)),
-        **dict(_of_field(sentence, one)),
-        **dict(_around(sentence, one.mention)),
-        **dict(_said_beside(sentence, one.mention)),
-        **dict(_of_cues(sentence, one)),
-        **dict(_of_columns(sentence, one)),
-        **dict(_of_deeds(sentence, one)),
-        **dict(_of_neighbours(sentence, one)),
-        **dict(signs_of_documents(sentence, one.mention, one.known)),
-        **dict(_of_question(sentence, one)),
-    }
+    return dict(
+        chain(
+            signs_of_match(sentence, one),
+            signs_of_writing(sentence, one),
+            _of_field(sentence, one),
+            _around(sentence, one.mention),
+            _said_beside(sentence, one.mention),
+            _of_cues(sentence, one),
+            _of_columns(sentence, one),
+            _of_deeds(sentence, one),
+            _of_neighbours(sentence, one),
+            signs_of_documents(sentence, one.mention, one.known),
+            _of_question(sentence, one),
+        )
+    )
 
 
 def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from agent.intent import lexicon
+from agent.intent.abbreviations import is_short_for
 from agent.intent.catalogue import truths
-from agent.intent.columns import is_short_for
 from agent.intent.foreign import chinese_runs
 from agent.intent.linking import Mention
 from agent.intent.negators import JOINING

@@ -24,7 +24,6 @@ from agent.intent.flag_words import (
     is_only_head,
     set_to,
 )
-from agent.intent.foreign import spelt_phrases
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
@@ -180,8 +179,7 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
     opposite. The second says that the place may only name the documents: "which [rare books] did Ann finish?"
     """
     found: list[tuple[Mention, bool, bool]] = []
-    spelt = sentence.once("spelt", lambda: spelt_phrases(sentence.tokens, sentence.vocabulary))
-    chinese = (*flag.chinese, *(phrase for phrase, fields in spelt.items() if fields == (flag.field,)))
+    chinese = (*flag.chinese, *(phrase for phrase, fields in sentence.spelt.items() if fields == (flag.field,)))
     for index, token in enumerate(sentence.tokens):
         name = next((name for name in chinese if sentence.text.startswith(name, token.start)), "")
         if name and token.kind == "cjk" and not (found and index < found[-1][0].last):

@@ -155,8 +155,14 @@ def translated_values(
             place += size
 
 
-def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return Chinese words of a question whose English meaning is a field's name: 公司 points at "company"."""
+def translated_cues(
+    tokens: Sequence[Token], vocabulary: "Vocabulary", spelt: Mapping[str, tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return Chinese words of a question whose English meaning is a field's name: 公司 points at "company".
+
+    Args:
+        spelt: see `spelt_phrases`.
+    """
     cues: dict[tuple[str, ...], tuple[str, ...]] = {}
     for run in chinese_runs(tokens, set()):
         for _, word, english in glossed_words("".join(tokens[index].text for index in run)):
@@ -164,8 +170,7 @@ def translated_cues(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[t
             fields = dict.fromkeys(field for gloss in english[:3] for field in known.get(stem(gloss), ()))
             if fields and words_of(word) not in vocabulary.cues:
                 cues[words_of(word)] = tuple(fields)
-    spelt = {tuple(phrase): fields for phrase, fields in spelt_phrases(tokens, vocabulary).items()}
-    return cues | {phrase: fields for phrase, fields in spelt.items() if phrase not in vocabulary.cues}
+    return cues | {tuple(phrase): fields for phrase, fields in spelt.items() if tuple(phrase) not in vocabulary.cues}
 
 
 def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str, tuple[str, ...]]:
@@ -176,11 +181,10 @@ def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str
     found: dict[str, tuple[str, ...]] = {}
     for run in chinese_runs(tokens, set()) if vocabulary.spelt else ():
         text = "".join(tokens[index].text for index in run)
-        words = [(start, start + len(word)) for start, word, _ in glossed_words(text)]
+        inside = {edge for start, word, _ in glossed_words(text) for edge in range(start + 1, start + len(word))}
         for first, size in product(range(len(text)), range(2, _LONGEST_PHRASE + 1)):
             phrase, last = text[first : first + size], first + size
-            is_cut = any(start < edge < end for start, end in words for edge in (first, last))
-            if last > len(text) or is_cut or tuple(phrase) in vocabulary.names:
+            if last > len(text) or first in inside or last in inside or tuple(phrase) in vocabulary.names:
                 continue
             syllables = pinyin_of(_ASPECT.sub("", phrase))
             fields = vocabulary.spelt.get("".join(syllables)) or vocabulary.spelt.get("".join(s[0] for s in syllables))

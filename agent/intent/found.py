@@ -26,7 +26,7 @@ from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import Existence, read_existence
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
-from agent.intent.foreign import translated_cues
+from agent.intent.foreign import spelt_phrases, translated_cues
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
@@ -179,7 +179,8 @@ def _sentence_of(
 ) -> Sentence:
     """Return the text with its tokens and mentions; arguments as for `find`."""
     tokens = tokenize(text)
-    more_cues = translated_cues(tokens, vocabulary)
+    spelt = spelt_phrases(tokens, vocabulary)
+    more_cues = translated_cues(tokens, vocabulary, spelt)
     if more_cues:
         vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
     nouns = nouns | _numbered(vocabulary)
@@ -187,7 +188,7 @@ def _sentence_of(
     mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
     return Sentence(
         text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
-        frequencies=frequencies, calculates=wording.is_calculating(text),
+        frequencies=frequencies, calculates=wording.is_calculating(text), spelt=spelt,
     )  # fmt: skip
 
 

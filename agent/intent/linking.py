@@ -1,7 +1,7 @@
 """Value linking: find where a question names values of the collection, taking the longest name at each place."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -54,9 +54,9 @@ def find_mentions(
     Args:
         more: (field, value, documents) that were looked up because their field has too many values to keep in memory.
     """
-    names, looked_up = dict(vocabulary.names), _looked_up(more)
-    for words, known in looked_up.items():
-        names[words] = (*names.get(words, ()), *known)
+    looked_up = _looked_up(more)
+    both = {words: (*vocabulary.names.get(words, ()), *known) for words, known in looked_up.items()}
+    names = {**vocabulary.names, **both} if both else vocabulary.names
     longest = max((vocabulary.longest, *map(len, looked_up)))
     found: list[Mention] = []
     place = 0
@@ -136,7 +136,7 @@ def _looked_up(more: Sequence[tuple[str, str, int]]) -> dict[tuple[str, ...], tu
 def _longest(
     tokens: Sequence[Token],
     place: int,
-    names: dict[tuple[str, ...], tuple[Known, ...]],
+    names: Mapping[tuple[str, ...], tuple[Known, ...]],
     vocabulary: Vocabulary,
     longest: int,
 ) -> Mention | None:

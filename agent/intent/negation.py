@@ -129,7 +129,7 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
     """Return the negator before a token, the number of unknown words between, and whether a condition is between."""
     place, unclear, joins, depth, crosses, closed, joined = first, 0, 0, 0, False, False, False
-    for _ in range(_REACH):
+    for _ in range(_REACH if sentence.negators else 0):
         negator = sentence.negators.get(place)
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
             # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.

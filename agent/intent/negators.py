@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 
 from agent.intent import lexicon
 from agent.intent.linking import Mention
@@ -93,10 +94,9 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
     found: dict[int, Negator] = {}
     place = 0
     while place < len(sentence.tokens):
-        kind, last = max(
-            ((kind, phrase_at(sentence, place, kind)) for kind in _KINDS),
-            key=lambda pair: (pair[1], -_KINDS.index(pair[0])),
-        )
+        begun = [kind for kind in _KINDS if sentence.folded(place) in _phrases(kind)]
+        phrases = ((kind, phrase_at(sentence, place, kind)) for kind in begun)
+        kind, last = max(phrases, key=itemgetter(1), default=("harmless", place))  # of equally long ones the first
         if last == place and _is_contracted(sentence, place):
             kind, last = "not", place + 1
         covered = sentence.mention_at(place)
@@ -153,6 +153,8 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
 
     None means that it is unclear. "those from Lyon are not closed" is no such denial.
     """
+    if not sentence.negators:
+        return False
     first, last = _listed(sentence, first, last, fields)
     if _is_role_denied(sentence, last, fields):
         return True

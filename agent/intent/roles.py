@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 
 from agent.intent import lexicon
-from agent.intent.columns import is_short_for
+from agent.intent.abbreviations import is_short_for
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese, stem

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import asking, followup, pointing, smalltalk, vocabulary, wording
+from agent.intent import asking, followup, pointing, smalltalk, vocabulary
 from agent.intent import calculation as calculations
 from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
@@ -180,10 +180,9 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     A calculation searches no text, so a topic that is a value is a constraint: "the most documents about security".
     """
     calculation = calculations.find_calculation(found)
-    text = found.sentence.text
-    if not found.left or (calculation is None and not wording.is_calculating(text)):
+    if not found.left or (calculation is None and not found.sentence.calculates):
         return found, calculation
-    counted = finder(text, counted=True)
+    counted = finder(found.sentence.text, counted=True)
     if leaves_out(counted):
         return found, None
     again = calculations.find_calculation(counted)

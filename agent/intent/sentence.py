@@ -53,6 +53,7 @@ class Sentence:
         denials: by first token, whether a mention is negated; None if that is unclear.
         calculates: True if the question has a word that can start a calculation.
         negators: words of negation, by the token after each, see `agent.intent.negation`.
+        spelt: Chinese phrases whose Pinyin names fields, see `foreign.spelt_phrases`.
     """
 
     text: str
@@ -68,33 +69,37 @@ class Sentence:
     denials: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
     calculates: bool = False
     negators: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
-    # Caches that depend only on the words and the mentions. `replace` keeps them, so it must not change words or
-    # mentions.
+    spelt: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
+    # Caches. Those of the first line depend only on the words, the others on the mentions too. `replace` keeps them, so
+    # it must not change words or mentions.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
+    _of_words: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
-    _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self._cues:
-            return  # Taken over by `replace` from the same words.
-        for one in reversed(self.mentions):
-            self._covering.update(dict.fromkeys(range(one.first, one.last), one))
-        for index in range(len(self.tokens)):
-            if fields := self.cue_fields(index):
-                self._cued.append((index, fields))
+        if not self._covering:
+            for one in reversed(self.mentions):
+                self._covering.update(dict.fromkeys(range(one.first, one.last), one))
 
     def without(self, mentions: Collection[Mention]) -> "Sentence":
         """Return the question as if these names were unknown."""
         unknown = {one.first for one in mentions}
         others = [one for one in self.mentions if one.first not in unknown]
-        return replace(self, mentions=others, _cues={}, _covering={}, _cued=[], _made={})
+        return replace(self, mentions=others, _covering={}, _made={})
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """Return the value cached under a name, made on first use from the words and mentions."""
         if name not in self._made:
             self._made[name] = make()
         made: Made = self._made[name]
+        return made
+
+    def once_for_words(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        """Return the value cached under a name like `once`, but made from the words only, whatever they mention."""
+        if name not in self._of_words:
+            self._of_words[name] = make()
+        made: Made = self._of_words[name]
         return made
 
     def places(self, name: str, holds: Callable[["Sentence", int], bool]) -> list[int]:
@@ -120,7 +125,9 @@ class Sentence:
     @property
     def cued(self) -> Sequence[tuple[int, tuple[str, ...]]]:
         """Token indices where cues start, with the fields of each."""
-        return self._cued
+        return self.once_for_words(
+            "cued", lambda: [(at, fields) for at in range(len(self.tokens)) if (fields := self.cue_fields(at))]
+        )
 
     def cue_fields(self, index: int) -> tuple[str, ...]:
         """Return the fields that the words from this token on point at."""

@@ -36,7 +36,7 @@ def topic_of(found: Found) -> list[str]:
     For "how many accepted PEPs about packaging are there" that is "packaging".
     """
     sentence, taken = found.sentence, _taken(found)
-    counts = wording.is_calculating(sentence.text)
+    counts = sentence.calculates
     words = [
         token.folded
         for index, token in enumerate(sentence.tokens)
@@ -44,6 +44,8 @@ def topic_of(found: Found) -> list[str]:
         and not any(first <= token.start < last for first, last in taken)
         and _is_topic(found, index, counts=counts)
     ]
+    if not has_chinese(sentence.text):
+        return words
     text = list(sentence.text)
     for first, last in taken:
         text[first:last] = "，" * (last - first)

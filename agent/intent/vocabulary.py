@@ -73,6 +73,7 @@ class Vocabulary:
         spellings: by field, see `catalogue.spellings_of`.
         codes: folded label values that abbreviate a word: `trv`, `apt`.
         units: fields of dates whose values are the texts of months, quarters or years.
+        ranked: all fields, the most frequent first.
     """
 
     catalogue: FieldCatalogue
@@ -90,13 +91,13 @@ class Vocabulary:
     spelt: Mapping[str, tuple[str, ...]]
     codes: tuple[tuple[str, Known], ...] = ()
     units: Mapping[str, DateUnits] = field(default_factory=dict)
+    ranked: tuple[str, ...] = ()
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
     def of_role(self, *roles: Role) -> tuple[str, ...]:
         """Return the fields with these roles, the most frequent first."""
-        found = [name for name, role in self.roles.items() if role in roles]
-        return tuple(sorted(found, key=lambda name: (-self.catalogue.fields[name].documents, name)))
+        return tuple(name for name in self.ranked if self.roles[name] in roles)
 
     def comparisons(self, words: Sequence[str], *, person: bool) -> int:
         """Return how many names `similar` compares with the words; 0 if it compares none."""
@@ -112,9 +113,8 @@ class Vocabulary:
         if not self.comparisons(words, person=person):
             return ()
         best = process.extract(text, choices, scorer=fuzz.ratio, score_cutoff=_FUZZY_CUTOFF - _FUZZY_MARGIN, limit=2)
-        if not best or best[0][1] < _FUZZY_CUTOFF or best[0][0][:1] != text[:1]:
-            return ()
-        if len(best) > 1 and best[0][1] - best[1][1] < _FUZZY_MARGIN:
+        is_close = bool(best) and best[0][1] >= _FUZZY_CUTOFF and best[0][0][:1] == text[:1]
+        if not is_close or (len(best) > 1 and best[0][1] - best[1][1] < _FUZZY_MARGIN):
             return ()
         return tuple(Known(one.field, one.value, "fuzzy", one.documents) for one in known[best[0][2]])
 
@@ -134,9 +134,8 @@ def role_of(values: FieldValues) -> Role:
         return "person"
     if accounts.looks_like_account(texts) and (named or (any(map(accounts.is_separated, texts)) and len(texts) > 2)):
         return "person"
-    if named and texts and sum(map(looks_like_name, texts)) >= 0.5 * len(texts):
-        return "person"
-    if not concepts_of(one.name) and are_people(one.name, texts):
+    are_names = named and texts and sum(map(looks_like_name, texts)) >= 0.5 * len(texts)
+    if are_names or (not concepts_of(one.name) and are_people(one.name, texts)):
         return "person"
     if one.name in ("id", "title") or any(len(text) > 80 for text in texts):
         return "text"
@@ -244,6 +243,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         _spelt_fields(catalogue),
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         units,
+        tuple(sorted(roles, key=lambda name: (-catalogue.fields[name].documents, name))),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"] | chosen["tag"], chosen["person"]),
     )

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.intent import rules
-from agent.intent.deciding import Weights
 from agent.intent.rules import Context, RulesReading
+from agent.intent.trees import Weights
 from agent.types import Message
 from evals import grounds
 from evals.filters import FilterCorpus

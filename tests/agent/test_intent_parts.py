@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.intent import vocabulary
+from agent.intent.abbreviations import is_short_for
 from agent.intent.calculation import find_calculation
-from agent.intent.columns import is_short_for
 from agent.intent.derived import nouns_of
 from agent.intent.found import Found, find
 from agent.intent.linking import find_mentions

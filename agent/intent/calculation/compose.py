@@ -68,7 +68,13 @@ def find_calculation(found: Found) -> Calculation | None:
 
 
 def read_calculation(found: Found) -> Read:
-    """Return the calculation that a question asks for, or the words that prevent it."""
+    """Return the calculation that a question asks for, or the words that prevent it; cached for one question."""
+    return _read(Same(found))
+
+
+@lru_cache(maxsize=16)
+def _read(key: Same[Found]) -> Read:
+    found = key.held
     question = question_of(found)
     if hindering := hindering_words(question):
         return Read(unread=hindering if question.has(*_CALCULATING) else ())
@@ -175,13 +181,13 @@ def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
 
 def question_of(found: Found) -> Question:
     """Return the parts of a question, with constraints on rows that are named by a text."""
-    found, columns, parts = _split(Same(found))
-    return Question(found, columns, parts, within=_without_totals(columns))
+    found, columns, parts, within = _split(Same(found))
+    return Question(found, columns, parts, within=list(within))
 
 
 @lru_cache(maxsize=16)
-def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
-    """Return the question without values that only mean a total, its columns, and its parts.
+def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...], list[Json]]:
+    """Return the question without values that only mean a total, its columns, its parts, and `_without_totals`.
 
     Cached, because several kinds of calculation are tried on one question.
     """
@@ -195,7 +201,7 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     rows = (*named_rows(found, columns, parts, keys), *places(found, columns))
     found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
     more = [one for one in rows if one not in found.pieces]
-    return found, columns, tuple(question_parts(found, columns, more) if more else parts)
+    return found, columns, question_parts(found, columns, more) if more else parts, _without_totals(columns)
 
 
 def _value(piece: Piece) -> str:

@@ -233,17 +233,12 @@ def read_several(question: Question) -> Several | None:
         if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
     for part in question.parts:
-        alike = [one for one in question.parts if one.piece is not None and part.piece is not None
-                 and one.piece.filter == part.piece.filter]  # fmt: skip
-        if (
-            part.piece is not None
-            and len(alike) > 1
-            and part.piece.filter["type"] == "in"
-            and part.piece not in question.found.pieces
-            and not is_span(text, alike[0].start, alike[-1].end)
-        ):
-            field, values = part.piece.field, tuple(part.piece.filter["value"])
-            return Several(field, values, field in question.columns.keys)
+        piece = part.piece
+        if piece is None or piece.filter["type"] != "in" or piece in question.found.pieces:
+            continue
+        alike = [one for one in question.parts if one.piece is not None and one.piece.filter == piece.filter]
+        if len(alike) > 1 and not is_span(text, alike[0].start, alike[-1].end):
+            return Several(piece.field, tuple(piece.filter["value"]), piece.field in question.columns.keys)
     return _several_periods(question)
 
 

@@ -33,6 +33,10 @@ class Question:
     taken: set[str] = field(default_factory=set)
     within: list[Json] = field(default_factory=list)
     absent: list[Json] = field(default_factory=list)
+    kinds: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kinds = frozenset(part.kind for part in self.parts)
 
     def says(self, kind: str) -> bool:
         """Return whether a word of a class occurs anywhere, including inside a constraint."""
@@ -50,7 +54,7 @@ class Question:
 
     def has(self, *kinds: str) -> bool:
         """Return whether a part has one of these kinds."""
-        return any(part.kind in kinds for part in self.parts)
+        return not self.kinds.isdisjoint(kinds)
 
     def beside(self, place: int, step: int, *, over: tuple[str, ...] = LINKING) -> int | None:
         """Return the index of the nearest part before (-1) or after (1) a place, skipping the kinds in `over`."""

@@ -163,21 +163,25 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
 
     "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; not "tickets about our [printers]".
     """
-    part = parts[place]
-    last = parts[place - 1] if place else None
-    token = sentence.tokens[part.first]
-    others = [one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL]
-    alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
-    asks = any(one.kind in _CALCULATING for one in parts)  # in a list it may be the topic
-    if last is None or not asks or not alone or token.is_capital:
+    token = sentence.tokens[parts[place].first]
+    if not place or token.is_capital or not _is_led_as_record(sentence, parts, place):
         return False
+    others = (one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL)
+    alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
+    return alone and any(one.kind in _CALCULATING for one in parts)  # in a list it may be the topic
+
+
+def _is_led_as_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """Return whether an article or a value stands before an unknown noun such that it may name the records."""
+    part, last = parts[place], parts[place - 1]
+    token = sentence.tokens[part.first]
     article = sentence.tokens[last.last - 1].folded
     if token.kind == "cjk":
         behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
-        counts = behind == "among" or any(one.kind in _COUNTING for one in parts)
-        counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
-        led = last.kind == PIECE or article == "的"
-        return led and counts and behind != UNKNOWN
+        if behind == UNKNOWN or not (last.kind == PIECE or article == "的"):
+            return False
+        counts = behind == "among" or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
+        return counts or any(one.kind in _COUNTING for one in parts)
     if last.kind == PIECE and (before := sentence.folded(last.first - 1)) in ("a", "an", "the", "any", "each"):
         # "was the North" and "did the North" are followed by what it was or did, but "had a storm" by no verb.
         verb = sentence.folded(last.first - 2)

@@ -89,9 +89,9 @@ def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_
             continue
         words.append(tokens[last].folded)
         named = index.get(tuple(words), [])
-        covers = [n for n in range(place, last + 1) if n in unknown]
         whole = tuple(one for one in named if one[2])
-        if not named or not (covers or (whole and len(words) > 1)):
+        covers = named and not unknown.isdisjoint(range(place, last + 1))
+        if not (covers or (whole and len(words) > 1)):
             continue
         said = "".join(words)
         if not whole and (len(said) < _LEAST_CHARACTERS or said.isdigit() or place in weak or last in weak):

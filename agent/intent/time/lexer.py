@@ -18,6 +18,8 @@ _PLACES = {"十": 10, "百": 100, "千": 1000}
 _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
 _PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
+_MARKED = re.compile(r"\w[-/.]\w")
+"""What every date in digits contains."""
 _MONTHS, _LONGEST_MONTH = 12, 31
 _ARTICLES = frozenset(["a", "an", "the"])
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
@@ -168,8 +170,9 @@ def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
 def _tokens(text: str, words: Words) -> Iterator[DateToken]:
     order = _Order.of(text, words)
     place = count = 0
+    is_marked = _MARKED.search(text) is not None
     while place < len(text):
-        dated = words.numeric.match(text, place)
+        dated = words.numeric.match(text, place) if is_marked else None
         if dated:
             mark = dated["mark"] or dated["other"] or dated["third"]
             parts = [part for name in "abcdefgi" if (part := dated[name])]
@@ -198,7 +201,7 @@ class _Order:
     @classmethod
     def of(cls, text: str, words: Words) -> "_Order":
         first, without, marks = words.orders["zh" if re.search(f"[{_CJK}]", text) else "en"]
-        for one in words.numeric.finditer(text):
+        for one in words.numeric.finditer(text) if _MARKED.search(text) else ():
             parts = [one[name] for name in "abc"]
             if all(part and part.isdigit() for part in parts) and len(parts[2]) == 4 and 12 < int(parts[0]) <= 31:
                 first = "day"
