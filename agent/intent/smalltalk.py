@@ -169,6 +169,6 @@ def without_greeting(text: str) -> str:
 
 
 def is_own(text: str) -> bool:
-    """Return whether the asker speaks of their own: "our", 我们."""
+    """Return whether the asker speaks of their own ("our", 我们) or points at documents ("the ones due", 这些)."""
     # "we're" counts as "we".
     return _holds(_said(re.sub("['’]", " ", text)), _lists().own)

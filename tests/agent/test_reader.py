@@ -709,6 +709,21 @@ async def test_the_id_of_a_document_alone_is_no_condition(question: str, id: str
         assert {one.name for one in made.sources} <= {"fulltext", "vector"}
 
 
+@pytest.mark.parametrize(
+    ("question", "is_said"),
+    [
+        ("the ones falling due in January", True),
+        ("lots for Finland, whichever product", True),
+        ("这些订单什么时候到", True),
+        ("which countries use the euro", False),
+        ("who owns one", False),
+        ("哪些国家用欧元", False),
+    ],
+)
+def test_who_points_at_documents_means_them(question: str, is_said: bool):
+    assert is_own(question) is is_said
+
+
 async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minilm: OnnxEmbedder):
     """Questions that were not learned from, by their wording alone."""
     sent: dict[str, list[bool]] = {"private": [], "world": []}
