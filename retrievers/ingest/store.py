@@ -19,6 +19,7 @@ from retrievers.ingest.rows import (
     document_row,
     term_counts,
 )
+from retrievers.ingest.settle import weigh_ahead
 from retrievers.ingest.stored import Stored
 from retrievers.postgres.database import Row
 
@@ -120,6 +121,8 @@ async def replace_documents(
     await _note_readers(connection, tenant, number, documents, parts)
     changes = counts.no_changes()
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
+    lengths = [passage.length for item in documents for passage in item.passages]
+    mean_length = await weigh_ahead(connection, tenant, number, lengths, mean_length)
     rows = _Rows(tenant, number, parts, embedder, mean_length, delivery)
     await rows.insert(connection, documents, vectors)
     for readers, part in parts.items():
