@@ -340,6 +340,31 @@ async def test_the_passages_of_a_large_document_are_written_once(
     assert same(dump(owner_url), in_turn)
 
 
+async def test_of_a_new_version_the_counts_of_other_terms_alone_are_written(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    written: list[tuple[str, int]] = []
+    count_terms = store.counts.count_terms
+
+    async def noted(connection: Any, tenant: str, number: int, changes: Sequence[tuple[str, int]]) -> None:
+        written.extend(changes)
+        await count_terms(connection, tenant, number, changes)
+
+    monkeypatch.setattr(store.counts, "count_terms", noted)
+    await load(database, [document("a", "Oil the rotor.")])
+    written.clear()
+    await load(database, [document("a", "Oil the blade.")])
+    assert written == [("blade", 1), ("rotor", -1)]
+
+    written.clear()
+    await load(database, [document("a", "Oil the blade.", readers=("group:crew",))])
+    assert {change for _, change in written} == {1, -1}
+    await load(database, [document("a", "Oil the blade.", readers=("group:crew",))], tenant="fresh")
+    await load(database, [document("public")], tenant="fresh")
+    await load(database, [document("public")])
+    assert same(dump(owner_url), dump(owner_url, "fresh"))
+
+
 @pytest.fixture
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the bounds of analysis, so that the database meets its own limits."""
