@@ -186,7 +186,8 @@ class JobRunner:
             async with line.place:
                 await _step(self._load(run))
                 if line.most_bytes is None or run.items.size_bytes <= line.most_bytes:
-                    await _step(self._store(run))
+                    async with line.storing:
+                        await _step(self._store(run))
                     break
                 run.items = JobItems()  # it is read again later: documents of jobs that wait would fill the memory
         if max(len(run.work.payload or b""), run.items.size_bytes) >= heap.LARGE_BYTES:

@@ -9,6 +9,7 @@ from retrievers.ingest import values
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.prepare import Prepared
 from retrievers.postgres.database import Row
+from retrievers.postgres.rows import fetched
 
 _TERMS_AT_ONCE = 4000
 """Terms per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
@@ -45,6 +46,25 @@ async def uncount_terms(connection: Connection, tenant: str, number: int, ids: S
     await connection.execute(_UNCOUNT_TERMS, {"tenant": tenant, "collection": number, "ids": list(ids)})
 
 
+async def stored_terms(
+    connection: Connection, tenant: str, number: int, ids: Sequence[str]
+) -> defaultdict[int, Counter[str]]:
+    """Return the number of the documents' passages that contain each term, by the number of what counts them."""
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    which = {"tenant": tenant, "collection": number, "ids": list(ids)}
+    for counted, term, chunks in await fetched(await connection.execute(_STORED_TERMS, which)):
+        counts[counted][term] = chunks
+    return counts
+
+
+_STORED_TERMS = """
+    SELECT coalesce(c.part, c.collection), substr(word.lexeme, position(':' IN word.lexeme) + 1), count(*)
+    FROM signalbox.chunk c, unnest(c.lexemes) AS word
+    WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
+    GROUP BY 1, 2
+"""
+
+
 async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[Row], changes: ChangesByPart) -> None:
     """Subtract documents from the counts, and add their field values to the changes.
 
@@ -66,7 +86,7 @@ async def count_terms(connection: Connection, tenant: str, number: int, counts: 
     """Add to the counts of terms.
 
     Args:
-        counts: (term, number of new passages that contain it), sorted by term.
+        counts: (term, change of the number of passages that contain it), sorted by term.
     """
     for start in range(0, len(counts), _TERMS_AT_ONCE):
         some = counts[start : start + _TERMS_AT_ONCE]

@@ -10,6 +10,8 @@ SMALL_BYTES = 256 * 1024
 MOST_LARGE = 8
 """Maximum number of large deliveries that are stored at once for all tenants. Each takes some 30 MB."""
 _AT_ONCE = 2
+_READING = 8
+"""Maximum number of small deliveries of a tenant that are read or wait to be stored. Each takes half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,12 @@ class DeliveryLine:
 
     Attributes:
         place: limits how many of the jobs are read and stored at once, and so the memory that they take.
+        storing: limits how many of them are stored at once. A job whose file takes long to read does not hold it.
         most_bytes: maximum size of a job's documents; None for any.
     """
 
     place: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    storing: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     most_bytes: int | None = None
 
 
@@ -43,7 +47,7 @@ class Lines:
     """Two lines for each tenant, for small and for large deliveries, and one for each collection."""
 
     def __init__(self) -> None:
-        self._places: WeakValueDictionary[tuple[str, bool], asyncio.Semaphore] = WeakValueDictionary()
+        self._places: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
         self._writers: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
         self._large = asyncio.Semaphore(MOST_LARGE)
 
@@ -54,10 +58,11 @@ class Lines:
             size_bytes: size of the delivery; None if it is not known.
         """
         # The tenant's place comes first, so that it waits for one of all places with at most two jobs.
-        large = DeliveryLine(_Both(self._place(tenant, False), self._large))
+        large = DeliveryLine(_Both(self._place(tenant, "large", _AT_ONCE), self._large))
         if size_bytes is None or size_bytes > SMALL_BYTES:
             return (large,)
-        return DeliveryLine(self._place(tenant, True), SMALL_BYTES), large
+        reading, storing = self._place(tenant, "reading", _READING), self._place(tenant, "storing", _AT_ONCE)
+        return DeliveryLine(reading, storing, SMALL_BYTES), large
 
     def turn(self, tenant: str, collection: str, places: asyncio.Semaphore) -> WriteTurn:
         """Return the turn of a job that writes to a collection.
@@ -67,8 +72,8 @@ class Lines:
         """
         return WriteTurn(self._writers.setdefault((tenant, collection), asyncio.Semaphore(1)), places)
 
-    def _place(self, tenant: str, small: bool) -> asyncio.Semaphore:
-        return self._places.setdefault((tenant, small), asyncio.Semaphore(_AT_ONCE))
+    def _place(self, tenant: str, kind: str, places: int) -> asyncio.Semaphore:
+        return self._places.setdefault((tenant, kind), asyncio.Semaphore(places))
 
 
 @dataclass(frozen=True, slots=True)

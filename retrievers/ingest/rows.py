@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgvector import HalfVector, SparseVector
@@ -22,6 +22,17 @@ def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
     """Return the number of the documents' passages that contain each term, sorted by term."""
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     return sorted(counts.items())
+
+
+def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return how documents that replace others change the counts of terms, sorted by term.
+
+    Args:
+        old: the counts of those that they replace.
+    """
+    changes = Counter(dict(term_counts(documents)))
+    changes.subtract(old)
+    return sorted((term, change) for term, change in changes.items() if change)
 
 
 def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:

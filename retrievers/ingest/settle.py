@@ -1,6 +1,7 @@
 """Bring a collection to the state that its documents alone define: expired documents, terms, names, BM25 vectors."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from retrievers.ingest import values
@@ -63,33 +64,65 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     if not held.rowcount:
         return 0  # deleted, or rebuilt; then the rebuild settles it
     await _withdraw_expired(connection, tenant, number)
-    row = await (
-        await connection.execute(
-            """
-            SELECT sum(chunks)::bigint, sum(words)::bigint, sum(mean_length) FILTER (WHERE part_of IS NULL),
-                   array_agg(number)
-            FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
-            HAVING count(*) > 0
-            """,
-            {"tenant": tenant, "number": number},
-        )
-    ).fetchone()
-    if row is None:
-        return 0
+    chunks, words, mean_length, counted = await _extent(connection, tenant, number)
     await connection.execute(
-        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, row[3])
+        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, counted)
     )
-    for counted in row[3]:
-        await values.refold(connection, tenant, counted)
+    for one in counted:
+        await values.refold(connection, tenant, one)
     # Reset an empty collection's mean: the next documents bring their own.
-    mean = bm25.on_grid(row[1] / row[0]) if row[0] else 0.0
-    if abs(mean - row[2]) < 1e-6:
+    mean = bm25.on_grid(words / chunks) if chunks else 0.0
+    return await _change_mean(connection, tenant, number, mean_length, mean)
+
+
+async def weigh_ahead(
+    connection: Connection, tenant: str, number: int, lengths: Sequence[int], mean_length: float
+) -> float:
+    """Bring a locked collection to the mean length that it will have with new passages, if most will be new.
+
+    Otherwise `settle` would write the new passages once more. Writing a passage again costs as much as the first time:
+    PostgreSQL enters the new row into every index, once for each term.
+
+    Args:
+        lengths: lengths of the new passages, in words, which are not stored yet.
+        mean_length: mean length for an empty collection.
+    Returns:
+        The mean length to write the new passages with.
+    """
+    chunks, words, old, _ = await _extent(connection, tenant, number)
+    if not old or not lengths or len(lengths) < chunks:
+        return old or mean_length
+    mean = bm25.on_grid((words + sum(lengths)) / (chunks + len(lengths)))
+    await _change_mean(connection, tenant, number, old, mean)
+    return mean
+
+
+async def _extent(connection: Connection, tenant: str, number: int) -> tuple[int, int, float, list[int]]:
+    """Return a collection's number of passages and of words, mean length in use, and its number and those of its parts.
+
+    The collection exists.
+    """
+    cursor = await connection.execute(
+        """
+        SELECT sum(chunks)::bigint, sum(words)::bigint, sum(mean_length) FILTER (WHERE part_of IS NULL),
+               array_agg(number)
+        FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
+        """,
+        {"tenant": tenant, "number": number},
+    )
+    (row,) = await cursor.fetchall()
+    return row[0], row[1], row[2], row[3]
+
+
+async def _change_mean(connection: Connection, tenant: str, number: int, old: float, new: float) -> int:
+    """Give a collection another mean length; return the number of passages whose vectors were recomputed."""
+    if abs(new - old) < 1e-6:
         return 0
     await connection.execute(
         "UPDATE signalbox.collection SET mean_length = %s, version = version + 1 WHERE tenant = %s AND number = %s",
-        (mean, tenant, number),
+        (new, tenant, number),
     )
-    return await _reweigh(connection, tenant, number, mean)
+    return await _reweigh(connection, tenant, number, new)
 
 
 async def _reweigh(connection: Connection, tenant: str, number: int, mean: float) -> int:

@@ -17,8 +17,9 @@ from retrievers.ingest.rows import (
     ROWS_AT_ONCE,
     chunk_row,
     document_row,
-    term_counts,
+    term_changes,
 )
+from retrievers.ingest.settle import weigh_ahead
 from retrievers.ingest.stored import Stored
 from retrievers.postgres.database import Row
 
@@ -119,17 +120,25 @@ async def replace_documents(
     parts = await collections.open_parts(connection, tenant, number, {item.document.readers for item in documents})
     await _note_readers(connection, tenant, number, documents, parts)
     changes = counts.no_changes()
-    await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
+    ids = [item.document.id for item in documents]
+    # Most terms of a new version are those of the old one: only the differences are written.
+    old_terms = await counts.stored_terms(connection, tenant, number, ids)
+    await _remove(connection, tenant, number, ids, changes)
+    lengths = [passage.length for item in documents for passage in item.passages]
+    mean_length = await weigh_ahead(connection, tenant, number, lengths, mean_length)
     rows = _Rows(tenant, number, parts, embedder, mean_length, delivery)
     await rows.insert(connection, documents, vectors)
     for readers, part in parts.items():
         own = [item for item in documents if item.document.readers == readers]
         counted = part or number
-        await counts.count_terms(connection, tenant, counted, await asyncio.to_thread(term_counts, own))
+        terms = await asyncio.to_thread(term_changes, own, old_terms.pop(counted, {}))
+        await counts.count_terms(connection, tenant, counted, terms)
         shown = [item for item in own if item.document.enabled]
         await counts.count_documents(connection, tenant, counted, shown)
         for item in shown:
             changes[counted].add(item.document.id, item.document.title, item.fields, 1)
+    for counted, old in old_terms.items():  # of parts that the documents leave
+        await counts.count_terms(connection, tenant, counted, await asyncio.to_thread(term_changes, (), old))
     await connection.execute(
         "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
         (mean_length, tenant, number),
@@ -212,6 +221,8 @@ _NOTE_READERS = """
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
     """Delete documents with everything derived from them; return how many existed."""
     changes = counts.no_changes()
+    await collections.lock(connection, tenant, number)
+    await counts.uncount_terms(connection, tenant, number, ids)
     count = await _remove(connection, tenant, number, ids, changes)
     await counts.apply(connection, tenant, changes)
     await connection.execute(
@@ -223,9 +234,10 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 async def _remove(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: counts.ChangesByPart
 ) -> int:
-    """Delete documents and add their field values to the changes, which the caller applies; return how many existed."""
-    await collections.lock(connection, tenant, number)
-    await counts.uncount_terms(connection, tenant, number, ids)
+    """Delete documents of a locked collection, whose terms the caller uncounts, and return how many existed.
+
+    Their field values are added to the changes, which the caller applies.
+    """
     cursor = await connection.execute(
         """
         DELETE FROM signalbox.document

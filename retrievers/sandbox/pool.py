@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 from weakref import WeakSet
 
 from retrievers.core.errors import BadDocument, Unavailable
@@ -32,6 +32,10 @@ MOST_REQUESTS = 16
 """Maximum number of files handed to a process at once."""
 _LOOK_EVERY_S = 0.2
 """How often the receiver checks whether the caller still waits, in seconds."""
+_LONG_S = 2.0
+"""How long a process may take before it gives its place to other files, in seconds."""
+_MOST_LONG = 2
+"""Maximum number of processes of a pool that read on without a place."""
 _KEPT_S = 60.0
 """How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
@@ -57,12 +61,13 @@ class Sandbox:
     """Reads files in separate processes.
 
     Args:
-        places: maximum number of files read in parallel; further files wait.
+        places: maximum number of files read in parallel; further files wait. Up to `_MOST_LONG` files that take long
+            are read beside them, so that a few bad files do not hold up good ones.
     """
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
-        self._free = threading.BoundedSemaphore(places)
+        self._free, self._long = _semaphores(places)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
@@ -88,11 +93,11 @@ class Sandbox:
         """
         waiting = deque(requests)
         while waiting:
-            with self._process() as process:
+            with _Place(self._free, self._long) as place, self._process() as process:
                 process.send(task, waiting)
                 while waiting and process.is_well:
                     waiting.popleft()
-                    yield process.receive(stopped)
+                    yield process.receive(stopped, place)
 
     async def in_thread(self, function: Callable[[Stopped], Returned]) -> Returned:
         """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
@@ -103,7 +108,7 @@ class Sandbox:
             Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._places, "sandbox")
+            self._threads = ThreadPoolExecutor(self._places + _MOST_LONG, "sandbox")
         stop = threading.Event()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, function, stop.is_set)
@@ -115,19 +120,18 @@ class Sandbox:
 
     @contextmanager
     def _process(self) -> Iterator["_Process"]:
-        with self._free:
-            process = self._take() or _Process(self._limits)
-            self._busy.add(process)
-            try:
-                yield process
-            finally:
-                self._busy.discard(process)
-                if process.is_usable:
-                    process.rest(self._retire)
-                    with self._lock:
-                        self._idle.append(process)
-                else:
-                    process.end()
+        process = self._take() or _Process(self._limits)
+        self._busy.add(process)
+        try:
+            yield process
+        finally:
+            self._busy.discard(process)
+            if process.is_usable:
+                process.rest(self._retire)
+                with self._lock:
+                    self._idle.append(process)
+            else:
+                process.end()
 
     def _take(self) -> "_Process | None":
         """Return an idle process that is still alive, or None."""
@@ -160,8 +164,39 @@ class Sandbox:
         process.end()
 
     def _forget(self) -> None:
-        self._free = threading.BoundedSemaphore(self._places)
+        self._free, self._long = _semaphores(self._places)
         self._idle, self._busy, self._lock, self._threads = [], set(), threading.Lock(), None
+
+
+def _semaphores(places: int) -> tuple[threading.Semaphore, threading.Semaphore]:
+    return threading.BoundedSemaphore(places), threading.BoundedSemaphore(_MOST_LONG)
+
+
+class _Place:
+    """A place of a pool, which is held while a process reads.
+
+    Args:
+        free: places of the pool.
+        long: places for processes that have taken long.
+    """
+
+    def __init__(self, free: threading.Semaphore, long: threading.Semaphore) -> None:
+        self._held, self._long = free, long
+        self._long_after = 0.0
+
+    def __enter__(self) -> Self:
+        self._held.acquire()
+        self._long_after = time.monotonic() + _LONG_S
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.release()
+
+    def pass_on(self) -> None:
+        """Give the place to the next file if the process has taken long, and another place is left for it."""
+        if time.monotonic() > self._long_after and self._held is not self._long and self._long.acquire(blocking=False):
+            self._held.release()
+            self._held = self._long
 
 
 class _Process:
@@ -219,7 +254,7 @@ class _Process:
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
-    def receive(self, stopped: Stopped) -> Iterator[dict[str, Any]]:
+    def receive(self, stopped: Stopped, place: _Place) -> Iterator[dict[str, Any]]:
         """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
@@ -228,6 +263,7 @@ class _Process:
                 raise Unavailable("the file", "nobody waits for it any more")
             if waited_s > self._limits.wait_s:
                 raise BadDocument(self._limits.out_of_time)
+            place.pass_on()
             began = time.monotonic()
             try:
                 message = self._receiver.receive()

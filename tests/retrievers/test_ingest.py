@@ -21,6 +21,7 @@ from retrievers.core.fields import Field
 from retrievers.core.schema import read_schema
 from retrievers.embed import Vectors
 from retrievers.ingest import collections, run, store
+from retrievers.ingest import rows as rows_of
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.report import Report
 from retrievers.ingest.run import ingest
@@ -315,6 +316,53 @@ async def test_writers_at_the_same_time_leave_what_one_would(database: Database,
 
 
 # Bad documents.
+
+
+async def test_the_passages_of_a_large_document_are_written_once(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    weighed: list[str] = []
+
+    def counted(rows: Sequence[Any], mean: float) -> Any:
+        weighed.extend(row[0] for row in rows)
+        return rows_of.reweighed(rows, mean)
+
+    monkeypatch.setattr("retrievers.ingest.settle.reweighed", counted)
+    small, large = document("small"), document("large", " ".join(f"term{n}" for n in range(5000)))
+
+    await load(database, [small])
+    await load(database, [large])
+
+    assert weighed == ["small"]
+    in_turn = dump(owner_url)
+    await remove(database, ["small", "large"])
+    await load(database, [large, small])
+    assert same(dump(owner_url), in_turn)
+
+
+async def test_of_a_new_version_the_counts_of_other_terms_alone_are_written(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    written: list[tuple[str, int]] = []
+    count_terms = store.counts.count_terms
+
+    async def noted(connection: Any, tenant: str, number: int, changes: Sequence[tuple[str, int]]) -> None:
+        written.extend(changes)
+        await count_terms(connection, tenant, number, changes)
+
+    monkeypatch.setattr(store.counts, "count_terms", noted)
+    await load(database, [document("a", "Oil the rotor.")])
+    written.clear()
+    await load(database, [document("a", "Oil the blade.")])
+    assert written == [("blade", 1), ("rotor", -1)]
+
+    written.clear()
+    await load(database, [document("a", "Oil the blade.", readers=("group:crew",))])
+    assert {change for _, change in written} == {1, -1}
+    await load(database, [document("a", "Oil the blade.", readers=("group:crew",))], tenant="fresh")
+    await load(database, [document("public")], tenant="fresh")
+    await load(database, [document("public")])
+    assert same(dump(owner_url), dump(owner_url, "fresh"))
 
 
 @pytest.fixture

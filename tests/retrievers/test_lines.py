@@ -10,7 +10,7 @@ import pytest
 
 from retrievers.core import heap
 from retrievers.embed import Vectors
-from retrievers.ingest import lines
+from retrievers.ingest import attempt, lines
 from retrievers.ingest.delivery import of_file, of_records
 from retrievers.ingest.job_types import Job
 from retrievers.ingest.jobs import JobQueue
@@ -168,6 +168,26 @@ async def test_a_small_file_with_a_large_text_waits_with_the_large_ones(
     assert report.inserted == 1
     assert held == 2
     assert [one.inserted for _, one in done if one] == [1] * 5
+
+
+async def test_small_files_that_take_long_to_read_hold_up_no_other(worker: Worker, monkeypatch: pytest.MonkeyPatch):
+    reading, read = asyncio.Event(), attempt.SANDBOX.in_thread
+
+    async def held(function: Any) -> Any:
+        if function.args[0] == "slow.txt":
+            await reading.wait()
+        return await read(function)
+
+    monkeypatch.setattr(attempt.SANDBOX, "in_thread", held)
+    slow = [asyncio.create_task(worker.deliver("acme", of_file("slow", "slow.txt", b"Read late."))) for _ in range(4)]
+    for _ in range(3):
+        _, report = await worker.deliver("acme", of_file("quick", "quick.txt", b"Read soon."))
+    begun = [one.done() for one in slow]
+    reading.set()
+    await asyncio.gather(*slow)
+
+    assert report is not None
+    assert (report.inserted + report.unchanged, begun) == (1, [False] * 4)
 
 
 async def test_long_jobs_of_the_queue_hold_up_no_other_up_to_a_number(worker: Worker, embedder: Slow):

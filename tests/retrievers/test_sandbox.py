@@ -307,3 +307,21 @@ def test_a_message_is_read_whole_however_it_is_cut():
         receiver.receive()
     with pytest.raises(EOFError):
         receiver.receive()
+
+
+async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("retrievers.sandbox.pool._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
+    single = Sandbox(1, SMALL)
+    long = asyncio.create_task(single.in_thread(lambda stopped: run(single, "sleep", stopped)))
+    while not single._busy:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    try:
+        assert await single.in_thread(lambda stopped: run(single, "nothing", stopped))
+        assert not long.done()
+    finally:
+        long.cancel()
+        await asyncio.wait({long})
+    assert single._free.acquire(timeout=60)
+    assert single._long.acquire(timeout=60)
+    single.close()
