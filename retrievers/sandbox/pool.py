@@ -93,7 +93,7 @@ class Sandbox:
         """
         waiting = deque(requests)
         while waiting:
-            with _Place(self._free, self._long) as place, self._process() as process:
+            with _ReadingPlace(self._free, self._long) as place, self._process() as process:
                 process.send(task, waiting)
                 while waiting and process.is_well:
                     waiting.popleft()
@@ -172,7 +172,7 @@ def _semaphores(places: int) -> tuple[threading.Semaphore, threading.Semaphore]:
     return threading.BoundedSemaphore(places), threading.BoundedSemaphore(_MOST_LONG)
 
 
-class _Place:
+class _ReadingPlace:
     """A place of a pool, which is held while a process reads.
 
     Args:
@@ -254,7 +254,7 @@ class _Process:
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
-    def receive(self, stopped: Stopped, place: _Place) -> Iterator[dict[str, Any]]:
+    def receive(self, stopped: Stopped, place: _ReadingPlace) -> Iterator[dict[str, Any]]:
         """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
