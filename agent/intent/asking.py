@@ -54,6 +54,7 @@ _WANTS = re.compile(
     r"^\W*(?:请|介绍|说明|解释|比较|对比|列出)",
     re.IGNORECASE,
 )
+_ASKING_WORD = re.compile(r"\b(?:who|what|where|when|why|how|which)\b", re.IGNORECASE)
 _SUBJECT = re.compile(
     r"\w+\s+(?:not\s+)?(?:(?:the|an?|any|some|all|every|each|this|that|these|those|there|it|they|we|you|he|she|i|my|our|your|"
     r"its|their|his|her)\b|(?-i:[A-Z\"'“‘\d]))",
@@ -272,4 +273,8 @@ def _has_subject(piece: str) -> bool:
 
 
 def _is_question(piece: str) -> bool:
-    return _ASKS.search(piece) is not None and len(piece) >= (5 if has_chinese(piece) else 12)
+    """Return whether a piece asks something: "a family is asking about a journey" only tells."""
+    if has_chinese(piece):
+        return len(piece) >= 5 and _ASKS.search(piece) is not None
+    asks = _ASKING_WORD.search(piece) or any(_ASKS.match(clause.lstrip()) for clause in _CLAUSES.split(piece))
+    return len(piece) >= 12 and bool(asks)

@@ -1,9 +1,12 @@
-"""Let the words of a question make one condition only: the longer name that is read covers the words in it."""
+"""Conditions that exclude each other: one inside a longer name that is read, and two that no document can meet."""
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from agent.intent.deciding import Constraint
 from agent.intent.found import Found, Piece
+from retrievers.core.types import FieldValues
 
 
 def without_covered(found: Found) -> Found:
@@ -22,3 +25,21 @@ def without_covered(found: Found) -> Found:
 
     constraints = tuple(one for one in found.constraints if not is_inside(one))
     return replace(found, constraints=constraints, pieces=tuple(one for one in found.pieces if not is_inside(one)))
+
+
+def contradict(pieces: Sequence[Piece], fields: Mapping[str, FieldValues]) -> bool:
+    """Return whether no document can meet two of the conditions, such as blue and black, so that one is misread."""
+    for one, other in combinations(pieces, 2):
+        is_single = one.field == other.field and one.field in fields and fields[one.field].field.type != "list"
+        values, others = _values(one), _values(other)
+        if is_single and values and others and values.isdisjoint(others):
+            return True
+    return False
+
+
+def _values(piece: Piece) -> set[Hashable]:
+    """Return the values that a piece allows; empty if it is no list of values."""
+    if piece.filter["type"] not in ("eq", "in"):
+        return set()
+    value = piece.filter["value"]
+    return set(value) if isinstance(value, list) else {value}

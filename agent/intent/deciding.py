@@ -105,8 +105,9 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
         else:
             made.append((mention, one))
     made = _chosen(sentence, _without_determiners(sentence, _alike(sentence, made)))
-    joined = _joined(sentence, [one for _, one in made if one.confidence >= BOOSTS_FROM])
-    left += [mention for mention, one in made if one.confidence < BOOSTS_FROM]
+    unsure = [pair for pair in made if pair[1].confidence < BOOSTS_FROM or _is_alone(sentence, *pair, made)]
+    joined = _joined(sentence, [one for mention, one in made if (mention, one) not in unsure])
+    left += [mention for mention, _ in unsure]
     return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
@@ -232,14 +233,33 @@ def _words_of(text: str) -> set[str]:
     return set(re.findall(r"[a-z]+|[^\sa-z]", text))
 
 
+def _is_alone(
+    sentence: Sentence, mention: Mention, one: Constraint, made: Sequence[tuple[Mention, Constraint]]
+) -> bool:
+    """Return whether an unsure value stands apart from a sure one of its field: "[closed] as won't fix"."""
+    if one.confidence >= FILTERS_FROM or one.negated:
+        return False
+    others = [(over, other) for over, other in made if other.field == one.field and over is not mention]
+    return any(other.confidence >= FILTERS_FROM and not other.negated for _, other in others) and not any(
+        joined_with(sentence, mention, over) or _is_offered(sentence, one, other) for over, other in others
+    )
+
+
+def _is_offered(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
+    """Return whether "or" stands between two values: "general cargo or [ro-ro]"."""
+    first, last = sorted((one, other), key=lambda each: each.start)
+    between = range(sentence.index_from(first.end), sentence.index_from(last.start))
+    return any(sentence.folded(place) in _OR for place in between)
+
+
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     """Join the values of each field: as alternatives, or as required together for a list field asked for "both"."""
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
         if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
             continue  # Ann is one of all the people at that domain
-        same = (one.field, one.negated, one.also)
-        place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == same), None)
+        same = _kind(one)
+        place = next((n for n, other in enumerate(joined) if _kind(other) == same), None)
         if place is None:
             joined.append(one)
             continue
@@ -257,6 +277,11 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     lists = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
     # "Accepted, not Final yet": for a field with a single value the positive condition is enough.
     return [one for one in joined if not one.negated or one.field not in positive or one.field in lists]
+
+
+def _kind(one: Constraint) -> tuple[object, ...]:
+    """Return what conditions that are joined have in common. Sure values of a denied list exclude by themselves."""
+    return one.field, one.negated, one.also, one.negated and one.confidence < DENIED
 
 
 def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:

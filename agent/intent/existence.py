@@ -46,6 +46,15 @@ def read_existence(sentence: Sentence) -> list[Existence]:
     return [*(found | _left_undone(sentence, lacked)).values()]
 
 
+def without_values(sentence: Sentence, existing: Sequence[Existence]) -> list[tuple[int, int]]:
+    """Return the characters of the fields that name no value: "without a sponsor", not "without Ann as sponsor"."""
+    return [
+        (start, end)
+        for name, _, start, end in existing
+        if not any(start <= one.start < end and one.of(name) for one in sentence.mentions)
+    ]
+
+
 def _left_undone(sentence: Sentence, lacked: Sequence[str]) -> dict[str, Existence]:
     """Return the fields of what nobody did: "nobody has acknowledged", "not unloaded by anyone", 没有人处理."""
     found = {}

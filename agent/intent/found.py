@@ -23,7 +23,7 @@ from agent.intent.date_fields import (
     unsaid,
 )
 from agent.intent.deciding import Constraint, read_constraints
-from agent.intent.existence import Existence, read_existence
+from agent.intent.existence import Existence, read_existence, without_values
 from agent.intent.filter_json import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.foreign import spelt_phrases, translated_cues
@@ -124,7 +124,7 @@ def find(
     existing = read_existence(sentence)
     lacked = {name for name, *_ in existing}
     flags = [one for one in read_flags(sentence) if one.field not in lacked]
-    constraints, left = read_constraints(_denying_flags(sentence, flags))
+    constraints, left = read_constraints(_with_ended_denials(sentence, flags, existing))
     constraints = [*version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -155,17 +155,27 @@ def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[Number
     )
 
 
-def _denying_flags(sentence: Sentence, flags: Sequence[Constraint]) -> Sentence:
-    """Return the sentence with denials that end at a denied yes/no field: "not closed on the Heron" is on the Heron."""
+def _with_ended_denials(sentence: Sentence, flags: Sequence[Constraint], existing: Sequence[Existence]) -> Sentence:
+    """Return the sentence with denials that end where another condition uses them up.
+
+    "not closed on the Heron" is on the Heron, and "no destination recorded and urgent" is urgent.
+    """
     denied = [
         (one.start, one.end)
         for one in flags
         if one.confidence >= FILTERS_FROM
         and any(sentence.index_from(one.start) in (no.first, no.last) for no in sentence.negators.values())
     ]
-    if not denied or len(sentence.tokens) > _STORY:
+    lacking = without_values(sentence, existing)
+
+    def is_used(place: int) -> bool:
+        return any(start <= sentence.tokens[place].start < end for start, end in lacking)
+
+    free = {last: no for last, no in sentence.negators.items() if not is_used(no.first)}
+    if (not denied and len(free) == len(sentence.negators)) or len(sentence.tokens) > _STORY:
         return sentence
-    return replace(sentence, denials=denials_of(replace(sentence, taken=(*sentence.taken, *denied))))
+    ended = denials_of(replace(sentence, negators=free, taken=(*sentence.taken, *denied)))
+    return replace(sentence, denials={one: sentence.denials[one] if is_used(one) else ended[one] for one in ended})
 
 
 def _sentence_of(

@@ -10,7 +10,7 @@ from agent.intent import asking, followup, pointing, smalltalk, vocabulary
 from agent.intent import calculation as calculations
 from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
-from agent.intent.covered import without_covered
+from agent.intent.covered import contradict, without_covered
 from agent.intent.filter_json import Json, both, either, takes_away
 from agent.intent.found import Found, Piece, find
 from agent.intent.identifiers import beside_identifiers, is_identifier
@@ -194,6 +194,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     """Read one question: calculate from metadata, or search within its constraints."""
     rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
+    if calculation is not None and contradict(calculation.pieces, context.catalogue.fields):
+        calculation = None
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
