@@ -10,8 +10,9 @@ import pytest
 from agent.intent import vocabulary
 from agent.intent.abbreviations import is_short_for
 from agent.intent.calculation import find_calculation
+from agent.intent.covered import contradict
 from agent.intent.derived import nouns_of
-from agent.intent.found import Found, find
+from agent.intent.found import Found, Piece, find
 from agent.intent.linking import find_mentions
 from agent.intent.numerals import parse_amount, parse_count
 from agent.intent.reading import FILTERS_FROM
@@ -621,3 +622,37 @@ def test_a_question_is_never_taken_for_small_talk(text: str):
 )
 def test_the_name_of_a_field_abbreviates_a_word_or_does_not(short: str, word: str, is_short: bool):
     assert is_short_for(short, word) is is_short
+
+
+INCIDENTS = catalogue(
+    values("state", {"open": 10, "closed": 30, "wontfix": 8, "triaged": 9}),
+    values("reported_by", {"k.banks": 12, "m.reed": 20, "l.page": 9}),
+    values("sev", {"S1": 4, "S2": 20, "S3": 30}),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "states"),
+    [
+        ("Which incidents reported by Banks were closed as won't fix?", {"wontfix"}),
+        ("open or triaged incidents", {"open", "triaged"}),
+    ],
+)
+def test_an_unsure_value_joins_a_sure_one_only_in_a_list(question: str, states: set[str]):
+    sure = [one.filter for one in found(question, INCIDENTS).pieces if one.confidence >= FILTERS_FROM]
+    (stated,) = [one["value"] for one in sure if one["key"] == "state"]
+    assert {stated} if isinstance(stated, str) else set(stated) == states
+
+
+@pytest.mark.parametrize(
+    ("filters", "excludes"),
+    [
+        ([{"type": "eq", "key": "state", "value": "open"}, {"type": "in", "key": "state", "value": ["closed"]}], True),
+        ([{"type": "eq", "key": "state", "value": "open"}, {"type": "in", "key": "state", "value": ["open"]}], False),
+        ([{"type": "eq", "key": "state", "value": "open"}, {"type": "eq", "key": "sev", "value": "S1"}], False),
+        ([{"type": "eq", "key": "state", "value": "open"}, {"type": "ne", "key": "state", "value": "closed"}], False),
+    ],
+)
+def test_two_conditions_that_no_document_meets_contradict(filters: list[dict[str, Any]], excludes: bool):
+    pieces = [Piece(one["key"], one, 0, 0) for one in filters]
+    assert contradict(pieces, INCIDENTS.fields) is excludes

@@ -224,3 +224,16 @@ def test_a_denial_ends_where_the_question_says_who_reports_it(question: str):
 
 def test_not_only_says_that_there_is_more():
     assert not stated("not only the Lisbon reports")
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Lisbon reports that have no arch recorded and were Gothic", "Gothic reports without an arch in Lisbon"],
+)
+def test_a_missing_field_uses_its_denial_up(question: str):
+    assert {(True, "Lisbon"), (True, "Gothic")} <= stated(question)
+    assert {"type": "exists", "key": "arch", "value": False} in [one.filter for one in read(question).pieces]
+
+
+def test_without_a_named_person_is_a_denial_of_the_person():
+    assert (False, "J. Milner") in stated("reports without J. Milner as arch")
