@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 
 from agent.intent import lexicon
@@ -166,6 +167,7 @@ def _among(name: str, texts: list[str]) -> Json:
     return {"type": "in", "key": name, "value": texts}
 
 
+@lru_cache(maxsize=4096)
 def _period_of(text: str) -> Period | None:
     """Return the period that a text states on whatever day it is read; None if there is none or words are left over."""
     one, other = (read_dates(text, calendar).ranges for calendar in _CALENDARS)

@@ -191,8 +191,9 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
-    keys = tuple(one for one in found.pieces if one.filter["type"] == "eq" and one.field in columns.keys)
-    rows = (*named_rows(found, columns, parts, keys), *places(found, columns))
+    keys = tuple(one for one in found.pieces if one.filter["type"] in ("eq", "in") and one.field in columns.keys)
+    rows = named_rows(found, columns, parts, keys)
+    rows = (*rows, *places(found, columns, [*found.pieces, *rows]))
     found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
     more = [one for one in rows if one not in found.pieces]
     return found, columns, tuple(question_parts(found, columns, more) if more else parts)
@@ -311,8 +312,10 @@ def _difference(question: Question, told: Several) -> Calculation | None:
     pieces = pieces_of(question)
     totals = operand is not None and not directed and not told.is_row
     compares |= totals and len(pieces) > 1
-    if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
+    if compares and not told.is_row and not question.has("sum"):
         raise Unclear("totals or averages")
+    if operand is None and (told.is_row or any("how much" in word.casefold() for word in said)):
+        raise Unclear("an amount that no field is named for")  # "how much taller" counts no records
     if not directed and not totals:
         more = {"order": "desc"}
     op = "sum" if totals else "difference"  # both totals are shown, because averages may be meant
@@ -336,7 +339,9 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     question.take("versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", *ENDS)
     question.take("per")
     aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
-    which = question.has("which", "who") or told.is_row or question.found.sentence.folded(0) in _ASKING
+    which = question.has("which", "who") or told.is_row
+    if question.found.sentence.folded(0) in _ASKING:  # "is Ann taller than Bo" is answered by both numbers
+        which = any(token.folded in table("calculation")["or"] for token in question.found.sentence.tokens)
     if chooses and which:
         low = question.has("fewer", "fewest", "lowest", "falling")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
