@@ -15,7 +15,7 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 Json = dict[str, Any]
 
 _MOST = 600
-"""Maximum distinct texts of such a field: fifty years of months."""
+"""Maximum distinct texts of such a field: fifty years of months; each is read once."""
 _LONGEST = 20
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _NUMBERED = re.compile(r"(\d{4})(\D+)(\d{1,2})(\D*)|(\d{4})(\D*)")

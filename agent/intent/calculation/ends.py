@@ -104,7 +104,8 @@ def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calcu
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
     # "most often" counts records and adds up no number.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
-    if operand is None and "amount" in said:
+    is_record = any(not question.parts[place].guessed for place in question.of_kind(RECORD))
+    if operand is None and "amount" in said and question.columns.measures and not is_record:
         raise Unclear("an amount that no field is named for")
     if operand is not None and explicit is not None and said.startswith(("maximum", "minimum")):
         op = "max" if order.direction == "desc" else "min"  # "maximum number of beds per department"
