@@ -99,7 +99,6 @@ def test_two_named_records_are_compared_by_the_number_that_the_words_imply(quest
         "how much taller is Ann Lee than Bo Rye?",  # their numbers of records do not tell
         "what is the difference between Ann Lee and Bo Rye?",
         "which team has the largest amount of sales?",
-        "which driver is the oldest?",  # by age, or by the day of the race
         "who is the oldest team?",  # the age is that of the driver
         "who finished second for Red Star?",  # of all, or of this team
         "who finished first, Ann Lee or Bo Rye?",
@@ -123,6 +122,19 @@ def test_the_order_of_a_list_is_not_that_of_its_days():
     unnumbered = tuple(one for one in RACES if one.field.name != "pos")
 
     assert read("last driver listed", unnumbered).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_the_oldest_of_people_is_so_by_age_and_that_of_things_may_be_so_by_date():
+    dogs = (column("dog", ("Rex", "Max", "Pip", "Bo", "Zoe", "Tim")), column("judged", DAYS), amount("age", 1, 9))
+
+    assert (read("which driver is the oldest?", RACES).aggregate or {})["of"] == "age"
+    assert read("which dog is the oldest?", dogs).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_a_noun_that_may_not_mean_the_listed_records_is_reported():
+    assert "towns" in [one.what for one in read("which towns have more than 10 points?", RACES).rejected]
 
 
 @pytest.mark.usefixtures("sure")

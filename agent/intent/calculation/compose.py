@@ -92,7 +92,7 @@ def read_calculation(found: Found) -> Read:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
     if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
-        made = replace(made, assumed=_assumed(question))
+        made = replace(made, assumed=assumed_nouns(question))
     if made is None or not is_possible(made.aggregate):
         return Read()
     return Read(replace(made, pieces=tuple(_named_surely(piece, question) for piece in made.pieces)))
@@ -107,7 +107,7 @@ def _named_surely(piece: Piece, question: Question) -> Piece:
     return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
-def _assumed(question: Question) -> tuple[str, ...]:
+def assumed_nouns(question: Question) -> tuple[str, ...]:
     """Return the plurals that may name the documents, but may also name something that only some of them are about."""
     text = question.found.sentence.text
     said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)

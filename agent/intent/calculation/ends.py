@@ -61,8 +61,10 @@ def _by_number(question: Question, order: RankOrder) -> RankOrder:
     if order.is_dated:
         if implied(question, order.place) is None or not set(named) <= set(question.columns.implied(_AGES, "ends")):
             return order
+        people = set(question.columns.people())
+        aged = named or question.has("who", "people") or any(people & set(part.fields) for _, part in question.fields())
         dated = question.columns.dates() or _year_of(question) is not None
-        if (dated and not named and not question.has("who", "people")) or _are_others(question, order.place + 1):
+        if (dated and not aged) or _are_others(question, order.place + 1):
             raise Unclear("an age or a date")
         return replace(opposite, kind="highest" if opposite.direction == "desc" else "lowest")
     if order.kind not in ("fastest", "slowest"):

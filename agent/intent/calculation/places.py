@@ -46,7 +46,8 @@ def places(found: Found, columns: Columns, others: Sequence[Piece]) -> tuple[Pie
 
 def is_place_named(text: str, columns: Columns) -> bool:
     """Return whether a place is named that a field of ranks may hold, so that "first" does not mean a date."""
-    return any(_is_final(columns, name) for name in columns.vocabulary.roles) and any(True for _ in _said(text))
+    names = [name for name in columns.vocabulary.roles if _is_final(columns, name)]
+    return any(_held(columns, name, 1) is not None for name in names) and any(True for _ in _said(text))
 
 
 def _said(text: str) -> Iterator[tuple[re.Match[str], int]]:
