@@ -1,11 +1,14 @@
 """Calculations over tables: places, days written as text, names of records, comparisons of two of them."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent.intent.calculation.compose import named_surely
 from agent.intent.date_units import units_of
+from agent.intent.found import Piece
 from agent.intent.measures import measure_of
 from retrievers.core.types import FieldValues
 from tests.agent.test_calculation import number, read, text
@@ -145,6 +148,14 @@ def test_an_age_is_no_rating_by_age():
 
     assert made is not None
     assert (made["of"], made["order"]) == ("released", "asc")
+
+
+@pytest.mark.parametrize(("value", "is_sure"), [("Red Star", True), ("open", False), ("处理中", False)])
+def test_a_likely_name_of_several_words_is_sure_but_not_each_chinese_character_is_a_word(value: str, is_sure: bool):
+    question = SimpleNamespace(columns=SimpleNamespace(keys=frozenset()))
+    piece = Piece("state", {"type": "eq", "key": "state", "value": value}, 0, 2, 0.6)
+
+    assert (named_surely(piece, cast("Any", question)).confidence > 0.6) is is_sure
 
 
 def test_texts_are_days_only_if_day_and_month_have_one_order():

@@ -21,7 +21,7 @@ from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filter_json import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.text import words_of
+from agent.intent.text import has_chinese, words_of
 from agent.intent.vocabulary import Same
 from agent.intent.words import table
 
@@ -95,15 +95,16 @@ def read_calculation(found: Found) -> Read:
         made = replace(made, assumed=assumed_nouns(question))
     if made is None or not is_possible(made.aggregate):
         return Read()
-    return Read(replace(made, pieces=tuple(_named_surely(piece, question) for piece in made.pieces)))
+    return Read(replace(made, pieces=tuple(named_surely(piece, question) for piece in made.pieces)))
 
 
-def _named_surely(piece: Piece, question: Question) -> Piece:
+def named_surely(piece: Piece, question: Question) -> Piece:
     """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
     if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
         return piece
     values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
-    is_name = all(isinstance(value, str) and len(words_of(value)) > 1 for value in values)
+    # Every Chinese character is a word: 处理中 is not meant by 处理了.
+    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
     return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
