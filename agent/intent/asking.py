@@ -65,10 +65,13 @@ _INVERTED = re.compile(rf"{_AUXILIARY}\b", re.IGNORECASE)
 _WH = re.compile(rf"\b(?:who|which|what)\b(?:(?:\s+\w+){{0,3}}?\s+(?P<verb>{_AUXILIARY})\b)?", re.IGNORECASE)
 _PLURAL = frozenset("are were do have".split())
 _SINGULAR = frozenset("is was does has".split())
-_RELATIVE = re.compile(r"\w,?\s+(?:who|whose|which|that|where)\b", re.IGNORECASE)
+_RELATIVE = re.compile(r"\w,?\s+(who|whose|which|that|where)\b", re.IGNORECASE)
 _RELATIVE_PLACE = re.compile(rf"(?:where|when)\s+(?!{_AUXILIARY}\b|to\b)", re.IGNORECASE)
 _RELATIVE_NOUN = re.compile(rf"(?:who|which)\s+{_AUXILIARY}\b", re.IGNORECASE)
 """Ways to join a further clause to the same question, see `_goes_on`."""
+_IDENTIFIES = re.compile(r"who\s+(?:is|are|was|were)\s+(?:the|an?|his|her|its|their)\b", re.IGNORECASE)
+"""Asks for another person, unless a person was described before."""
+_DOES = re.compile(r"(?:do|does|did)\s+(?!not\b)", re.IGNORECASE)
 _MOST_PARTS = 5
 
 
@@ -224,10 +227,14 @@ def _goes_on(before: str, joint: str, after: str) -> bool:
     if words.endswith("also") and not _ASKS.match(after):
         return True
     if _INVERTED.match(after):
-        return not _SUBJECT.match(after) and _has_wh_subject(before, after.split()[0].casefold())
+        has_own = _SUBJECT.match(after) or _DOES.match(after)
+        return not has_own and _has_wh_subject(before, after.split()[0].casefold())
     if _RELATIVE_PLACE.match(after):
         return _ASKS.match(before.lstrip()) is not None
-    return _RELATIVE_NOUN.match(after) is not None and _RELATIVE.search(before) is not None
+    if _RELATIVE_NOUN.match(after) is None:
+        return False
+    relatives = {word.casefold() for word in _RELATIVE.findall(before)}
+    return bool(relatives & {"who", "whose"} if _IDENTIFIES.match(after) else relatives)
 
 
 def _has_wh_subject(before: str, verb: str) -> bool:

@@ -120,7 +120,7 @@ class Columns:
         kinds |= CURRENCIES if "money" in kinds else set()
         of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
         of_unit = of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
-        return of_unit or tuple(name for name in self.measures if not kinds.isdisjoint(self.words[name]))
+        return of_unit or tuple(name for name in self.measures if any(self.is_called(name, kind) for kind in kinds))
 
     def _of_quantity(self, sentence: Sentence, index: int) -> Column | None:
         if not self.measures:
@@ -223,8 +223,7 @@ class Columns:
         """Return at most two fields whose short texts tell documents apart."""
         fields = self.vocabulary.catalogue.fields
         keys = sorted(self.keys - self.vocabulary.units.keys())
-        short = [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)]
-        return short[:2]
+        return [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)][:2]
 
     def people(self) -> tuple[str, ...]:
         """Return the fields of people: by their role, else by the look of their values."""

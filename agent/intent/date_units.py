@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 
 from agent.intent import lexicon
@@ -14,7 +15,7 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 Json = dict[str, Any]
 
 _MOST = 600
-"""Maximum distinct texts of such a field: fifty years of months."""
+"""Maximum distinct texts of such a field: fifty years of months; each is read once."""
 _LONGEST = 20
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _NUMBERED = re.compile(r"(\d{4})(\D+)(\d{1,2})(\D*)|(\d{4})(\D*)")
@@ -166,6 +167,7 @@ def _among(name: str, texts: list[str]) -> Json:
     return {"type": "in", "key": name, "value": texts}
 
 
+@lru_cache(maxsize=4096)
 def _period_of(text: str) -> Period | None:
     """Return the period that a text states on whatever day it is read; None if there is none or words are left over."""
     one, other = (read_dates(text, calendar).ranges for calendar in _CALENDARS)

@@ -205,7 +205,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
-        reason = "read as a word for the documents, so documents were counted"
+        reason = "read as a word for the documents that are counted or listed"
         rejected = (*rejected, *(Rejected(what=word, reason=reason) for word in calculation.assumed))
         # A name that was not used may mean something to a model.
         complete = not rejected and not found.left and calculation.sure

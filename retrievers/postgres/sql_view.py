@@ -21,7 +21,7 @@ from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import PLATFORM, Scope
 from retrievers.postgres.catalogue import filterable
 from retrievers.postgres.database import Database
-from retrievers.postgres.guard_words import words
+from retrievers.postgres.guard_words import NEVER_NAMES, words
 
 # Words that PostgreSQL does not accept as column names without quotes.
 _KEYWORDS = words(
@@ -152,7 +152,7 @@ def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
 
 def quoted_name(name: str) -> str:
     """Return a name as it is written in a statement."""
-    if _PLAIN.fullmatch(name) and name not in _KEYWORDS and not name.startswith("pg_"):
+    if _PLAIN.fullmatch(name) and name not in _KEYWORDS | NEVER_NAMES and not name.startswith("pg_"):
         return name
     return '"' + name.replace('"', '""') + '"'
 

@@ -1,11 +1,14 @@
 """Calculations over tables: places, days written as text, names of records, comparisons of two of them."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent.intent.calculation.compose import named_surely
 from agent.intent.date_units import units_of
+from agent.intent.found import Piece
 from agent.intent.measures import measure_of
 from retrievers.core.types import FieldValues
 from tests.agent.test_calculation import number, read, text
@@ -42,6 +45,8 @@ FIRST, LAST = ({"type": "eq", "key": "raced", "value": DAYS[place]} for place in
         ("which driver came in first place?", {"op": "list"}, {"type": "eq", "key": "pos", "value": 1}),
         ("who finished third?", {"op": "list"}, {"type": "eq", "key": "pos", "value": 3}),
         ("哪个driver得了第三名", {"op": "list"}, {"type": "eq", "key": "pos", "value": 3}),
+        ("which driver came first?", {"op": "list"}, {"type": "eq", "key": "pos", "value": 1}),
+        ("第一名和第二名是谁", {"op": "list"}, {"type": "in", "key": "pos", "value": [1, 2]}),
         ("who was the last driver?", {"op": "list"}, LAST),
         ("when was the first race?", {"op": "list"}, FIRST),
         ("how many drivers raced in 1922?", {"op": "count"}, {"type": "in", "key": "raced", "value": list(DAYS[3:5])}),
@@ -70,6 +75,7 @@ def test_a_table_is_read_by_its_places_days_and_records(question: str, aggregate
         ("how much older is Ann Lee than Bo Rye?", {"op": "difference", "of": "age"}),
         ('what is the total age of "Ann Lee" and "Bo Rye"?', {"op": "sum", "of": "age"}),
         ("did Ann Lee or Bo Rye have more points?", {"of": "points", "order": "desc", "limit": 1}),
+        ("is Ann Lee older than Bo Rye?", {"of": "age", "order": None, "limit": None}),
     ],
 )
 def test_two_named_records_are_compared_by_the_number_that_the_words_imply(question: str, wanted: dict[str, Any]):
@@ -93,10 +99,63 @@ def test_two_named_records_are_compared_by_the_number_that_the_words_imply(quest
         "how many drivers did Ann Lee and Bo Rye beat?",
         "total pos of the drivers",
         "how many older drivers are there?",
+        "how much taller is Ann Lee than Bo Rye?",  # their numbers of records do not tell
+        "what is the difference between Ann Lee and Bo Rye?",
+        "which team has the largest amount of sales?",
+        "who is the oldest team?",  # the age is that of the driver
+        "who finished second for Red Star?",  # of all, or of this team
+        "who finished first, Ann Lee or Bo Rye?",
+        "which driver finished second in points?",
+        "how much longer does Ann Lee take than Bo Rye?",  # the distance is no time
     ],
 )
 def test_words_of_a_table_that_no_field_answers_are_left_unread(question: str):
     assert read(question, RACES).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_two_names_of_which_one_is_far_are_compared_without_leaving_one_out():
+    made = read("has Ann Lee a much bigger number of points than Bo Rye?", RACES)
+
+    assert made.aggregate is None or made.filter == {"type": "in", "key": "driver", "value": ["Ann Lee", "Bo Rye"]}
+
+
+@pytest.mark.usefixtures("sure")
+def test_the_order_of_a_list_is_not_that_of_its_days():
+    unnumbered = tuple(one for one in RACES if one.field.name != "pos")
+
+    assert read("last driver listed", unnumbered).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_the_oldest_of_people_is_so_by_age_and_that_of_things_may_be_so_by_date():
+    dogs = (column("dog", ("Rex", "Max", "Pip", "Bo", "Zoe", "Tim")), column("judged", DAYS), amount("age", 1, 9))
+
+    assert (read("which driver is the oldest?", RACES).aggregate or {})["of"] == "age"
+    assert read("which dog is the oldest?", dogs).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_a_noun_that_may_not_mean_the_listed_records_is_reported():
+    assert "towns" in [one.what for one in read("which towns have more than 10 points?", RACES).rejected]
+
+
+@pytest.mark.usefixtures("sure")
+def test_an_age_is_no_rating_by_age():
+    games = (column("game", DRIVERS), amount("age_rating", 3, 18), amount("released", 2001, 2020))
+
+    made = read("which is the oldest game?", games).aggregate
+
+    assert made is not None
+    assert (made["of"], made["order"]) == ("released", "asc")
+
+
+@pytest.mark.parametrize(("value", "is_sure"), [("Red Star", True), ("open", False), ("处理中", False)])
+def test_a_likely_name_of_several_words_is_sure_but_not_each_chinese_character_is_a_word(value: str, is_sure: bool):
+    question = SimpleNamespace(columns=SimpleNamespace(keys=frozenset()))
+    piece = Piece("state", {"type": "eq", "key": "state", "value": value}, 0, 2, 0.6)
+
+    assert (named_surely(piece, cast("Any", question)).confidence > 0.6) is is_sure
 
 
 def test_texts_are_days_only_if_day_and_month_have_one_order():

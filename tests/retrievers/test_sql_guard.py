@@ -10,6 +10,8 @@ import pytest
 
 from retrievers.postgres.guard import MAX_ROWS, GuardVerdict, judge
 from retrievers.postgres.guard_scan import MAX_BYTES
+from retrievers.postgres.guard_words import NEVER_NAMES
+from retrievers.postgres.sql_view import quoted_name
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_sql.py")))
 COLUMNS: dict[str, str] = DATA["COLUMNS"]
@@ -137,6 +139,14 @@ SLOW = [
     ]
 ]
 SLOW += ["SELECT " + one.removeprefix("SELECT ").replace("SELECT ", "") + " FROM documents" for one in SLOW]  # noqa: S608
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_NAMES))
+def test_a_field_with_the_name_of_a_refused_word_can_be_calculated_with(name: str):
+    column = quoted_name(name)
+    statement = f"SELECT {column}, count(*) FROM documents WHERE {column} = 'a' GROUP BY {column}"  # noqa: S608
+
+    assert judge(statement, {name: "text"}).ok
 
 
 def test_statements_made_to_be_slow_to_read_are_judged_in_no_time():

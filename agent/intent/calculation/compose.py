@@ -21,7 +21,7 @@ from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filter_json import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.text import words_of
+from agent.intent.text import has_chinese, words_of
 from agent.intent.vocabulary import Same
 from agent.intent.words import table
 
@@ -98,22 +98,23 @@ def _read(key: Same[Found]) -> Read:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
     if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
-        made = replace(made, assumed=_assumed(question))
+        made = replace(made, assumed=assumed_nouns(question))
     if made is None or not is_possible(made.aggregate):
         return Read()
-    return Read(replace(made, pieces=tuple(_named_surely(piece, question) for piece in made.pieces)))
+    return Read(replace(made, pieces=tuple(named_surely(piece, question) for piece in made.pieces)))
 
 
-def _named_surely(piece: Piece, question: Question) -> Piece:
+def named_surely(piece: Piece, question: Question) -> Piece:
     """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
     if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
         return piece
     values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
-    is_name = all(isinstance(value, str) and len(words_of(value)) > 1 for value in values)
+    # Every Chinese character is a word: 处理中 is not meant by 处理了.
+    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
     return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
-def _assumed(question: Question) -> tuple[str, ...]:
+def assumed_nouns(question: Question) -> tuple[str, ...]:
     """Return the plurals that may name the documents, but may also name something that only some of them are about."""
     text = question.found.sentence.text
     said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
@@ -197,8 +198,9 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...], list[Jso
     # "the total number" is not the value of a row that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
-    keys = tuple(one for one in found.pieces if one.filter["type"] == "eq" and one.field in columns.keys)
-    rows = (*named_rows(found, columns, parts, keys), *places(found, columns))
+    keys = tuple(one for one in found.pieces if one.filter["type"] in ("eq", "in") and one.field in columns.keys)
+    rows = named_rows(found, columns, parts, keys)
+    rows = (*rows, *places(found, columns, [*found.pieces, *rows]))
     found = replace(found, pieces=tuple(one for one in found.pieces if one not in keys or one in rows))
     more = [one for one in rows if one not in found.pieces]
     return found, columns, question_parts(found, columns, more) if more else parts, _without_totals(columns)
@@ -317,8 +319,10 @@ def _difference(question: Question, told: Several) -> Calculation | None:
     pieces = pieces_of(question)
     totals = operand is not None and not directed and not told.is_row
     compares |= totals and len(pieces) > 1
-    if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
+    if compares and not told.is_row and not question.has("sum"):
         raise Unclear("totals or averages")
+    if operand is None and (told.is_row or any("how much" in word.casefold() for word in said)):
+        raise Unclear("an amount that no field is named for")  # "how much taller" counts no records
     if not directed and not totals:
         more = {"order": "desc"}
     op = "sum" if totals else "difference"  # both totals are shown, because averages may be meant
@@ -342,7 +346,9 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     question.take("versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", *ENDS)
     question.take("per")
     aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
-    which = question.has("which", "who") or told.is_row or question.found.sentence.folded(0) in _ASKING
+    which = question.has("which", "who") or told.is_row
+    if question.found.sentence.folded(0) in _ASKING:  # "is Ann taller than Bo" is answered by both numbers
+        which = any(token.folded in table("calculation")["or"] for token in question.found.sentence.tokens)
     if chooses and which:
         low = question.has("fewer", "fewest", "lowest", "falling")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}

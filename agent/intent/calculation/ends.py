@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.part import FIELD, NUMBER, PIECE, RECORD
+from agent.intent.calculation.places import is_place_named
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
 from agent.intent.calculation.slots import ENDS, RankOrder, read_length, read_operand
 from agent.intent.date_fields import is_main_unclear, is_ordered
@@ -16,6 +17,8 @@ from agent.intent.vocabulary import concepts_of
 LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are listed."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
+_LASTING = frozenset("take takes took taking last lasts lasted lasting 花 耗时 用时".split())
+"""Words after which "longer" means a time, not a length."""
 _MOST_SHOWN = 4
 _MOST_LISTED = 10
 
@@ -42,23 +45,28 @@ def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
 
 _OPPOSITE = {"asc": "desc", "desc": "asc"}
 _PERIODS = ("year", "month", "quarter")
+_AGES = ("oldest",)
 
 
 def _by_number(question: Question, order: RankOrder) -> RankOrder:
     """Return the order by the number that a word for time or age implies.
 
-    The fastest has the least time or the highest speed, and the oldest of records without dates the highest age.
+    The fastest has the least time or the highest speed, the oldest the highest age.
 
     Raises:
-        Unclear: the number is neither a time nor a speed.
+        Unclear: the number is neither a time nor a speed, or the oldest may be that of the first date.
     """
     named = [name for _, part in question.fields() for name in part.fields if name in question.columns.measures]
     opposite = replace(order, direction=_OPPOSITE[order.direction])
     if order.is_dated:
-        ages = implied(question, order.place)
-        dated = question.columns.dates() and not question.has("who", "people")
-        is_age = ages is not None and not dated and not set(named) - {ages}
-        return replace(opposite, kind="highest" if opposite.direction == "desc" else "lowest") if is_age else order
+        if implied(question, order.place) is None or not set(named) <= set(question.columns.implied(_AGES, "ends")):
+            return order
+        people = set(question.columns.people())
+        aged = named or question.has("who", "people") or any(people & set(part.fields) for _, part in question.fields())
+        dated = question.columns.dates() or _year_of(question) is not None
+        if (dated and not aged) or _are_others(question, order.place + 1):
+            raise Unclear("an age or a date")
+        return replace(opposite, kind="highest" if opposite.direction == "desc" else "lowest")
     if order.kind not in ("fastest", "slowest"):
         return order
     if order.kind == "slowest" and not named and (question.has(*_PERIODS) or implied(question, order.place) is None):
@@ -68,6 +76,12 @@ def _by_number(question: Question, order: RankOrder) -> RankOrder:
     if named and not set(named) <= set(question.columns.implied(["time"], "nouns")):
         raise Unclear("neither a time nor a speed")
     return order
+
+
+def _are_others(question: Question, place: int) -> bool:
+    """Return whether a field is named that tells no records apart: the age of a dog is not that of its [owner]."""
+    part = question.parts[place] if place < len(question.parts) else None
+    return part is not None and part.kind == FIELD and question.columns.keys.isdisjoint(part.fields)
 
 
 def _ranked_by_number(
@@ -92,6 +106,9 @@ def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calcu
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
     # "most often" counts records and adds up no number.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
+    is_record = any(not question.parts[place].guessed for place in question.of_kind(RECORD))
+    if operand is None and "amount" in said and question.columns.measures and not is_record:
+        raise Unclear("an amount that no field is named for")
     if operand is not None and explicit is not None and said.startswith(("maximum", "minimum")):
         op = "max" if order.direction == "desc" else "min"  # "maximum number of beds per department"
         return Calculation({"op": op, "of": operand, "group_by": explicit.expression}, pieces_of(question))
@@ -145,14 +162,15 @@ def _asked_records(question: Question) -> bool:
 def _end(question: Question, order: RankOrder) -> Calculation | None:
     """Read the records at one end of an order, or the value there."""
     if order.is_dated:
-        of = _numbered_by(question) if said_of_list(question) else None
-        of = of or question.date()
+        if is_place_named(question.found.sentence.text, question.columns):
+            raise Unclear("a place or a date")
+        of = _numbered_by(question) or question.date()
         for place, part in question.fields():
             if of in part.fields:
                 question.used.add(place)
         if of is not None and of not in question.columns.measures and not is_ordered(question.columns.vocabulary, of):
             return _on_one_day(question, order, of)
-        of = of or _numbered_by(question) or _year_of(question)
+        of = of or _year_of(question)
     else:
         of = read_length(question) or read_operand(question)
         other = implied(question, order.place) if of is None or not _is_money(question, of) else None
@@ -172,7 +190,7 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
 def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | None:
     """Read the records of the first or last day of a field whose texts cannot be sorted; None if others are meant."""
     units = question.columns.vocabulary.units[of]
-    if order.limit > 1 or pieces_of(question) or question.absent or question.within:
+    if order.limit > 1 or pieces_of(question) or question.absent or question.within or said_of_list(question):
         return None
     text = units.last() if order.direction == "desc" else units.first()
     shown = read_shown(question, of)
@@ -268,6 +286,9 @@ def implied(question: Question, place: int) -> str | None:
         return question.expressed(named.pop())
     said = sentence.text[part.start : part.end].casefold()
     found = question.columns.implied([said, *said.split()], "ends")
+    if any(token.folded in _LASTING for token in sentence.tokens):
+        times = question.columns.implied(["time"], "nouns")
+        found = tuple(name for name in found if name in times)
     return question.expressed(found[0]) if len(found) == 1 else None
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation.compose import is_possible, question_of
+from agent.intent.calculation.compose import assumed_nouns, is_possible, question_of
 from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.groups import people_meant
 from agent.intent.calculation.part import PIECE, RECORD, Part
@@ -86,7 +86,9 @@ def find_listing(found: Found) -> Calculation | None:
         names = question.columns.names() if _is_name_asked(question) else []
         shown = list(dict.fromkeys((*names, *shown)))
     shown = [name for name in shown if name not in settled]
-    return listing(replace(found, pieces=pieces), shown, question.within)
+    made = listing(replace(found, pieces=pieces), shown, question.within)
+    # "which towns have over 1,000 riders" may not be about the stations that are listed.
+    return replace(made, assumed=assumed_nouns(question)) if question.has("which") and found.numbers else made
 
 
 def _is_name_asked(question: Question) -> bool:

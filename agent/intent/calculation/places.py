@@ -1,35 +1,78 @@
 """Find conditions on a place in a ranking: "came in first place", "ranked second", 第三名."""
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 
+from agent.intent.calculation.rows import together
 from agent.intent.columns import Columns
 from agent.intent.found import Found, Piece
 from agent.intent.lexicon import name_words
+from agent.intent.sentence import Sentence
 from agent.intent.words import LANGUAGES, table
 
 _CONFIDENCE = 0.8
 _LAST = -1
 _BEFOREHAND = frozenset(["grid", "seed"])
 """Words in names of places that are given before the event."""
+_BY = frozenset(["by", "in", "for", "on"])
 
 
-def places(found: Found, columns: Columns) -> tuple[Piece, ...]:
-    """Return a condition for each place that a question names, if exactly one field of ranks holds it."""
+def places(found: Found, columns: Columns, others: Sequence[Piece]) -> tuple[Piece, ...]:
+    """Return a condition for each place that a question names, if exactly one field of ranks holds it.
+
+    Two places are alternatives. There is none beside two named records ("who finished first, Ann or Bo"), or if the
+    question names the number that it ranks by: "second in votes".
+
+    Args:
+        others: the other conditions; beside one, the place may be that among the records that satisfy it, unless
+            several records share a place anyway: "second in the North".
+    """
+    if any(piece.field in columns.keys and piece.filter["type"] == "in" for piece in others):
+        return ()
     pieces = []
-    text = found.sentence.text
+    for match, number in _said(found.sentence.text):
+        held = [(name, value) for name in columns.vocabulary.roles
+                if _is_final(columns, name) and (value := _held(columns, name, number)) is not None]  # fmt: skip
+        taken = any(piece.start < match.end() and match.start() < piece.end for piece in found.pieces)
+        if len(held) != 1 or taken or _is_by_other(found.sentence, columns, match, others):
+            continue
+        name, value = held[0]
+        filter = {"type": "eq", "key": name, "value": value}
+        if not others or not _tells_apart(columns, name):
+            pieces.append(Piece(name, filter, match.start(), match.end(), _CONFIDENCE))
+    return tuple(together(pieces))
+
+
+def is_place_named(text: str, columns: Columns) -> bool:
+    """Return whether a place is named that a field of ranks may hold, so that "first" does not mean a date."""
+    names = [name for name in columns.vocabulary.roles if _is_final(columns, name)]
+    return any(_held(columns, name, 1) is not None for name in names) and any(True for _ in _said(text))
+
+
+def _said(text: str) -> Iterator[tuple[re.Match[str], int]]:
     for language in LANGUAGES:
         for match in _pattern(language).finditer(text):
-            number = _numbers(language)[(match["before"] or match["behind"]).casefold()]
-            held = [(name, value) for name in columns.vocabulary.roles
-                    if columns.is_rank(name) and _BEFOREHAND.isdisjoint(name_words(name))
-                    and (value := _held(columns, name, number)) is not None]  # fmt: skip
-            taken = any(piece.start < match.end() and match.start() < piece.end for piece in found.pieces)
-            if len(held) == 1 and not taken:
-                name, value = held[0]
-                filter = {"type": "eq", "key": name, "value": value}
-                pieces.append(Piece(name, filter, match.start(), match.end(), _CONFIDENCE))
-    return tuple(pieces)
+            yield match, _numbers(language)[(match["before"] or match["behind"]).casefold()]
+
+
+def _is_final(columns: Columns, name: str) -> bool:
+    return columns.is_rank(name) and _BEFOREHAND.isdisjoint(name_words(name))
+
+
+def _tells_apart(columns: Columns, name: str) -> bool:
+    held = columns.vocabulary.catalogue.fields[name]
+    return held.distinct == held.documents
+
+
+def _is_by_other(sentence: Sentence, columns: Columns, match: re.Match[str], others: Sequence[Piece]) -> bool:
+    """Return whether the number of a ranking stands beside a place: "second in [votes]", [造价]排名第二."""
+    first, last = sentence.index_from(match.start()), sentence.index_from(match.end())
+    beside = [first - 1] if first else []
+    if sentence.folded(last) in _BY:
+        beside += [last + 1, last + 2]
+    cued = {name for place in beside for name in sentence.cue_fields(place)} - {piece.field for piece in others}
+    return any(name in columns.measures and not columns.is_rank(name) for name in cued)
 
 
 def _held(columns: Columns, name: str, number: int) -> str | int | None:

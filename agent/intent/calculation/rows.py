@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.intent.calculation.describing import described_value
 from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
@@ -52,7 +52,7 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Seq
         place = place + 1 if run is None else run.last
         runs += [run] if run is not None else []
     pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
-    return tuple(_together([*known, *pieces]))
+    return tuple(together([*known, *pieces]))
 
 
 class _Known(NamedTuple):
@@ -126,8 +126,8 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     return Piece(fields[0], filter, start, end, NAMED)
 
 
-def _together(pieces: list[Piece]) -> list[Piece]:
-    """Join two names of one field into alternatives, because no record has both."""
+def together(pieces: Sequence[Piece]) -> list[Piece]:
+    """Join two values of one field into alternatives, because no record has both."""
     joined: list[Piece] = []
     for piece in pieces:
         other = next((one for one in joined if one.field == piece.field), None)
@@ -142,7 +142,7 @@ def _together(pieces: list[Piece]) -> list[Piece]:
     return joined
 
 
-def _values(piece: Piece) -> list[str]:
+def _values(piece: Piece) -> list[Any]:
     value = piece.filter["value"]
     return list(value) if isinstance(value, list) else [value]
 
