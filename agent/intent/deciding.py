@@ -223,7 +223,9 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
     """Return whether "or" joins two names; in "by Ann about [fail-over] or rent" it joins another word."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
+    # "the sea, either Ann or Bo" begins another list.
     is_offered = any(sentence.folded(place) in _OR for place in between)
+    is_offered &= all(sentence.folded(place) != "either" for place in between)
     return is_offered and not any(
         is_content(sentence, place) and sentence.folded(place) not in _OR for place in between
     )

@@ -15,6 +15,9 @@ from agent.intent.negators import (
     Negator,
     acting_words,
     is_deed_denied,
+    is_verb_denied,
+    joins_words,
+    next_name,
     phrase_at,
     words_of_kind,
 )
@@ -134,6 +137,8 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
             # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.
             unclear += joins if negator.kind == "not" else 0
+            if unclear == 1 and place + 1 < first and is_verb_denied(sentence, negator):
+                unclear = 0
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
@@ -146,20 +151,11 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             crosses, closed = True, False
         elif what == "word":
             unclear += 1
-        joins += _joins_words(sentence, place - 1)
+        joins += joins_words(sentence, place - 1)
         depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
     return None, 0, False
-
-
-def _joins_words(sentence: Sentence, place: int) -> bool:
-    """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
-    before = sentence.token(place - 1)
-    if sentence.folded(place) != "and" or before is None or before.kind != "word":
-        return False
-    is_known = sentence.mention_at(place - 1) is not None or sentence.is_noun(place - 1)
-    return not is_known and not sentence.cue_fields(place - 1) and before.stem not in acting_words()[0]
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:
@@ -266,7 +262,7 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
                 return _closes(sentence, longer.last)  # 草稿别给我, but not "drafts, aside from those of Ann"
             if sentence.folded(behind).isdecimal():
                 return False  # 绘画，除去 2020 年的
-            return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
+            return not _is_followed_by_other(sentence, behind, fields) and next_name(sentence, behind) is None
     for place in range(places[-1], min(places[-1] + 2 * UNCLEAR, len(sentence.tokens))):
         ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))
         is_mark = ended or sentence.folded(place) == "-"
@@ -309,16 +305,6 @@ def _is_leaving(sentence: Sentence, place: int) -> bool:
         if sentence.folded(before) in words_of_kind("leaving"):
             return True
     return False
-
-
-def _next_name(sentence: Sentence, place: int) -> Mention | None:
-    """Return the mention that follows within a few words of the clause, or None."""
-    for index in range(place, min(place + UNCLEAR, len(sentence.tokens))):
-        if sentence.tokens[index].text in ENDS:
-            return None
-        if (over := sentence.mention_at(index)) is not None:
-            return over
-    return None
 
 
 def _over_behind(sentence: Sentence, place: int, fields: Collection[str]) -> Iterator[int]:

@@ -25,6 +25,8 @@ _BEING = frozenset("is are was were be been being as the a an their its his her"
 _NOT_ZH = frozenset("不别没无非未甭除免")
 _RESULTS_ZH = frozenset("掉去开过来出下了完光")
 _ALL_ZH = frozenset("都均也全皆还从并")
+_TO_DO = frozenset("do does did don doesn didn".split())
+_PREPOSITIONS = frozenset("to with by in on at from under for".split())
 _RELATIVE = frozenset("that which whom who what".split())
 _CONTRACTED = frozenset("isn aren wasn weren".split())
 _DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
@@ -255,3 +257,28 @@ def _is_role_denied(sentence: Sentence, last: int, fields: Collection[str]) -> b
         return False
     others = range(place, min(place + 2 * UNCLEAR, len(sentence.tokens)))
     return not any((over := sentence.mention_at(one)) is not None and over.of(*cued) for one in others)
+
+
+def next_name(sentence: Sentence, place: int) -> Mention | None:
+    """Return the mention that follows within a few words of the clause, or None."""
+    for index in range(place, min(place + UNCLEAR, len(sentence.tokens))):
+        if sentence.tokens[index].text in ENDS:
+            return None
+        if (over := sentence.mention_at(index)) is not None:
+            return over
+    return None
+
+
+def joins_words(sentence: Sentence, place: int) -> bool:
+    """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
+    before = sentence.token(place - 1)
+    if sentence.folded(place) != "and" or before is None or before.kind != "word":
+        return False
+    is_known = sentence.mention_at(place - 1) is not None or sentence.is_noun(place - 1)
+    return not is_known and not sentence.cue_fields(place - 1) and before.stem not in acting_words()[0]
+
+
+def is_verb_denied(sentence: Sentence, negator: Negator) -> bool:
+    """Return whether the word after a negation is its verb, before a preposition: "did not [fall] to Ann"."""
+    before = {sentence.folded(negator.first - 1), sentence.folded(negator.first - 2)}  # "did not", "didn't"
+    return not before.isdisjoint(_TO_DO) and sentence.folded(negator.last + 1) in _PREPOSITIONS

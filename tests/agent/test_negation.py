@@ -237,3 +237,18 @@ def test_a_missing_field_uses_its_denial_up(question: str):
 
 def test_without_a_named_person_is_a_denial_of_the_person():
     assert (False, "J. Milner") in stated("reports without J. Milner as arch")
+
+
+@pytest.mark.parametrize("question", ["reports that do not sit with Lisbon", "reports which didn't fall to Lisbon"])
+def test_an_unknown_verb_is_denied_with_what_it_leads_to(question: str):
+    assert stated(question) == {(False, "Lisbon")}
+
+
+def test_what_is_not_said_of_a_place_excludes_it_not():
+    assert not stated("reports that do not quote delays in Lisbon")
+
+
+def test_either_begins_a_list_of_its_own():
+    assert stated("Gothic reports, either Ann Lee or Bo Chen as author") == {
+        (True, "Gothic"), (True, "Ann Lee"), (True, "Bo Chen"),
+    }  # fmt: skip
