@@ -325,7 +325,8 @@ def _over_article(sentence: Sentence, place: int) -> int:
 def _is_strange(sentence: Sentence, place: int) -> bool:
     token = sentence.token(place)
     taken = token is not None and any(first <= token.start < last for first, last in sentence.taken)
-    return token is not None and is_content(sentence, place) and not taken
+    is_verb = token is not None and token.folded.endswith("ed") and sentence.folded(place + 1) == "by"
+    return token is not None and is_content(sentence, place) and not taken and not is_verb  # "and handled by Bo"
 
 
 def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool:

@@ -626,7 +626,8 @@ def test_the_name_of_a_field_abbreviates_a_word_or_does_not(short: str, word: st
 
 INCIDENTS = catalogue(
     values("state", {"open": 10, "closed": 30, "wontfix": 8, "triaged": 9}),
-    values("reported_by", {"k.banks": 12, "m.reed": 20, "l.page": 9}),
+    values("reported_by", {"k.banks": 12, "m.reed": 20, "j.moss": 9}),
+    values("assignee", {"t.okafor": 12, "l.page": 20, "s.lin": 9}),
     values("sev", {"S1": 4, "S2": 20, "S3": 30}),
 )
 
@@ -642,6 +643,15 @@ def test_an_unsure_value_joins_a_sure_one_only_in_a_list(question: str, states: 
     sure = [one.filter for one in found(question, INCIDENTS).pieces if one.confidence >= FILTERS_FROM]
     (stated,) = [one["value"] for one in sure if one["key"] == "state"]
     assert {stated} if isinstance(stated, str) else set(stated) == states
+
+
+def test_a_second_verb_is_no_second_person():
+    sure = [
+        one.filter
+        for one in found("reported by Banks and handled by l.page", INCIDENTS).pieces
+        if one.confidence >= FILTERS_FROM
+    ]
+    assert {"type": "eq", "key": "reported_by", "value": "k.banks"} in sure
 
 
 @pytest.mark.parametrize(
