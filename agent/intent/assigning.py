@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from agent.intent.amounts import AmountReading
+from agent.intent.beside import has_or_between
 from agent.intent.bounds import Comparison
 from agent.intent.columns import Columns
 from agent.intent.counted import HAVING, counts_other, counts_thing, tells_field
@@ -37,7 +38,6 @@ _MARGIN = 0.6
 """Minimum lead of the best field over any other."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
-_CHOOSING = frozenset(["or", "或", "或者"])
 _NO_CHOICE = "alternative numbers are not supported, so it was not used as a filter"
 _MONEY_KINDS = CURRENCIES | {"money"}
 
@@ -97,15 +97,10 @@ def assign(
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
-        if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
+        # "under 50 or over 100"
+        if is_made and has_or_between(sentence, comparisons[place - 1].end, comparisons[place].start):
             unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
     return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
-
-
-def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
-    """Return whether "or" stands between two comparisons: "under 50 or over 100"."""
-    between = range(sentence.index_from(one.end), sentence.index_from(other.start))
-    return any(sentence.folded(index) in _CHOOSING for index in between)
 
 
 def _choose(

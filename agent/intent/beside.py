@@ -7,6 +7,7 @@ from agent.intent.sentence import Sentence
 from agent.intent.words import LANGUAGES, table
 
 _LONGEST_BEFORE = 4
+_OR = frozenset(["or", "或", "或者"])
 
 
 @cache
@@ -24,6 +25,12 @@ def is_acting(sentence: Sentence, place: int) -> bool:
     if token.kind == "cjk":
         return sentence.text.startswith(tuple(table("link", "zh")["acting"].split()), token.start)
     return token.stem in acting()
+
+
+def has_or_between(sentence: Sentence, start: int, end: int) -> bool:
+    """Return whether "or" stands between the characters `start` and `end`."""
+    between = range(sentence.index_from(start), sentence.index_from(end))
+    return any(sentence.folded(place) in _OR for place in between)
 
 
 def class_before(sentence: Sentence, place: int, end: int) -> str:

@@ -1,10 +1,11 @@
 """Conditions that exclude each other: one inside a longer name that is read, and two that no document can meet."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from agent.intent.deciding import Constraint
+from agent.intent.filter_json import values_allowed
 from agent.intent.found import Found, Piece
 from retrievers.core.types import FieldValues
 
@@ -29,17 +30,11 @@ def without_covered(found: Found) -> Found:
 
 def contradict(pieces: Sequence[Piece], fields: Mapping[str, FieldValues]) -> bool:
     """Return whether no document can meet two of the conditions, such as blue and black, so that one is misread."""
-    for one, other in combinations(pieces, 2):
-        is_single = one.field == other.field and one.field in fields and fields[one.field].field.type != "list"
-        values, others = _values(one), _values(other)
-        if is_single and values and others and values.isdisjoint(others):
-            return True
-    return False
-
-
-def _values(piece: Piece) -> set[Hashable]:
-    """Return the values that a piece allows; empty if it is no list of values."""
-    if piece.filter["type"] not in ("eq", "in"):
-        return set()
-    value = piece.filter["value"]
-    return set(value) if isinstance(value, list) else {value}
+    single = [
+        (one.field, set(values_allowed(one.filter)))
+        for one in pieces
+        if one.filter["type"] in ("eq", "in") and one.field in fields and fields[one.field].field.type != "list"
+    ]
+    return any(
+        field == other and values.isdisjoint(others) for (field, values), (other, others) in combinations(single, 2)
+    )

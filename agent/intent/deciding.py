@@ -14,7 +14,7 @@ from importlib.resources import files
 from itertools import pairwise
 
 from agent.intent import wording
-from agent.intent.beside import class_before
+from agent.intent.beside import class_before, has_or_between
 from agent.intent.best_match import values_of
 from agent.intent.catalogue import DISTANT
 from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
@@ -223,10 +223,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
     """Return whether "or" joins two names; in "by Ann about [fail-over] or rent" it joins another word."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
-    # "the sea, either Ann or Bo" begins another list.
-    is_offered = any(sentence.folded(place) in _OR for place in between)
-    is_offered &= all(sentence.folded(place) != "either" for place in between)
-    return is_offered and not any(
+    return has_or_between(sentence, one.end, other.start) and not any(
         is_content(sentence, place) and sentence.folded(place) not in _OR for place in between
     )
 
@@ -243,15 +240,10 @@ def _is_alone(
         return False
     others = [(over, other) for over, other in made if other.field == one.field and over is not mention]
     return any(other.confidence >= FILTERS_FROM and not other.negated for _, other in others) and not any(
-        joined_with(sentence, mention, over) or _is_offered(sentence, one, other) for over, other in others
+        joined_with(sentence, mention, over)
+        or has_or_between(sentence, min(one.end, other.end), max(one.start, other.start))  # "general cargo or [ro-ro]"
+        for over, other in others
     )
-
-
-def _is_offered(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Return whether "or" stands between two values: "general cargo or [ro-ro]"."""
-    first, last = sorted((one, other), key=lambda each: each.start)
-    between = range(sentence.index_from(first.end), sentence.index_from(last.start))
-    return any(sentence.folded(place) in _OR for place in between)
 
 
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:

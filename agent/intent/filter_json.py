@@ -14,6 +14,12 @@ from retrievers.core.types import FieldValues
 Json = dict[str, Any]
 
 
+def values_allowed(filter: Json) -> list[Any]:
+    """Return the values of an `eq` or `in` condition."""
+    value = filter["value"]
+    return list(value) if isinstance(value, list) else [value]
+
+
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
     """Return the filter for a constraint on named values."""
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]

@@ -195,8 +195,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None and contradict(calculation.pieces, context.catalogue.fields):
-        calculation = None
-    if calculation is not None:
+        left = tuple(question[one.start : one.end] for one in calculation.pieces)
+    elif calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < FILTERS_FROM)
     if left:

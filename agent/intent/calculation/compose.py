@@ -19,7 +19,7 @@ from agent.intent.calculation.question import Calculation, Question, Unclear, hi
 from agent.intent.calculation.rows import NAMED, named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
-from agent.intent.filter_json import Json, both
+from agent.intent.filter_json import Json, both, values_allowed
 from agent.intent.found import Found, Piece
 from agent.intent.text import has_chinese, words_of
 from agent.intent.vocabulary import Same
@@ -108,7 +108,7 @@ def named_surely(piece: Piece, question: Question) -> Piece:
     """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
     if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
         return piece
-    values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
+    values = values_allowed(piece.filter)
     # Every Chinese character is a word: 处理中 is not meant by 处理了.
     is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
     return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece

@@ -11,7 +11,7 @@ from agent.intent.calculation.part import PIECE, RECORD, Part
 from agent.intent.calculation.question import Calculation, Question, hindering_words, pieces_of, words_of_kind
 from agent.intent.calculation.slots import ENDS
 from agent.intent.date_fields import is_ordered
-from agent.intent.filter_json import Json, both, takes_away
+from agent.intent.filter_json import Json, both, takes_away, values_allowed
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
 from agent.intent.text import has_chinese
@@ -56,7 +56,7 @@ def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
     least = None
     for piece in pieces:
         if piece.filter["type"] in ("eq", "in") and isinstance(piece.filter["value"], str | list):
-            values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
+            values = values_allowed(piece.filter)
             held = sum(fields[piece.field].values.get(value, 0) for value in values) if piece.field in fields else 0
             least = held if least is None else min(least, held)
     return least is not None and 0 < least <= _MOST_NAMED

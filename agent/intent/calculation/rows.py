@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.intent.calculation.describing import described_value
 from agent.intent.calculation.part import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
-from agent.intent.filter_json import Json
+from agent.intent.filter_json import Json, values_allowed
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.text import words_of
@@ -134,17 +134,12 @@ def together(pieces: Sequence[Piece]) -> list[Piece]:
         if other is None:
             joined.append(piece)
             continue
-        values = [*_values(other), *(value for value in _values(piece) if value not in _values(other))]
+        values = list(dict.fromkeys([*values_allowed(other.filter), *values_allowed(piece.filter)]))
         filter: Json = {"type": "in", "key": piece.field, "value": values}
         confidence = min(other.confidence, piece.confidence)
         joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, confidence)
         joined.append(Piece(piece.field, filter, piece.start, piece.end, confidence))
     return joined
-
-
-def _values(piece: Piece) -> list[Any]:
-    value = piece.filter["value"]
-    return list(value) if isinstance(value, list) else [value]
 
 
 @dataclass(frozen=True, slots=True)
