@@ -314,6 +314,7 @@ async def test_no_question_fails_when_a_standby_dies_or_hangs_and_it_is_read_aga
         await asked_throughout(service, lambda: asyncio.sleep(0))
         pool = service.database.reads._watch.standbys[0].connections  # type: ignore[union-attr]
         await until(lambda: pool.usage().in_use == 0)
+        assert faults(service) == [None, None]
 
 
 async def test_without_its_primary_it_answers_and_stores_nothing_until_that_is_back(cluster: Cluster):

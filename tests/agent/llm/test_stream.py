@@ -309,7 +309,7 @@ async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early():
         stream = wire.events({"model": "openai/x", "messages": ASKED, "stream": True}, 60.0)
         await anext(stream)
         await stream.aclose()
-        await asyncio.wait_for(ended.wait(), 30)
+        assert await asyncio.wait_for(ended.wait(), 30)
         await wire.aclose()
 
 
