@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -500,21 +501,22 @@ async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_
 async def test_an_ingestion_that_is_under_way_at_the_switch_goes_on_in_the_new_collection(
     owner_url: str, service_url: str
 ):
-    slowed: list[Fault | None] = []
-    with ScriptedServer(dimension=16, faults=_taken_from(slowed)) as old, ScriptedServer(dimension=48) as new:
+    hold, held, switched = (threading.Event() for _ in range(3))
+    faults = _held_until(switched, hold, held)
+    with ScriptedServer(dimension=16, faults=faults) as old, ScriptedServer(dimension=48) as new:
         async with opened(owner_url, service_url, old, new) as service:
             await service.ingest(corpus(), "docs")
             await service.reembed("docs", NEW)
-            slowed.append(Fault(delay_s=3.0))
+            hold.set()
             late = [bare("late", "The walrus comes late."), document("d002", "Changed late.")]
             writing = asyncio.create_task(service.ingest(late, "docs"))
-            while slowed:  # noqa: ASYNC110 - until it is being embedded with the old one
-                await asyncio.sleep(0.05)
+            await asyncio.to_thread(held.wait)  # until it is being embedded with the old one
             while await turn(service):
                 pass
             assert await embedder_of(service) == (NEW, 48)
             assert not writing.done()
 
+            switched.set()
             report = await writing
 
             assert (report.inserted, report.updated, report.failed) == (1, 1, [])
@@ -526,9 +528,13 @@ async def test_an_ingestion_that_is_under_way_at_the_switch_goes_on_in_the_new_c
             assert (found.hits[0].document_id, round(found.hits[0].scores["vector"] or 0, 2)) == ("late", 1.0)
 
 
-def _taken_from(faults: list[Fault | None]) -> Iterator[Fault | None]:
+def _held_until(released: threading.Event, hold: threading.Event, held: threading.Event) -> Iterator[None]:
+    """No faults, but requests that come while `hold` is set wait for `released`; `held` tells that one has come."""
     while True:
-        yield faults.pop() if faults else None
+        if hold.is_set():
+            held.set()
+            released.wait()
+        yield None
 
 
 async def test_writers_that_never_pause_do_not_hold_up_the_switch(service: Service, owner_url: str):

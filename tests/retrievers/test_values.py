@@ -17,6 +17,7 @@ from retrievers.ingest import collections, store
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres import values as reading
+from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -198,6 +199,7 @@ async def test_no_tenant_sees_another_s_values_and_all_see_the_platform_s_public
 
 async def test_it_is_read_once_until_something_changes(database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "_FRESH_S", 60.0)
+    monkeypatch.setattr(visible_collections, "_FRESH_S", 60.0)
     await load(database, document("a", team="infra"))
     catalogue = Catalogue(database)
     first = await catalogue.fields(await catalogue.scope(TENANT, "docs"))
