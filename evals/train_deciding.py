@@ -1,9 +1,11 @@
 """Train agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, three minutes.
 
 Boosted trees learn from the evidence of every candidate value in the questions of the development collections. A
-candidate is right if every gold filter has it and wrong if none has. For evaluation and for calibrating the
-probabilities, a third of the collections is left out at a time. The collections of evals/data/deciding are used for
-nothing else. Each FOLDER is a further collection in the form of those in evals/data/reading.
+candidate is right if every gold filter has it and wrong if none has. Further trees then learn from what these say of a
+candidate and of the others in its question, always by trees that did not see its collection. For that, for evaluation
+and for calibrating the probabilities, a third of the collections is left out at a time. The collections of
+evals/data/deciding are used for nothing else. Each FOLDER is a further collection in the form of those in
+evals/data/reading.
 """
 
 import json
@@ -21,10 +23,10 @@ from numpy.typing import NDArray
 
 from agent.intent import vocabulary, wording
 from agent.intent.asking import parts_of
-from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
 from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
+from agent.intent.likelihood import candidates, signs_among
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.together import SIGNS
 from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
@@ -36,13 +38,19 @@ READING, MORE, DECIDING, SAMPLE = (DATA / name for name in ("reading", "reading-
 INVENTED = ROOT / "tests" / "agent" / "intent_data"
 SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
-_TREES = 300
 _SETTINGS: Mapping[str, Any] = {
-    "objective": "binary", "learning_rate": 0.06, "min_data_in_leaf": 5, "lambda_l2": 4.0,
+    "objective": "binary", "learning_rate": 0.06, "min_data_in_leaf": 5, "lambda_l2": 4.0, "num_iterations": 300,
     "feature_fraction": 0.3, "bagging_fraction": 0.7, "bagging_freq": 1, "verbose": -1, "seed": 7, "num_threads": 1,
     "deterministic": True,
 }  # fmt: skip
 _KINDS: Sequence[Mapping[str, Any]] = ({"num_leaves": 31}, {"num_leaves": 63, "extra_trees": True})
+"""Two kinds of trees: best-fitting splits, and larger trees with random splits.
+
+On collections left out, both together are more accurate than either alone.
+"""
+_AMONG: Sequence[Mapping[str, Any]] = (
+    {"num_leaves": 8, "min_data_in_leaf": 40, "learning_rate": 0.03, "feature_fraction": 0.7, "num_iterations": 200},
+)
 _PARTS = 3
 _LEAST, _LEAST_COLLECTIONS = 20, 12
 """Minimum number of examples and of collections with a sign for the sign to be used."""
@@ -52,13 +60,25 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MentionExample:
-    """One candidate with its evidence and whether it is meant; `name` identifies the mention within the questions."""
+    """One candidate with its evidence, and whether it is meant.
+
+    Attributes:
+        question: identifies the question within the group.
+        first: the name's first token.
+        is_flag: whether it is the name of a true/false field, which the first trees alone judge.
+        tokens: number of tokens of the question.
+        documents: whether it has evidence from documents; None if its name has none anyway.
+    """
 
     group: str
     held: Mapping[str, float]
     right: bool
     weight: float
-    name: str
+    question: str
+    first: int
+    is_flag: bool
+    tokens: int
+    documents: bool | None = None
 
 
 def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
@@ -76,7 +96,7 @@ def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
 def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[MentionExample]:
     """Yield the candidates of questions without history."""
     known = vocabulary.build(ground.catalogue)
-    for question in questions:
+    for number, question in enumerate(questions):
         golds = [leaves_of(one) for one in question["filters"]]
         every, some = set.intersection(*golds), set.union(*golds)
         context = ground.context(question["text"], moment(question.get("now")))
@@ -95,8 +115,10 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                     pairs = {(one.field, value.value) for value in one.known}
                     right = bool(pairs & every)
                 if right or not pairs & some:
-                    what = f"{question['text']} {one.mention.start} {counted}"
-                    yield MentionExample(group, held, right, weight, what)
+                    what = f"{question['text']} {number} {counted}"
+                    is_flag = one.known[0].how == "flag"
+                    tokens = len(sentence.tokens)
+                    yield MentionExample(group, held, right, weight, what, one.mention.first, is_flag, tokens)
 
 
 def with_and_without(examples: Iterable[MentionExample]) -> Iterator[MentionExample]:
@@ -110,8 +132,8 @@ def with_and_without(examples: Iterable[MentionExample]) -> Iterator[MentionExam
         if len(without) == len(one.held):
             yield one
         else:
-            yield replace(one, weight=one.weight / 2)
-            yield replace(one, weight=one.weight / 2, held=without, name=f"{one.name} without")
+            yield replace(one, weight=one.weight / 2, documents=True)
+            yield replace(one, weight=one.weight / 2, documents=False, held=without)
 
 
 def _lines(path: Path) -> list[Json]:
@@ -179,33 +201,65 @@ def known_signs(examples: Sequence[MentionExample]) -> list[str]:
     return sorted(name for name, count in counts.items() if count >= _LEAST and len(groups[name]) >= _LEAST_COLLECTIONS)
 
 
-def matrix(examples: Sequence[MentionExample], signs: Sequence[str]) -> Numbers:
-    return np.array([[one.held.get(name, 0.0) for name in signs] for one in examples])
+def matrix(held: Iterable[Mapping[str, float]], signs: Sequence[str]) -> Numbers:
+    return np.array([[one.get(name, 0.0) for name in signs] for one in held])
 
 
-def fit(examples: Sequence[MentionExample], signs: Sequence[str]) -> list[Any]:
-    """Train two kinds of boosted trees: best-fitting splits, and larger trees with random splits.
+def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[dict[str, float]]:
+    """Return `signs_among` for each example, from what the first trees say of all of them."""
+    questions: dict[tuple[str, str, bool], dict[int, list[int]]] = {}
+    for place, one in enumerate(examples):
+        for documents in (True, False) if one.documents is None else (one.documents,):
+            names = questions.setdefault((one.group, one.question, documents), {})
+            names.setdefault(one.first, []).append(place)
+    found = []
+    for place, one in enumerate(examples):
+        names = questions[one.group, one.question, one.documents is not False]
+        said = {first: [logits[each] for each in places] for first, places in names.items()}
+        found.append(signs_among(said, one.first, names[one.first].index(place), one.tokens))
+    return found
 
-    On collections left out, both together are more accurate than either alone.
-    """
-    rows, right = matrix(examples, signs), [one.right for one in examples]
-    weights = [one.weight for one in examples]
-    return [
-        lightgbm.train({**_SETTINGS, **kind}, lightgbm.Dataset(rows, right, weight=weights), num_boost_round=_TREES)
-        for kind in _KINDS
-    ]
+
+def fit(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Train boosted trees of some kinds."""
+    right, weights = [one.right for one in examples], [one.weight for one in examples]
+    return [lightgbm.train({**_SETTINGS, **kind}, lightgbm.Dataset(rows, right, weight=weights)) for kind in kinds]
 
 
-def left_out(examples: Sequence[MentionExample], signs: Sequence[str]) -> Numbers:
+def scores_of(trees: Sequence[Any], rows: Numbers) -> Numbers:
+    scores: Numbers = np.mean([kind.predict(rows, raw_score=True) for kind in trees], axis=0)
+    return scores
+
+
+def left_out(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[Mapping[str, Any]]) -> Numbers:
     """Return the raw score of each example by trees trained without its collection."""
     scores = np.zeros(len(examples))
     groups = sorted({one.group for one in examples})
     for part in (set(groups[first::_PARTS]) for first in range(_PARTS)):
-        trees = fit([one for one in examples if one.group not in part], signs)
-        places = [place for place, one in enumerate(examples) if one.group in part]
-        rows = matrix([examples[p] for p in places], signs)
-        scores[places] = sum(kind.predict(rows, raw_score=True) for kind in trees) / len(trees)
+        inside = np.array([one.group in part for one in examples])
+        trees = fit(rows[~inside], [one for one in examples if one.group not in part], kinds)
+        scores[inside] = scores_of(trees, rows[inside])
     return scores
+
+
+def learn(
+    held: Sequence[Mapping[str, float]],
+    examples: Sequence[MentionExample],
+    signs: Sequence[str],
+    kinds: Sequence[Mapping[str, Any]],
+) -> tuple[Json, Numbers]:
+    """Return trees as `trees.trees_of` reads them, and each example's logit by trees trained without its collection."""
+    rows = matrix(held, signs)
+    scores = left_out(rows, examples, kinds)
+    scale, shift = fitted(scores, np.array([one.right for one in examples], float)).tolist()
+    trees = fit(rows, examples, kinds)
+    made = {
+        "signs": signs,
+        "trees": [stored(tree["tree_structure"]) for kind in trees for tree in kind.dump_model()["tree_info"]],
+        "scale": round(scale / len(kinds), 3),
+        "shift": round(shift, 3),
+    }
+    return made, scale * scores + shift
 
 
 def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
@@ -220,19 +274,8 @@ def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
     return found
 
 
-def pair_of(examples: Sequence[MentionExample], logits: Numbers) -> list[float]:
-    """Return `Weights.pair`, learned from the mentions that have candidates in two fields."""
-    by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
-    for one, logit in zip(examples, logits.tolist(), strict=True):
-        by_name.setdefault((one.group, one.name), []).append((logit, one.right))
-    twos = [sorted(ones, reverse=True)[:2] for ones in by_name.values() if len(ones) > 1]
-    inputs = np.array([[first, second] for (first, _), (second, _) in twos])
-    of_first = np.array([float(right) for (_, right), _ in twos])
-    return [round(float(weight), 3) for weight in fitted(inputs, of_first)]
-
-
 def stored(node: Json) -> Any:
-    """Return a tree in the form that `trees.weights_of` reads."""
+    """Return a tree in the form that `trees.trees_of` reads."""
     if "leaf_value" in node:
         return round(node["leaf_value"], 4)
     bound = round(node["threshold"], 4)
@@ -259,18 +302,12 @@ def main() -> None:
     """Train and write the weights, and print their accuracy on collections left out."""
     folders = [Path(one) for one in sys.argv[1:]]
     examples = list(with_and_without(one for each in sets(folders) for one in examples_of(*each)))
-    signs = known_signs(examples)
-    scores = left_out(examples, signs)
-    scale, shift = fitted(scores, np.array([one.right for one in examples], float))
-    logits = scale * scores + shift
-    report(examples, 1 / (1 + np.exp(-logits)))
-    kinds = fit(examples, signs)
-    trees = [stored(tree["tree_structure"]) for kind in kinds for tree in kind.dump_model()["tree_info"]]
-    made = {
-        "signs": signs, "trees": trees, "scale": round(float(scale) / len(kinds), 3), "shift": round(float(shift), 3),
-        "pair": pair_of(examples, logits),
-    }  # fmt: skip
-    TARGET.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
+    alone, logits = learn([one.held for one in examples], examples, known_signs(examples), _KINDS)
+    names = [one for one in examples if not one.is_flag]
+    held = among(names, [logit for logit, one in zip(logits.tolist(), examples, strict=True) if not one.is_flag])
+    others, logits = learn(held, names, sorted(held[0]), _AMONG)
+    report(names, 1 / (1 + np.exp(-logits)))
+    TARGET.write_text(json.dumps({"alone": alone, "among": others}, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,29 +1,23 @@
 """Decide with what probability each value that a question names is a constraint; the others are topics.
 
-The probability is learned (`weights.json`, made by `evals/train_deciding.py`) from `evidence` that can be counted in
-any collection. A filter excludes documents, so a list of alternatives is only as sure as its least sure member, and is
-not sure if it may contain an unknown name.
+The probability is learned, see `likelihood`. A filter excludes documents, so a list of alternatives is only as sure as
+its least sure member, and is not sure if it may contain an unknown name.
 """
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 
 from agent.intent import wording
 from agent.intent.beside import class_before, has_or_between
 from agent.intent.best_match import values_of
-from agent.intent.catalogue import DISTANT
-from agent.intent.evidence import Candidate, evidence, fields_beside, is_content, joined_with
+from agent.intent.evidence import Candidate, fields_beside, is_content, joined_with
+from agent.intent.likelihood import Likely, likelihoods
 from agent.intent.linking import Mention
-from agent.intent.lookalikes import is_determiner, is_lookalike
+from agent.intent.lookalikes import is_determiner
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.sentence import Sentence
-from agent.intent.surnames import says_person
-from agent.intent.trees import Weights, weights_of
 from agent.intent.words import table
 
 _CLOSE = 24
@@ -59,35 +53,6 @@ class Constraint:
     also: tuple[str, ...] = ()
 
 
-@cache
-def learned() -> Weights:
-    """Return the weights shipped with the package."""
-    return weights_of(json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8")))
-
-
-def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
-    """Return a candidate for each field in which a name may be a constraint, the most frequent value's field first."""
-    found = []
-    for field in dict.fromkeys(one.field for one in mention.known):
-        known = values_of(sentence, mention.of(field))
-        is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
-        if known and is_named and not is_lookalike(sentence, mention, known[0]):
-            found.append(Candidate(mention, field, known))
-    if any(one.known[0].how not in DISTANT for one in found):
-        # "sensors" is the kind of part rather than a part of a company's name; but a surname may be any word.
-        beside = fields_beside(sentence, mention, before=True)
-        found = [one for one in found if one.known[0].how not in DISTANT or _is_person(sentence, one, beside)]
-    found.sort(key=lambda one: (-one.documents, one.field))
-    return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
-
-
-def _is_person(sentence: Sentence, one: Candidate, beside: set[str]) -> bool:
-    """Return whether something says that the name is a person of the field: "by Rose", "case officer Park"."""
-    known, tokens = sentence.vocabulary, sentence.tokens
-    is_said = known.roles[one.field] == "person" and says_person(one.field, tokens, one.mention.first, known)
-    return is_said or one.field in beside
-
-
 DENIED = 0.75
 """Minimum probability at which a value filters if the question denies it for certain."""
 
@@ -96,10 +61,11 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
     """Return the constraints made by named values, and the mentions that are topics or unclear."""
     made: list[tuple[Mention, Constraint]] = []
     left: list[Mention] = []
+    likely = likelihoods(sentence)
     for mention in sentence.mentions:
-        if any(first < mention.end and mention.start < last for first, last in sentence.taken):
+        if mention.first not in likely:
             continue
-        one = _constraint(sentence, mention)
+        one = _constraint(sentence, mention, likely[mention.first])
         if one is None:
             left.append(mention)
         else:
@@ -108,30 +74,29 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
     unsure = [pair for pair in made if pair[1].confidence < BOOSTS_FROM or _is_alone(sentence, *pair, made)]
     joined = _joined(sentence, [one for mention, one in made if (mention, one) not in unsure])
     left += [mention for mention, _ in unsure]
-    return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
+    doubtful = {mention.first: likely[mention.first] for mention in left}
+    return [_wary(sentence, one, doubtful) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
-def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
+def _constraint(sentence: Sentence, mention: Mention, likely: Sequence[Likely]) -> Constraint | None:
     """Return the likeliest constraint that a name makes; None if it cannot be one.
 
     A name belongs to one field: its fields' probabilities are weighed against each other and against no constraint.
     """
-    judged = [(learned().probability(evidence(sentence, one)), one) for one in candidates(sentence, mention)]
     negated = sentence.denials.get(mention.first, False)
-    if not judged or negated is None:
+    if not likely or negated is None:
         return None
-    judged.sort(key=lambda pair: -pair[0])
-    confidence, one = judged[0]
+    (one, confidence, alone), *rivals = likely
     also: tuple[str, ...] = ()
-    if len(judged) > 1 and confidence >= BOOSTS_FROM:
-        rival, other = judged[1]
-        confidence, of_either = learned().of_two(confidence, rival)
-        if confidence < FILTERS_FROM <= (rival if negated else of_either) and _is_same(one, other):
+    if rivals and confidence < FILTERS_FROM and alone >= BOOSTS_FROM and _is_same(one, rivals[0].candidate):
+        of_either = min(1 - (1 - alone) * (1 - rivals[0].alone), _MOST)
+        if (rivals[0].alone if negated else of_either) >= FILTERS_FROM:
             # Either field will do, which excludes fewer documents than one of them. A denial applies to both fields.
-            also, confidence = (other.field,), min(of_either, _MOST)
-    for rival, other in judged[1:]:
-        if not negated and not also and _is_same(one, other) and _offers(sentence, one.field, other.field):
-            also, confidence = (other.field,), min(max(confidence, 1 - (1 - judged[0][0]) * (1 - rival)), _MOST)
+            also, confidence = (rivals[0].candidate.field,), of_either
+    for other in rivals:
+        field = other.candidate.field
+        if not negated and not also and _is_same(one, other.candidate) and _offers(sentence, one.field, field):
+            also, confidence = (field,), min(confidence + other.probability, _MOST)
     start, end = sentence.extent(mention, one.field)
     denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
     start = denial.start() if denial is not None else start
@@ -278,7 +243,7 @@ def _kind(one: Constraint) -> tuple[object, ...]:
     return one.field, one.negated, one.also, one.negated and one.confidence < DENIED
 
 
-def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
+def _wary(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likely]]) -> Constraint:
     """Lower the probability if another word may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
@@ -286,7 +251,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
     return replace(one, confidence=min(one.confidence, BOOSTS_FROM)) if _has_stranger(sentence, one, left) else one
 
 
-def _has_stranger(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> bool:
+def _has_stranger(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likely]]) -> bool:
     """Return whether another word is an alternative to the values: "by Ann or [Zoe]", "guides and [blog] posts"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
@@ -295,11 +260,11 @@ def _has_stranger(sentence: Sentence, one: Constraint, left: Sequence[Mention]) 
     while sentence.is_noun(last):
         last += 1
     return sentence.folded(last) in ("and", "or", "&") and any(
-        mention.first == _over_article(sentence, last + 1)
-        and candidate.field == one.field
-        and learned().probability(evidence(sentence, candidate)) > 1 - FILTERS_FROM
-        for mention in left
-        for candidate in candidates(sentence, mention)
+        first == _over_article(sentence, last + 1)
+        and other.candidate.field == one.field
+        and other.probability > 1 - FILTERS_FROM
+        for first, likely in left.items()
+        for other in likely
     )
 
 

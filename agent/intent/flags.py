@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
 from agent.intent.columns import SHORTENED, pointed
-from agent.intent.deciding import DENIED, UNCLEAR, Constraint, learned
+from agent.intent.deciding import DENIED, UNCLEAR, Constraint
 from agent.intent.evidence import Candidate, evidence
 from agent.intent.flag_words import (
     DENYING_BEGINNINGS,
@@ -24,6 +24,7 @@ from agent.intent.flag_words import (
     is_only_head,
     set_to,
 )
+from agent.intent.likelihood import learned
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
@@ -104,7 +105,7 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
     for one, held in named:
         if any(_is_within(one.candidate, other.candidate) for other, _ in named):
             continue
-        field, confidence = one.candidate.field, round(learned().probability(held), 3)
+        field, confidence = one.candidate.field, round(learned().alone.probability(held), 3)
         if one.end > one.candidate.mention.end and one.candidate.known[0].share >= _WHOLE:
             confidence = max(confidence, _SET)
         elif one.is_loose:

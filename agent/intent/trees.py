@@ -1,4 +1,4 @@
-"""Decision trees, boosted: from the evidence of a candidate to the probability that it is meant."""
+"""Decision trees, boosted: from the signs of a candidate to the probability that it is meant."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST = 1e-6
 _MOST_LOGIT = 500.0  # `exp` would overflow for a larger one
 _MOST_LEAVES = 64
 """Maximum number of leaves of a tree."""
@@ -16,7 +15,7 @@ _ALL_LEAVES, _ONE = np.uint64(2**_MOST_LEAVES - 1), np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class Trees:
     """Decision trees as arrays with one element per node, so that all nodes of all trees are tested at once.
 
     The leaves of a tree are the bits of a number, the leaf on the side of all small values first. A node whose sign
@@ -28,8 +27,6 @@ class Weights:
         firsts: index of each tree's first node.
         weight: the weights of the leaves, 64 places for each tree.
         scale, shift: turn the sum of the leaves into a logit.
-        pair: for a name in two fields: weights of the likelier field's logit, of the other's and of a constant, which
-            give the logit that the likelier field is meant.
 
     Source:
         Lucchese et al., QuickScorer, SIGIR 2015, doi:10.1145/2766462.2767733.
@@ -43,10 +40,13 @@ class Weights:
     weight: NDArray[np.float64]
     scale: float
     shift: float
-    pair: tuple[float, ...]
 
     def probability(self, held: Mapping[str, float]) -> float:
-        """Return the probability that a candidate with this evidence is meant as a constraint."""
+        """Return the probability that a candidate with these signs is meant as a constraint."""
+        return share_of(self.logit(held))
+
+    def logit(self, held: Mapping[str, float]) -> float:
+        """Return the logit of `probability`."""
         row = np.zeros(len(self.signs))
         for name, value in held.items():
             if (place := self.signs.get(name)) is not None:
@@ -55,21 +55,15 @@ class Weights:
         left = np.bitwise_and.reduceat(left, self.firsts)
         _, bits = np.frexp((left & (~left + _ONE)).astype(float))  # the lowest bit alone is a power of two
         leaves = np.arange(0, len(self.weight), _MOST_LEAVES) + bits - 1
-        return _share_of(self.scale * float(self.weight[leaves].sum()) + self.shift)
-
-    def of_two(self, likelier: float, other: float) -> tuple[float, float]:
-        """Return the probability that a name in two fields is meant in the likelier field, and in either field."""
-        one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
-        first = _share_of(self.pair[0] * one + self.pair[1] * two + self.pair[2])
-        either = 1 - (1 - likelier) * (1 - other)
-        return min(first, either), either
+        return self.scale * float(self.weight[leaves].sum()) + self.shift
 
 
-def _share_of(logit: float) -> float:
+def share_of(logit: float) -> float:
+    """Return the probability of a logit."""
     return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
 
 
-def weights_of(stored: Mapping[str, Any]) -> Weights:
+def trees_of(stored: Mapping[str, Any]) -> Trees:
     """Parse `weights.json`, where a tree is [sign, bound, tree below, tree above] or the weight of a leaf."""
     nodes: list[tuple[int, float, int]] = []
     firsts, weight = [], np.zeros((len(stored["trees"]), _MOST_LEAVES))
@@ -90,8 +84,8 @@ def weights_of(stored: Mapping[str, Any]) -> Weights:
         nodes.append((0, math.inf, 0))  # so that a tree of a single leaf has a node
         add(tree, weights, 0)
     sign, bound, kept = zip(*nodes, strict=True)
-    return Weights(
+    return Trees(
         {name: place for place, name in enumerate(stored["signs"])},
         np.array(sign), np.array(bound), np.array(kept, np.uint64), np.array(firsts), weight.ravel(),
-        stored["scale"], stored["shift"], tuple(stored["pair"]),
+        stored["scale"], stored["shift"],
     )  # fmt: skip
