@@ -75,20 +75,21 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Return running jobs to the queue: another worker continues where this one stopped."""
+        await self.stop()
+
+    async def stop(self, within_s: float = 0.0) -> None:
+        """Take no more jobs, wait for the running ones, and return slower ones to the queue.
+
+        Another worker continues where this one stopped.
+        """
         self._closing.set()
         self._woken.set()
+        if self._at_work and within_s:
+            await asyncio.wait(self._at_work, timeout=within_s)
         for task in self._at_work:
             task.cancel()
         await asyncio.gather(*self._loops)
         await asyncio.gather(*self._at_work, return_exceptions=True)
-
-    async def drain(self, within_s: float) -> None:
-        """Take no more jobs, and wait for the running ones. Slower ones are returned to the queue on exit."""
-        self._closing.set()
-        self._woken.set()
-        if self._at_work:
-            await asyncio.wait(self._at_work, timeout=within_s)
 
     @property
     def at_work(self) -> int:

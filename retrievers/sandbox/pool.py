@@ -151,6 +151,8 @@ class Sandbox:
 
     def end_processes(self) -> None:
         """End all processes, also those that read a file."""
+        for process in (*self._idle, *self._busy):
+            process.kill()  # all of them first, because each takes a moment to end
         self.close()
         for process in tuple(self._busy):
             process.end()
@@ -305,12 +307,16 @@ class _Process:
         """Kill the process and its children, and remove its files."""
         if self._resting is not None:
             self._resting.cancel()
-        if self.is_alive:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._connection.close()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the process and its children, without waiting for their end."""
+        if self.is_alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _death_reason(self) -> str:
         try:
