@@ -36,6 +36,8 @@ _LONG_S = 2.0
 """How long a process may take before it gives its place to other files, in seconds."""
 _MOST_LONG = 2
 """Maximum number of processes of a pool that read on without a place."""
+_MOST_THREADS = 32
+"""Maximum number of files of `in_thread` that are read or wait for a place of their pool; further ones wait as well."""
 _KEPT_S = 60.0
 """How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
@@ -62,16 +64,17 @@ class Sandbox:
 
     Args:
         places: maximum number of files read in parallel; further files wait. Up to `_MOST_LONG` files that take long
-            are read beside them, so that a few bad files do not hold up good ones.
+            are read beside them, so that a few bad files do not hold up good ones. If there are more of these, the
+            reading of one is ended for a file that waits, and begins anew when fewer are left (only with `in_thread`).
     """
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
-        self._free, self._long = _semaphores(places)
+        self._free, self._long = _Places(places), _Places(_MOST_LONG)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads, self._long_threads = _threads()
         # A forked process must not read from its parent's sockets.
         os.register_at_fork(after_in_child=self._forget)
         _pools.add(self)
@@ -103,15 +106,16 @@ class Sandbox:
         """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
 
         Args:
-            function: takes the `stopped` argument to pass to `run`.
+            function: takes the `stopped` argument to pass to `run`. It is called again if its file gave way to others.
         Raises:
             Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._places + _MOST_LONG, "sandbox")
-        stop = threading.Event()
+        loop, stop = asyncio.get_running_loop(), threading.Event()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function, stop.is_set)
+            try:
+                return await loop.run_in_executor(self._threads, function, stop.is_set)
+            except _GaveWay:
+                return await loop.run_in_executor(self._long_threads, function, stop.is_set)
         except OSError as error:
             reason = f"a file cannot be read now ({error.strerror or error})"
             raise Unavailable("the sandbox", reason, retry_after_s=5) from error
@@ -166,12 +170,56 @@ class Sandbox:
         process.end()
 
     def _forget(self) -> None:
-        self._free, self._long = _semaphores(self._places)
-        self._idle, self._busy, self._lock, self._threads = [], set(), threading.Lock(), None
+        self._free, self._long = _Places(self._places), _Places(_MOST_LONG)
+        self._idle, self._busy, self._lock = [], set(), threading.Lock()
+        self._threads, self._long_threads = _threads()
 
 
-def _semaphores(places: int) -> tuple[threading.Semaphore, threading.Semaphore]:
-    return threading.BoundedSemaphore(places), threading.BoundedSemaphore(_MOST_LONG)
+_may_give_way = threading.local()
+"""`first` is set in threads whose files are read for the first time, `again` in those whose files gave way."""
+
+
+def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return the threads of `in_thread`: for files that are read for the first time, and for those that gave way."""
+    return (
+        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (_may_give_way, "first", True)),
+        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (_may_give_way, "again", True)),
+    )
+
+
+class _GaveWay(Exception):
+    """The reading of a file was ended because it took long and others wait."""
+
+
+class _Places(threading.BoundedSemaphore):
+    """Places for files that are read.
+
+    Attributes:
+        waiting: number of files that wait for a place.
+    """
+
+    def __init__(self, places: int) -> None:
+        super().__init__(places)
+        self.waiting = self._promised = 0
+        self._counting = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a place."""
+        if not self.waiting and self.acquire(blocking=False):
+            return
+        with self._counting:
+            self.waiting += 1
+        self.acquire()
+        with self._counting:
+            self.waiting -= 1
+            self._promised = max(0, self._promised - 1)
+
+    def promise(self) -> bool:
+        """Return whether a file waits to which no other reader has promised its place, and promise this one."""
+        with self._counting:
+            is_needed = self.waiting > self._promised
+            self._promised += is_needed
+        return is_needed
 
 
 class _ReadingPlace:
@@ -182,12 +230,14 @@ class _ReadingPlace:
         long: places for processes that have taken long.
     """
 
-    def __init__(self, free: threading.Semaphore, long: threading.Semaphore) -> None:
-        self._held, self._long = free, long
+    def __init__(self, free: _Places, long: _Places) -> None:
+        self._free, self._long = free, long
+        self._held = long if hasattr(_may_give_way, "again") else free
+        self._gives_way = hasattr(_may_give_way, "first")
         self._long_after = 0.0
 
     def __enter__(self) -> Self:
-        self._held.acquire()
+        self._held.take()
         self._long_after = time.monotonic() + _LONG_S
         return self
 
@@ -195,10 +245,18 @@ class _ReadingPlace:
         self._held.release()
 
     def pass_on(self) -> None:
-        """Give the place to the next file if the process has taken long, and another place is left for it."""
-        if time.monotonic() > self._long_after and self._held is not self._long and self._long.acquire(blocking=False):
+        """If the process has taken long, give the place to the next file and take one that is left for such processes.
+
+        Raises:
+            _GaveWay: no such place is left, and a file waits.
+        """
+        if self._held is self._long or time.monotonic() <= self._long_after:
+            return
+        if not self._long.waiting and self._long.acquire(blocking=False):
             self._held.release()
             self._held = self._long
+        elif self._gives_way and self._free.promise():
+            raise _GaveWay
 
 
 class _Process:
