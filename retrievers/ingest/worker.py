@@ -26,7 +26,9 @@ _TURNS = 2
 connections from questions.
 """
 _MOST_LONG = 4
-"""Maximum number of jobs from the queue that run beside the next ones because they take long."""
+"""Maximum number of jobs from the queue that run beside the next ones of the same tenants because they take long."""
+_MOST_BESIDE = 16
+"""The same for the next ones of tenants that have no running job."""
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +166,7 @@ class Worker:
             await self.jobs.expiry.run()
             try:
                 self._woken.clear()
-                lease = await self.jobs.take()
+                lease = await self.jobs.take(only_idle=len(self._long) > _MOST_LONG)
             except Exception as error:
                 # No error may end this loop, because nobody would notice.
                 _log.warning("no job could be taken: %s", error if isinstance(error, Unavailable) else repr(error))
@@ -187,9 +189,13 @@ class Worker:
     async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
         """Return when another job may be taken beside this one."""
         self._long.add(task)
-        task.add_done_callback(self._long.discard)
-        while len(self._long) > _MOST_LONG:
+        task.add_done_callback(self._ended)
+        while len(self._long) > _MOST_BESIDE:
             await asyncio.wait(self._long, return_when=asyncio.FIRST_COMPLETED)
+
+    def _ended(self, task: "asyncio.Task[Report]") -> None:
+        self._long.discard(task)
+        self._woken.set()  # perhaps jobs of its tenant wait
 
     async def _keep_schedule(self) -> None:
         """Queue the due runs until the worker is closed."""

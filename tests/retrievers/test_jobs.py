@@ -7,6 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -221,6 +222,32 @@ async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: D
     for task in busy:
         task.cancel()
     await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(database: Database):
+    may_end = asyncio.Event()
+
+    async def held(tenant: str, *given: Any, **more: Any) -> Report:
+        if tenant == "busy":
+            await may_end.wait()
+        return await ingest(database, HashEmbedder(), tenant, *given, **more)
+
+    worker = Worker(JobQueue(database), held, head_start_s=0)
+    busy = [await worker.jobs.submit("busy", of_records(f"docs{n}", [record(n)])) for n in range(7)]
+
+    async def states() -> Counter[str]:
+        return Counter([(await worker.jobs.job("busy", id)).status for id in busy])
+
+    async with worker, asyncio.timeout(120):
+        while (await states())["running"] < 5:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
+        await until_done(
+            worker.jobs, *[await worker.jobs.submit(TENANT, of_records("docs", [record(n)])) for n in (0, 1)]
+        )
+        assert await states() == {"running": 5, "queued": 2}
+        may_end.set()
+        while await states() != {"done": 7}:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
 
 
 # Killing.
