@@ -17,12 +17,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from weakref import WeakSet
 
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
 from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
+from retrievers.sandbox.places import GaveWay, Places, ReadingPlace, turn
 
 Stopped = Callable[[], bool]
 """Returns True if the caller no longer waits for the file."""
@@ -32,8 +33,6 @@ MOST_REQUESTS = 16
 """Maximum number of files handed to a process at once."""
 _LOOK_EVERY_S = 0.2
 """How often the receiver checks whether the caller still waits, in seconds."""
-_LONG_S = 2.0
-"""How long a process may take before it gives its place to other files, in seconds."""
 _MOST_LONG = 2
 """Maximum number of processes of a pool that read on without a place."""
 _MOST_THREADS = 32
@@ -70,7 +69,7 @@ class Sandbox:
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
-        self._free, self._long = _Places(places), _Places(_MOST_LONG)
+        self._free, self._long = Places(places), Places(_MOST_LONG)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
@@ -96,7 +95,7 @@ class Sandbox:
         """
         waiting = deque(requests)
         while waiting:
-            with _ReadingPlace(self._free, self._long) as place, self._process() as process:
+            with ReadingPlace(self._free, self._long) as place, self._process() as process:
                 process.send(task, waiting)
                 while waiting and process.is_well:
                     waiting.popleft()
@@ -112,10 +111,9 @@ class Sandbox:
         """
         loop, stop = asyncio.get_running_loop(), threading.Event()
         try:
-            try:
+            with suppress(GaveWay):
                 return await loop.run_in_executor(self._threads, function, stop.is_set)
-            except _GaveWay:
-                return await loop.run_in_executor(self._long_threads, function, stop.is_set)
+            return await loop.run_in_executor(self._long_threads, function, stop.is_set)
         except OSError as error:
             reason = f"a file cannot be read now ({error.strerror or error})"
             raise Unavailable("the sandbox", reason, retry_after_s=5) from error
@@ -170,93 +168,17 @@ class Sandbox:
         process.end()
 
     def _forget(self) -> None:
-        self._free, self._long = _Places(self._places), _Places(_MOST_LONG)
+        self._free, self._long = Places(self._places), Places(_MOST_LONG)
         self._idle, self._busy, self._lock = [], set(), threading.Lock()
         self._threads, self._long_threads = _threads()
-
-
-_may_give_way = threading.local()
-"""`first` is set in threads whose files are read for the first time, `again` in those whose files gave way."""
 
 
 def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
     """Return the threads of `in_thread`: for files that are read for the first time, and for those that gave way."""
     return (
-        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (_may_give_way, "first", True)),
-        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (_may_give_way, "again", True)),
+        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (turn, "first", True)),
+        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (turn, "again", True)),
     )
-
-
-class _GaveWay(Exception):
-    """The reading of a file was ended because it took long and others wait."""
-
-
-class _Places(threading.BoundedSemaphore):
-    """Places for files that are read.
-
-    Attributes:
-        waiting: number of files that wait for a place.
-    """
-
-    def __init__(self, places: int) -> None:
-        super().__init__(places)
-        self.waiting = self._promised = 0
-        self._counting = threading.Lock()
-
-    def take(self) -> None:
-        """Wait for a place."""
-        if not self.waiting and self.acquire(blocking=False):
-            return
-        with self._counting:
-            self.waiting += 1
-        self.acquire()
-        with self._counting:
-            self.waiting -= 1
-            self._promised = max(0, self._promised - 1)
-
-    def promise(self) -> bool:
-        """Return whether a file waits to which no other reader has promised its place, and promise this one."""
-        with self._counting:
-            is_needed = self.waiting > self._promised
-            self._promised += is_needed
-        return is_needed
-
-
-class _ReadingPlace:
-    """A place of a pool, which is held while a process reads.
-
-    Args:
-        free: places of the pool.
-        long: places for processes that have taken long.
-    """
-
-    def __init__(self, free: _Places, long: _Places) -> None:
-        self._free, self._long = free, long
-        self._held = long if hasattr(_may_give_way, "again") else free
-        self._gives_way = hasattr(_may_give_way, "first")
-        self._long_after = 0.0
-
-    def __enter__(self) -> Self:
-        self._held.take()
-        self._long_after = time.monotonic() + _LONG_S
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.release()
-
-    def pass_on(self) -> None:
-        """If the process has taken long, give the place to the next file and take one that is left for such processes.
-
-        Raises:
-            _GaveWay: no such place is left, and a file waits.
-        """
-        if self._held is self._long or time.monotonic() <= self._long_after:
-            return
-        if not self._long.waiting and self._long.acquire(blocking=False):
-            self._held.release()
-            self._held = self._long
-        elif self._gives_way and self._free.promise():
-            raise _GaveWay
 
 
 class _Process:
@@ -314,7 +236,7 @@ class _Process:
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
-    def receive(self, stopped: Stopped, place: _ReadingPlace) -> Iterator[dict[str, Any]]:
+    def receive(self, stopped: Stopped, place: ReadingPlace) -> Iterator[dict[str, Any]]:
         """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0

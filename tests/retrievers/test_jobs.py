@@ -24,11 +24,13 @@ from retrievers.ingest import jobs as queue
 from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
 from retrievers.ingest.job_types import Job, Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import SMALL_BYTES
 from retrievers.ingest.read import read_record
 from retrievers.ingest.report import Report
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
+from retrievers.sandbox import Sandbox
 from retrievers.testing import HashEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,6 +224,35 @@ async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: D
     for task in busy:
         task.cancel()
     await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_small_files_that_take_long_to_read_keep_no_other_file_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.1)
+    monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
+    sandbox = Sandbox(1)
+    for module in ("read", "attempt"):
+        monkeypatch.setattr(f"retrievers.ingest.{module}.SANDBOX", sandbox)
+    worker = worker_on(database)
+    cells = "<w:tc><w:p><w:r><w:t>x</w:t></w:r></w:p></w:tc>" * 300_000
+    slow = of_file("docs", "slow.docx", DATA["word"](f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
+    good = of_file("docs", "good.docx", DATA["word"]("<w:p><w:r><w:t>good</w:t></w:r></w:p>"))
+    assert len(slow.payload) < SMALL_BYTES
+    busy = [asyncio.create_task(worker.deliver(TENANT, slow)) for _ in range(3)]
+    # One reads in the place for such files, one waits for it, and one reads in the place of all files.
+    while not (sandbox._long.waiting and len(sandbox._busy) == 2):  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+
+    _, file = await worker.deliver(TENANT, good)
+
+    assert file is not None
+    assert file.inserted == 1
+    assert not any(task.done() for task in busy)
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+    sandbox.end_processes()
 
 
 async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(database: Database):

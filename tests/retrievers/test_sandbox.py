@@ -317,7 +317,7 @@ def test_a_message_is_read_whole_however_it_is_cut():
 
 
 async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.sandbox.pool._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     single = Sandbox(1, SMALL)
     long = asyncio.create_task(single.in_thread(lambda stopped: run(single, "sleep", stopped)))
@@ -337,7 +337,7 @@ async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sa
 async def test_where_too_many_files_take_long_one_gives_way_to_a_waiting_file_and_is_read_again(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.sandbox.pool._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     single = Sandbox(1, SMALL)
 
