@@ -47,17 +47,17 @@ class Highlighter:
             at = text.find(term)
             while at >= 0:
                 found.add((at, -at - len(term)))
-                at = text.find(term, at + 1)
+                at = text.find(term, at + len(term))
         plain = _plain(text)
         for beginning in self._beginnings:
             at = plain.find(beginning)
-            while at >= 0:
+            # No word begins inside another one, so the search goes on behind it: in "aaaa" every place begins with "a".
+            while at >= 0 and (word := _WORD.match(plain, at)):
                 before = plain[at - 1 : at]
-                if not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before)):
-                    word = _WORD.match(plain, at)
-                    if word and self._is_asked(word[0]):
-                        found.add((at, -word.end()))
-                at = plain.find(beginning, at + 1)
+                is_first = not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before))
+                if is_first and self._is_asked(word[0]):
+                    found.add((at, -word.end()))
+                at = plain.find(beginning, word.end())
         return found
 
     def _is_asked(self, word: str) -> bool:
