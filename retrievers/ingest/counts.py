@@ -75,8 +75,7 @@ async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[
     for row in rows:
         by_part.setdefault(row[7], []).append(row)
     for counted, own in by_part.items():
-        for id, title, fields, *_ in own:
-            changes[counted].add(id, title, fields, -1)
+        await changes[counted].add_all([(id, title, fields) for id, title, fields, *_ in own], -1)
         chunks, words, public = (sum(row[place] for row in own) for place in (4, 5, 6))
         languages = Counter(row[3] for row in own)
         await _add_to_counts(connection, tenant, counted, -len(own), -chunks, -words, -public, Counter(), languages)
