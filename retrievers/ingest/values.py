@@ -50,7 +50,12 @@ class Changes:
 
     async def add_all(self, documents: Sequence[tuple[str, str, Mapping[str, Any]]], times: int) -> None:
         """Count documents, given as id, title and fields; see `add`. There may be tens of thousands of values."""
-        await asyncio.to_thread(lambda: [self.add(*one, times) for one in documents])
+
+        def add() -> None:
+            for id, title, fields in documents:
+                self.add(id, title, fields, times)
+
+        await asyncio.to_thread(add)
 
     def add(self, id: str, title: str, fields: Mapping[str, Any], times: int) -> None:
         """Count one document that is added (`times` 1) or removed (-1).
