@@ -1,14 +1,14 @@
 """Collections with many values: their names are collected once, beside the event loop, and each value is read once."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
 import pytest
 
-from agent.intent import derived, text, vocabulary
+from agent.intent import text, vocabulary
 from agent.service import documents
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -16,6 +16,7 @@ from agent.settings import Settings
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
+from retrievers.postgres import catalogue as stored
 
 WORDS = "payment search cache queue index".split()
 VALUES = dict.fromkeys((" ".join(words) for words in list(product(WORDS, repeat=5))[:1000]), 1)
@@ -57,10 +58,15 @@ async def test_a_collection_is_described_beside_the_event_loop(service: Service,
     await service.ingest([Document("a", "a", "A", "rotor", metadata={"team": "search"})], "docs")
     threads: list[object] = []
 
-    def seen(*given: Any) -> derived.Derived:
-        threads.append(threading.current_thread())
-        return derived.derive(*given)
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(*given: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*given)
 
-    monkeypatch.setattr(documents, "derive", seen)
+        return seen
+
+    monkeypatch.setattr(documents, "derive", watched(documents.derive))
+    monkeypatch.setattr(stored, "merged", watched(stored.merged))
     await service.describe("docs")
-    assert threads.pop() is not threading.main_thread()
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
