@@ -28,9 +28,10 @@ from agent.intent.likelihood import learned
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
+from agent.intent.same import Same
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
-from agent.intent.vocabulary import Same, in_chinese
+from agent.intent.vocabulary import in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import senses_of

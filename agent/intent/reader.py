@@ -127,7 +127,8 @@ class Cascade:
         fields = filterable(scope)
         ignored = frozenset(ignored_by(request, fields))
         stating = Stating(request, scope, wanted, fields, self.cards, ignored, self.withheld)
-        reading = stating.of_rules(made)
+        is_long = len(question) > _LONG  # then its English words take too long for the event loop
+        reading = await asyncio.to_thread(stating.of_rules, made) if is_long else stating.of_rules(made)
         searched = reading.first.kind == "retrieve"
         # Listed as skipped until the transformers have run.
         transforms = Transforms(degraded=transform.skipped(self.settings.transforms) if searched else ())

@@ -93,6 +93,7 @@ def _without_possessives(text: str) -> str:
     return re.sub(r"['’]s\b", "  ", text)
 
 
+@lru_cache(maxsize=65_536)
 def words_of(text: str) -> tuple[str, ...]:
     """Return the folded tokens of a name or value without marks, for comparison with a question's tokens."""
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from rapidfuzz import fuzz, process
 
@@ -17,12 +17,12 @@ from agent.intent.catalogue import Known, Names
 from agent.intent.countries import country_names
 from agent.intent.date_units import DateUnits, units_of, with_days
 from agent.intent.people import are_people, looks_like_name
+from agent.intent.same import Same, turn_of
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.glosses import chinese_of, senses_of
 
-Held = TypeVar("Held")
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 LANGUAGE = "language"
 """The field added by ingestion: the detected language."""
@@ -39,19 +39,6 @@ _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
-
-
-class Same(Generic[Held]):
-    """A cache key that compares objects by identity: two databases may hold equal catalogues."""
-
-    def __init__(self, held: Held) -> None:
-        self.held = held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.held is other.held
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +178,10 @@ def _spelt_fields(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
 
 
 def build(catalogue: FieldCatalogue) -> Vocabulary:
-    """Return the vocabulary of a field catalogue, cached."""
-    return _built(Same(catalogue))
+    """Return the vocabulary of a field catalogue, cached. Threads that need the same one wait for the first of them."""
+    key = Same(catalogue)
+    with turn_of(key):
+        return _built(key)
 
 
 @lru_cache(maxsize=256)

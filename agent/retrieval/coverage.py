@@ -14,8 +14,8 @@ from agent.retrieval.fusion import Fused
 from retrievers.core.types import ChunkId, Scope
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text import glosses
-from retrievers.text.analysis import analyse
 from retrievers.text.bm25 import idf
+from retrievers.text.questions import analysed
 
 _SHORT = 3
 """Maximum letters of a short term. Short terms must match whole words, since they occur inside many longer ones."""
@@ -91,7 +91,7 @@ def _terms(text: str, language: str) -> tuple[str, ...]:
     """Return the words of a text, and its identifiers as wholes: `__set_name__` says more than "set" and "name"."""
 
     written = text.casefold()
-    terms = analyse(text, language)
+    terms = analysed(text, language)
     identifiers = (term.text for term in terms if term.extra and "-" in term.text and term.text not in written)
     return tuple(dict.fromkeys((*(term.text for term in terms if not term.extra), *identifiers)))
 

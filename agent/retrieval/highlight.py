@@ -4,7 +4,8 @@ import re
 import unicodedata
 from itertools import islice
 
-from retrievers.text.analysis import analyse, fold, stem
+from retrievers.text.analysis import fold, stem
+from retrievers.text.questions import analysed
 
 _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
@@ -21,7 +22,7 @@ class Highlighter:
 
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
-        plain = dict.fromkeys(term.text for term in analyse(question, language) if not term.extra)
+        plain = dict.fromkeys(term.text for term in analysed(question, language) if not term.extra)
         terms = set(islice(plain, MOST_TERMS))
         self._east_asian = sorted(term for term in terms if _EAST_ASIAN.search(term))
         self._stems = frozenset(terms) - frozenset(self._east_asian)
@@ -47,17 +48,17 @@ class Highlighter:
             at = text.find(term)
             while at >= 0:
                 found.add((at, -at - len(term)))
-                at = text.find(term, at + 1)
+                at = text.find(term, at + len(term))
         plain = _plain(text)
         for beginning in self._beginnings:
             at = plain.find(beginning)
-            while at >= 0:
+            # No word begins inside another one, so the search goes on behind it: in "aaaa" every place begins with "a".
+            while at >= 0 and (word := _WORD.match(plain, at)):
                 before = plain[at - 1 : at]
-                if not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before)):
-                    word = _WORD.match(plain, at)
-                    if word and self._is_asked(word[0]):
-                        found.add((at, -word.end()))
-                at = plain.find(beginning, at + 1)
+                is_first = not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before))
+                if is_first and self._is_asked(word[0]):
+                    found.add((at, -word.end()))
+                at = plain.find(beginning, word.end())
         return found
 
     def _is_asked(self, word: str) -> bool:

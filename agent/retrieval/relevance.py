@@ -26,7 +26,7 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.text.analysis import analyse
 from retrievers.text.bm25 import idf
 from retrievers.text.glosses import is_chinese
-from retrievers.text.questions import question_terms
+from retrievers.text.questions import analysed, question_terms
 
 UNAVAILABLE = "relevance_unavailable"
 """Entry in `Result.degraded`: the database did not return the document frequencies in time, or the embedder failed."""
@@ -224,7 +224,7 @@ def _missing_senses(query: Query, question: str) -> float:
     chinese, english = (query.text, query.gloss) if query.gloss else (question, query.text)
     if is_chinese(english) or not is_chinese(chinese):
         return 1.0
-    words = sum(not term.extra for term in analyse(chinese, "zh"))
+    words = sum(not term.extra for term in analysed(chinese, "zh"))
     return max(words / max(len(analyse(english, "en")), 1), 1.0)
 
 

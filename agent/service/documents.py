@@ -171,7 +171,8 @@ class DocumentService:
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
         described["job"] = await self._under_way(self.viewer(tenant), scope)
-        return with_derived(described, derive(fields, await self.catalogue.called(scope)))
+        # Off the event loop: naming tens of thousands of values takes seconds.
+        return with_derived(described, await asyncio.to_thread(derive, fields, await self.catalogue.called(scope)))
 
     async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
         """Return the running rebuild of the tenant's own collection; None for viewers with principals."""

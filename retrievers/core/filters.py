@@ -27,6 +27,8 @@ MAX_DEPTH = 8
 MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
+MAX_SOUGHT_CHARACTERS = 4000
+"""Maximum number of characters of a text sought inside others; of 8,000 different ones PostgreSQL wants 1.7 GB."""
 MAX_CHARACTERS = 200_000
 """Maximum number of characters of all values of a filter together."""
 
@@ -162,6 +164,9 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
         if len(value) > MAX_VALUES:
             raise BadFilter(f"{where_value} has {len(value):,} values; the limit is {MAX_VALUES:,}", where=where_value)
         return Compare(op, key, _read_values(field, value, where_value))
+    if op == "contains" and isinstance(value, str) and len(value) > MAX_SOUGHT_CHARACTERS:
+        reason = f"{where_value} has more than {MAX_SOUGHT_CHARACTERS:,} characters, the limit for contains"
+        raise BadFilter(reason, where=where_value)
     return Compare(op, key, _read_value(field, value, where_value))
 
 

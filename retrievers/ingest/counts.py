@@ -1,5 +1,6 @@
 """Keep the counts of a collection and its parts: documents, passages, words, languages, terms and field values."""
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -50,9 +51,13 @@ async def stored_terms(
     connection: Connection, tenant: str, number: int, ids: Sequence[str]
 ) -> defaultdict[int, Counter[str]]:
     """Return the number of the documents' passages that contain each term, by the number of what counts them."""
-    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
-    for counted, term, chunks in await fetched(await connection.execute(_STORED_TERMS, which)):
+    return await asyncio.to_thread(_by_what_counts, await fetched(await connection.execute(_STORED_TERMS, which)))
+
+
+def _by_what_counts(rows: Sequence[Row]) -> defaultdict[int, Counter[str]]:
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for counted, term, chunks in rows:
         counts[counted][term] = chunks
     return counts
 
@@ -75,8 +80,7 @@ async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[
     for row in rows:
         by_part.setdefault(row[7], []).append(row)
     for counted, own in by_part.items():
-        for id, title, fields, *_ in own:
-            changes[counted].add(id, title, fields, -1)
+        await changes[counted].add_all([(id, title, fields) for id, title, fields, *_ in own], -1)
         chunks, words, public = (sum(row[place] for row in own) for place in (4, 5, 6))
         languages = Counter(row[3] for row in own)
         await _add_to_counts(connection, tenant, counted, -len(own), -chunks, -words, -public, Counter(), languages)

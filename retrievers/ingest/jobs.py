@@ -182,10 +182,15 @@ class JobQueue:
         return id
 
     @_in_time
-    async def take(self) -> Lease | None:
-        """Lease the next due job of any tenant; None if there is none."""
+    async def take(self, *, only_idle: bool = False) -> Lease | None:
+        """Lease the next due job of any tenant; None if there is none.
+
+        Args:
+            only_idle: only of a tenant without a running job.
+        """
+        most = 1 if only_idle else self._most_of_tenant
         async with self._database.connection() as connection:
-            values = (self._database.worker_pass(), self.lease_s, list(self.known), self._most_of_tenant)
+            values = (self._database.worker_pass(), self.lease_s, list(self.known), most)
             row = await (await connection.execute(sql.TAKE, values)).fetchone()
         return Lease(*row) if row else None
 

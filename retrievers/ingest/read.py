@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -218,17 +218,18 @@ def _opened(entry: Entry | RejectedItem, files: ExitStack) -> SourceFile | Rejec
 
 def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress, stopped: Stopped) -> Iterator[Item]:
     """Yield the documents of files, in order."""
-    answers = read_each([one for one in sources if isinstance(one, SourceFile)], stopped)
-    for one in sources:
-        if isinstance(one, RejectedItem):
-            yield one
-        else:
-            yield from _counted(one, next(answers)[1], report)
+    # Closed here, because an error's traceback would keep it, and with it a place of the sandbox.
+    with closing(read_each([one for one in sources if isinstance(one, SourceFile)], stopped)) as answers:
+        for one in sources:
+            if isinstance(one, RejectedItem):
+                yield one
+            else:
+                yield from _counted(one, next(answers)[1], report)
 
 
 def read_each(
     sources: Sequence[SourceFile], stopped: Stopped = never
-) -> Iterator[tuple[SourceFile, Iterator[tuple[int, Item]]]]:
+) -> Generator[tuple[SourceFile, Iterator[tuple[int, Item]]], None, None]:
     """Yield each file with its documents and the bytes consumed before each; all but plain text is read in the sandbox.
 
     Args:
@@ -240,9 +241,9 @@ def read_each(
             yield one, read_source(one) if one.ending in PLAIN else _with_recognition(one, stopped)
         return
     parsed = [one for one in sources if one.ending not in PLAIN]
-    answers = SANDBOX.run(_TASK, [(one.file, _arguments(one)) for one in parsed], stopped=stopped)
-    for one in sources:
-        yield one, read_source(one) if one.ending in PLAIN else _items(one, next(answers))
+    with closing(SANDBOX.run(_TASK, [(one.file, _arguments(one)) for one in parsed], stopped=stopped)) as answers:
+        for one in sources:
+            yield one, read_source(one) if one.ending in PLAIN else _items(one, next(answers))
 
 
 def _alone(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:

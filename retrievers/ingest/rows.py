@@ -81,8 +81,8 @@ def document_row(tenant: str, number: int, item: Prepared, part: int | None, del
         document.title,
         document.url,
         document.text,
-        Jsonb(document.metadata, _dumps),
-        Jsonb(item.fields),
+        _jsonb(document.metadata),
+        _jsonb(item.fields),
         list(document.important),
         list(document.questions),
         item.language,
@@ -98,8 +98,9 @@ def document_row(tenant: str, number: int, item: Prepared, part: int | None, del
     )
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _jsonb(value: Any) -> Jsonb:
+    """Return JSON that is written already: the driver would write it on the event loop."""
+    return Jsonb(json.dumps(value, ensure_ascii=False, default=str), str)
 
 
 def chunk_row(
@@ -136,7 +137,7 @@ def chunk_row(
         passage.length,
         HalfVector(vector),
         SparseVector(weighted, bm25.DIMENSIONS),
-        Jsonb(item.fields),
+        _jsonb(item.fields),
         passage.heading,
         passage.digest,
         to_tsvector(number, lexemes),
@@ -147,7 +148,7 @@ def chunk_row(
 
 
 def _stored_places(places: Places | None) -> Jsonb | None:
-    return Jsonb(places.to_json(), _dumps) if places else None
+    return _jsonb(places.to_json()) if places else None
 
 
 def to_tsvector(number: int, lexemes: bm25.Positions) -> str:

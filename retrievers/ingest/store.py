@@ -22,6 +22,7 @@ from retrievers.ingest.rows import (
 from retrievers.ingest.settle import weigh_ahead
 from retrievers.ingest.stored import Stored
 from retrievers.postgres.database import Row
+from retrievers.postgres.rows import fetched
 
 
 async def next_delivery(connection: Connection) -> int:
@@ -135,8 +136,7 @@ async def replace_documents(
         await counts.count_terms(connection, tenant, counted, terms)
         shown = [item for item in own if item.document.enabled]
         await counts.count_documents(connection, tenant, counted, shown)
-        for item in shown:
-            changes[counted].add(item.document.id, item.document.title, item.fields, 1)
+        await changes[counted].add_all([(item.document.id, item.document.title, item.fields) for item in shown], 1)
     for counted, old in old_terms.items():  # of parts that the documents leave
         await counts.count_terms(connection, tenant, counted, await asyncio.to_thread(term_changes, (), old))
     await connection.execute(
@@ -167,7 +167,10 @@ class _Rows:
     ) -> None:
         passages = ((item, n, passage) for item in documents for n, passage in enumerate(item.passages))
         async with connection.cursor() as writer:
-            await writer.executemany(INSERT_DOCUMENT, [self._document(item) for item in documents])
+            for start in range(0, len(documents), ROWS_AT_ONCE):
+                some_documents = documents[start : start + ROWS_AT_ONCE]
+                rows = await asyncio.to_thread(lambda some: [self._document(item) for item in some], some_documents)
+                await writer.executemany(INSERT_DOCUMENT, rows)
             while some := list(islice(passages, ROWS_AT_ONCE)):
                 rows = await asyncio.to_thread(
                     lambda some: [self._passage(item, n, one, vectors[one.digest]) for item, n, one in some], some
@@ -246,7 +249,7 @@ async def _remove(
         """,
         {"tenant": tenant, "collection": number, "ids": list(ids)},
     )
-    gone = await cursor.fetchall()
+    gone = await fetched(cursor, 8)  # a document may have thousands of fields
     await counts.uncount_documents(connection, tenant, [row[:-1] for row in gone if row[-1]], changes)
     return len(gone)
 

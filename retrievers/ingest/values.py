@@ -6,9 +6,9 @@ written: documents submitted again with the same metadata change nothing here.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 
@@ -18,6 +18,7 @@ from retrievers.postgres.rows import fetched
 from retrievers.text import folding
 
 Connection = AsyncConnection[Row]
+_Item = TypeVar("_Item")
 
 MAX_VALUE_CHARACTERS = 200
 """Maximum length of a value that is stored. Longer text is only counted: nobody filters by it, and it is usually
@@ -29,6 +30,8 @@ MAX_NAME_WORDS = 8
 
 _PAGE = 5_000
 _AT_ONCE = 500
+_ROWS_AT_ONCE = 2_000
+"""Rows per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,15 @@ class Changes:
     values: Counter[tuple[str, str | None, float | None]] = field(default_factory=Counter)
     documents: Counter[str] = field(default_factory=Counter)
     long: Counter[str] = field(default_factory=Counter)
+
+    async def add_all(self, documents: Sequence[tuple[str, str, Mapping[str, Any]]], times: int) -> None:
+        """Count documents, given as id, title and fields; see `add`. There may be tens of thousands of values."""
+
+        def add() -> None:
+            for id, title, fields in documents:
+                self.add(id, title, fields, times)
+
+        await asyncio.to_thread(add)
 
     def add(self, id: str, title: str, fields: Mapping[str, Any], times: int) -> None:
         """Count one document that is added (`times` 1) or removed (-1).
@@ -81,20 +93,17 @@ def _key(value: Any) -> tuple[str | None, float | None]:
 
 async def apply(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
     """Write the differences."""
-    more = sorted(_rows(changes.values.items(), +1))
-    fewer = sorted(_rows(changes.values.items(), -1))
+    more, fewer = await asyncio.to_thread(lambda: [sorted(_rows(changes.values.items(), sign)) for sign in (+1, -1)])
     values: dict[str, Any] = {"tenant": tenant, "collection": number}
     kept: Counter[str] = Counter()
-    if fewer:
-        gone = await (await connection.execute(_FEWER, values | _columns(fewer))).fetchall()
+    for some in _slices(fewer):
+        gone = await (await connection.execute(_FEWER, values | _columns(some))).fetchall()
         kept.subtract(row[0] for row in gone)
-        words = [word for name, value in gone for word in _words(name, value)]
-        if words:
-            await connection.execute(_DELETE_WORDS, values | _word_columns(words))
-    if more:
-        new = await (await connection.execute(_MORE, values | _columns(more))).fetchall()
+        await _write_words(connection, _DELETE_WORDS, tenant, number, gone)
+    for some in _slices(more):
+        new = await (await connection.execute(_MORE, values | _columns(some))).fetchall()
         kept.update(row[0] for row in new)
-        await _insert_words(connection, tenant, number, new)
+        await _write_words(connection, _INSERT_WORDS, tenant, number, new)
     names = sorted(
         name for name in {*changes.documents, *kept} if changes.documents[name] or kept[name] or changes.long[name]
     )
@@ -135,7 +144,7 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
         ).fetchall()
         if not rows:
             return
-        await _insert_words(connection, tenant, number, rows)
+        await _write_words(connection, _INSERT_WORDS, tenant, number, rows)
         after = (rows[-1][0], rows[-1][1])
 
 
@@ -195,10 +204,15 @@ def _columns(rows: Sequence[tuple[str, str, float, int]]) -> dict[str, Any]:
     }
 
 
-async def _insert_words(connection: Connection, tenant: str, number: int, named: Iterable[Row]) -> None:
-    words = [word for name, value, *_ in named for word in _words(name, value)]
-    if words:
-        await connection.execute(_INSERT_WORDS, {"tenant": tenant, "collection": number} | _word_columns(words))
+async def _write_words(connection: Connection, statement: str, tenant: str, number: int, named: Sequence[Row]) -> None:
+    """Run a statement with the words of values, which are (field, value)."""
+    words = await asyncio.to_thread(lambda: [word for name, value, *_ in named for word in _words(name, value)])
+    for some in _slices(words):
+        await connection.execute(statement.encode(), {"tenant": tenant, "collection": number} | _word_columns(some))
+
+
+def _slices(rows: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
 
 
 def _words(name: str, value: str | None) -> list[tuple[str, int, str, str]]:

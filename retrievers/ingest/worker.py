@@ -26,7 +26,9 @@ _TURNS = 2
 connections from questions.
 """
 _MOST_LONG = 4
-"""Maximum number of jobs from the queue that run beside the next ones because they take long."""
+"""Maximum number of jobs from the queue that run beside the next ones of the same tenants because they take long."""
+_MOST_BESIDE = 16
+"""The same for the next ones of tenants that have no running job."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,20 +77,21 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Return running jobs to the queue: another worker continues where this one stopped."""
+        await self.stop()
+
+    async def stop(self, within_s: float = 0.0) -> None:
+        """Take no more jobs, wait for the running ones, and return slower ones to the queue.
+
+        Another worker continues where this one stopped.
+        """
         self._closing.set()
         self._woken.set()
+        if self._at_work and within_s:
+            await asyncio.wait(self._at_work, timeout=within_s)
         for task in self._at_work:
             task.cancel()
         await asyncio.gather(*self._loops)
         await asyncio.gather(*self._at_work, return_exceptions=True)
-
-    async def drain(self, within_s: float) -> None:
-        """Take no more jobs, and wait for the running ones. Slower ones are returned to the queue on exit."""
-        self._closing.set()
-        self._woken.set()
-        if self._at_work:
-            await asyncio.wait(self._at_work, timeout=within_s)
 
     @property
     def at_work(self) -> int:
@@ -163,7 +166,7 @@ class Worker:
             await self.jobs.expiry.run()
             try:
                 self._woken.clear()
-                lease = await self.jobs.take()
+                lease = await self.jobs.take(only_idle=len(self._long) > _MOST_LONG)
             except Exception as error:
                 # No error may end this loop, because nobody would notice.
                 _log.warning("no job could be taken: %s", error if isinstance(error, Unavailable) else repr(error))
@@ -186,9 +189,13 @@ class Worker:
     async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
         """Return when another job may be taken beside this one."""
         self._long.add(task)
-        task.add_done_callback(self._long.discard)
-        while len(self._long) > _MOST_LONG:
+        task.add_done_callback(self._ended)
+        while len(self._long) > _MOST_BESIDE:
             await asyncio.wait(self._long, return_when=asyncio.FIRST_COMPLETED)
+
+    def _ended(self, task: "asyncio.Task[Report]") -> None:
+        self._long.discard(task)
+        self._woken.set()  # perhaps jobs of its tenant wait
 
     async def _keep_schedule(self) -> None:
         """Queue the due runs until the worker is closed."""

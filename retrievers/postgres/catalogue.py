@@ -1,5 +1,6 @@
 """What the database holds: the collections a tenant can see, term counts, field values, and passages by id."""
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -195,7 +196,8 @@ class Catalogue:
         """Return the field catalogue of a collection, as `signalbox collections show` prints it."""
         held = await self._fields.read(scope)
         fields = {name: field for one in held for name, field in one.fields.items()}
-        described = [_described(fields[name], values) for name, values in sorted(merged(held, fields).items())]
+        known = await asyncio.to_thread(merged, held, fields)  # folds all values, perhaps tens of thousands
+        described = [_described(fields[name], values) for name, values in sorted(known.items())]
         first = scope.collections[0]
         description, is_draft = await self.description(scope)
         return {

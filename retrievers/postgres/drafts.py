@@ -3,10 +3,11 @@
 A draft is made from documents that the viewer may read, and is not stored.
 """
 
+import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from retrievers.core.types import FieldValues, Viewer
@@ -51,15 +52,20 @@ async def read_sample(reads: Reads, viewer: Viewer, collections: Sequence[tuple[
         "documents": _MOST_DOCUMENTS,
         "characters": _MOST_CHARACTERS,
     }
-    return sample(await reads.fetch(viewer, _SAMPLE, values))
+    return await asyncio.to_thread(sample, await reads.fetch(viewer, _SAMPLE, values))
 
 
 def sample(documents: Sequence[tuple[str, str]]) -> Sample:
     """Build a sample from (title, text) pairs."""
     holding: Counter[str] = Counter()
     spelled: dict[str, Counter[str]] = {}
+    known: dict[str, list[tuple[str, str]]] = {}
     for title, text in documents:
-        said = list(_words(f"{title}\n{text}"))
+        said = []
+        for run in _RUN.findall(f"{title}\n{text}"):
+            if run not in known:
+                known[run] = _words(run)
+            said += known[run]
         holding.update({term for term, _ in said})
         for term, spelling in said:
             spelled.setdefault(term, Counter())[spelling] += 1
@@ -101,10 +107,8 @@ def _short(text: str) -> str:
     return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
 
 
-def _words(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the terms of a text with their spelling."""
-    for run in _RUN.findall(text):
-        chinese = is_chinese(run)
-        for term in analyse(run, "zh" if chinese else "en"):
-            if not term.extra and len(term.text) > 1:
-                yield term.text, term.text if chinese else run.lower()
+def _words(run: str) -> list[tuple[str, str]]:
+    """Return the terms of a run of letters with their spelling."""
+    chinese = is_chinese(run)
+    terms = [one.text for one in analyse(run, "zh" if chinese else "en") if not one.extra and len(one.text) > 1]
+    return [(term, term if chinese else run.lower()) for term in terms]

@@ -17,12 +17,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from weakref import WeakSet
 
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
 from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
+from retrievers.sandbox.places import GaveWay, Places, ReadingPlace, turn
 
 Stopped = Callable[[], bool]
 """Returns True if the caller no longer waits for the file."""
@@ -32,10 +33,10 @@ MOST_REQUESTS = 16
 """Maximum number of files handed to a process at once."""
 _LOOK_EVERY_S = 0.2
 """How often the receiver checks whether the caller still waits, in seconds."""
-_LONG_S = 2.0
-"""How long a process may take before it gives its place to other files, in seconds."""
 _MOST_LONG = 2
 """Maximum number of processes of a pool that read on without a place."""
+_MOST_THREADS = 32
+"""Maximum number of files of `in_thread` that are read or wait for a place of their pool; further ones wait as well."""
 _KEPT_S = 60.0
 """How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
@@ -62,16 +63,17 @@ class Sandbox:
 
     Args:
         places: maximum number of files read in parallel; further files wait. Up to `_MOST_LONG` files that take long
-            are read beside them, so that a few bad files do not hold up good ones.
+            are read beside them, so that a few bad files do not hold up good ones. If there are more of these, the
+            reading of one is ended for a file that waits, and begins anew when fewer are left (only with `in_thread`).
     """
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
-        self._free, self._long = _semaphores(places)
+        self._free, self._long = Places(places), Places(_MOST_LONG)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads, self._long_threads = _threads()
         # A forked process must not read from its parent's sockets.
         os.register_at_fork(after_in_child=self._forget)
         _pools.add(self)
@@ -93,7 +95,7 @@ class Sandbox:
         """
         waiting = deque(requests)
         while waiting:
-            with _ReadingPlace(self._free, self._long) as place, self._process() as process:
+            with ReadingPlace(self._free, self._long) as place, self._process() as process:
                 process.send(task, waiting)
                 while waiting and process.is_well:
                     waiting.popleft()
@@ -103,15 +105,15 @@ class Sandbox:
         """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
 
         Args:
-            function: takes the `stopped` argument to pass to `run`.
+            function: takes the `stopped` argument to pass to `run`. It is called again if its file gave way to others.
         Raises:
             Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._places + _MOST_LONG, "sandbox")
-        stop = threading.Event()
+        loop, stop = asyncio.get_running_loop(), threading.Event()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function, stop.is_set)
+            with suppress(GaveWay):
+                return await loop.run_in_executor(self._threads, function, stop.is_set)
+            return await loop.run_in_executor(self._long_threads, function, stop.is_set)
         except OSError as error:
             reason = f"a file cannot be read now ({error.strerror or error})"
             raise Unavailable("the sandbox", reason, retry_after_s=5) from error
@@ -151,6 +153,8 @@ class Sandbox:
 
     def end_processes(self) -> None:
         """End all processes, also those that read a file."""
+        for process in (*self._idle, *self._busy):
+            process.kill()  # all of them first, because each takes a moment to end
         self.close()
         for process in tuple(self._busy):
             process.end()
@@ -164,39 +168,17 @@ class Sandbox:
         process.end()
 
     def _forget(self) -> None:
-        self._free, self._long = _semaphores(self._places)
-        self._idle, self._busy, self._lock, self._threads = [], set(), threading.Lock(), None
+        self._free, self._long = Places(self._places), Places(_MOST_LONG)
+        self._idle, self._busy, self._lock = [], set(), threading.Lock()
+        self._threads, self._long_threads = _threads()
 
 
-def _semaphores(places: int) -> tuple[threading.Semaphore, threading.Semaphore]:
-    return threading.BoundedSemaphore(places), threading.BoundedSemaphore(_MOST_LONG)
-
-
-class _ReadingPlace:
-    """A place of a pool, which is held while a process reads.
-
-    Args:
-        free: places of the pool.
-        long: places for processes that have taken long.
-    """
-
-    def __init__(self, free: threading.Semaphore, long: threading.Semaphore) -> None:
-        self._held, self._long = free, long
-        self._long_after = 0.0
-
-    def __enter__(self) -> Self:
-        self._held.acquire()
-        self._long_after = time.monotonic() + _LONG_S
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.release()
-
-    def pass_on(self) -> None:
-        """Give the place to the next file if the process has taken long, and another place is left for it."""
-        if time.monotonic() > self._long_after and self._held is not self._long and self._long.acquire(blocking=False):
-            self._held.release()
-            self._held = self._long
+def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return the threads of `in_thread`: for files that are read for the first time, and for those that gave way."""
+    return (
+        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (turn, "first", True)),
+        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (turn, "again", True)),
+    )
 
 
 class _Process:
@@ -254,7 +236,7 @@ class _Process:
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
-    def receive(self, stopped: Stopped, place: _ReadingPlace) -> Iterator[dict[str, Any]]:
+    def receive(self, stopped: Stopped, place: ReadingPlace) -> Iterator[dict[str, Any]]:
         """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
@@ -305,12 +287,16 @@ class _Process:
         """Kill the process and its children, and remove its files."""
         if self._resting is not None:
             self._resting.cancel()
-        if self.is_alive:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._connection.close()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the process and its children, without waiting for their end."""
+        if self.is_alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _death_reason(self) -> str:
         try:

@@ -51,6 +51,8 @@ def fold(text: str) -> str:
     Returns:
         Words separated by single blanks; "" if nothing is left. Folding is idempotent.
     """
+    if text.isascii() and text.isalnum():
+        return text.lower()  # most words, which need no pattern
     if not text.isascii():
         text = nfkc(text).casefold()
         # Only these marks: in other scripts (Japanese, Hindi) a mark makes a different letter.

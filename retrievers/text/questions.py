@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from retrievers.text import bm25
-from retrievers.text.analysis import analyse
+from retrievers.text.analysis import Term, analyse
 
 MOST_TERMS = 64
 # Whole identifiers and character pairs repeat terms that are already counted.
@@ -19,12 +19,18 @@ Phrase = list[tuple[int, str]]
 """Words of a phrase as (position, term). Positions ascend from any start."""
 
 
+@lru_cache(maxsize=32)
+def analysed(text: str, language: str) -> tuple[Term, ...]:
+    """Return the terms of a question, see `analyse`. Cached, because several stages of a request need them."""
+    return tuple(analyse(text, language))
+
+
 @lru_cache(maxsize=256)
 def question_terms(text: str, language: str, gloss: str = "") -> Mapping[str, float]:
     """Return the question's terms with their weights: 1 per occurrence; derived and glossed terms get a fixed lower
     weight. Cached, because several stages of a request need them.
     """
-    terms = list(analyse(text, language))
+    terms = analysed(text, language)
     shares: dict[str, float] = {}
     for term in terms:
         if not term.extra:

@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from contextlib import nullcontext
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from fastapi import FastAPI
@@ -16,7 +17,7 @@ from agent.serve.process.shared_socket import SharingServer
 
 async def test_an_accepted_connection_that_cannot_be_handled_is_closed_and_not_counted(monkeypatch: pytest.MonkeyPatch):
     app = FastAPI()
-    app.state.gates, app.state.grace_s = Gates(has_model=False), 2.0
+    app.state.gates, app.state.grace_s, app.state.stop_jobs = Gates(has_model=False), 2.0, AsyncMock()
     monkeypatch.setattr(SharingServer, "capture_signals", lambda self: nullcontext())
 
     async def fail(*given: Any) -> None:

@@ -216,8 +216,10 @@ def one_of_each(running: Running, connections: list[http.client.HTTPConnection])
     return [by_process["1"], by_process["2"]]
 
 
-def post(connection: http.client.HTTPConnection, collection: str, documents: list[dict[str, str]]) -> None:
-    body = json.dumps({"collection": collection, "documents": documents})
+def post(
+    connection: http.client.HTTPConnection, collection: str, documents: list[dict[str, str]], **more: float
+) -> None:
+    body = json.dumps({"collection": collection, "documents": documents, **more})
     connection.request("POST", "/v1/documents", body, {"Content-Type": "application/json"})
 
 
@@ -241,6 +243,26 @@ def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_u
             holding.rollback()
             assert [json.loads(one.getresponse().read())["inserted"] for one in connections] == [8, 8]
         assert running.process.wait(60) == 0
+    finally:
+        running.end()
+
+
+@pytest.mark.slow
+def test_two_processes_return_what_they_store_in_the_background_to_the_queue(owner_url: str, service_url: str):
+    running = Running(owner_url, service_url, GRACE_S="0.1")
+    try:
+        running.complete()
+        with psycopg.connect(owner_url) as holding, running.kept(8) as kept:
+            connections = one_of_each(running, kept)
+            holding.execute("LOCK TABLE signalbox.document IN SHARE MODE")
+            for name, one in zip(("one", "two"), connections, strict=True):
+                post(one, name, [{"text": "a text"}], timeout_s=0.1)
+            assert [one.getresponse().status for one in connections] == [503, 503]  # and their jobs go on
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(60) == 0
+        with psycopg.connect(owner_url) as looking:
+            jobs = looking.execute("SELECT status, lease, deaths FROM signalbox.job ORDER BY collection").fetchall()
+        assert jobs == [("queued", None, 0)] * 2
     finally:
         running.end()
 

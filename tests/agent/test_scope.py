@@ -4,8 +4,9 @@ import functools
 import itertools
 import json
 import operator
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
@@ -17,6 +18,7 @@ from agent.testing import ScriptedServer
 from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
+from retrievers.postgres import drafts
 from retrievers.postgres.database import Database
 from retrievers.postgres.read_routing import Reads
 
@@ -169,8 +171,19 @@ async def test_a_model_chooses_by_what_the_collections_hold(owner_url: str, serv
     assert [(one.what, one.valid) for one in result.intent.rejected] == [("collection x", ("expenses", "recipes"))]
 
 
-async def test_a_collection_nobody_has_described_has_a_draft_that_is_marked_as_one(service: Service):
+async def test_a_collection_nobody_has_described_has_a_draft_that_is_marked_as_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    threads, sample = [], drafts.sample
+
+    def watched(documents: Sequence[tuple[str, str]]) -> drafts.Sample:
+        threads.append(threading.current_thread())
+        return sample(documents)
+
+    monkeypatch.setattr(drafts, "sample", watched)
     drafted = await service.describe("recipes")
+    assert threads
+    assert threading.main_thread() not in threads  # it takes long
     assert drafted["draft"]
     assert drafted["description"] == (
         "about add, apricots, bake, beat, brown, butter, cake, cook, cumin, eggs, golden, half. "

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from unittest.mock import AsyncMock
 
 import pytest
 from fastapi import FastAPI
@@ -95,6 +96,7 @@ def bare() -> FastAPI:
     app = FastAPI()
     app.state.gates, app.state.early_refusal = Gates(has_model=False), Unlimited()
     app.state.grace_s = 60.0  # requests at work have time to finish, however busy the machine is
+    app.state.stop_jobs = AsyncMock()
     return app
 
 
@@ -133,6 +135,24 @@ async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_las
         sent[1].write(REQUEST % b"work")
         await one.begun.wait()
         await one.begin_to_stop()
+        one.may_end.set()
+        assert await answer(sent) == (200, b'"worked"')
+
+
+async def test_jobs_are_stopped_while_requests_are_still_at_work():
+    app, told = bare(), asyncio.Event()
+
+    async def stop_jobs(within_s: float) -> None:
+        told.set()
+
+    app.state.stop_jobs = stop_jobs
+    async with running(app=app) as one:
+        sent = await one.connect()
+        sent[1].write(REQUEST % b"work")
+        await one.begun.wait()
+        one.server.should_exit = True
+        async with asyncio.timeout(60):
+            await told.wait()
         one.may_end.set()
         assert await answer(sent) == (200, b'"worked"')
 

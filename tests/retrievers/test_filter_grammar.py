@@ -293,6 +293,11 @@ def test_8000_characters_are_read_and_8001_are_refused():
     assert "more than 8,000 characters" in str(problem(compare("eq", "status", "x" * 8001)))
 
 
+def test_4000_characters_are_sought_inside_texts_and_4001_are_refused():
+    parse(compare("contains", "status", "x" * 4000), FIELDS)
+    assert "more than 4,000 characters" in str(problem(compare("contains", "status", "x" * 4001)))
+
+
 # As JSON and by name.
 
 

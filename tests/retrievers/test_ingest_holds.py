@@ -1,10 +1,13 @@
 """Documents of megabytes beside questions: what is computed of them does not hold the event loop."""
 
 import asyncio
+import json
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 from retrievers.core.errors import BadDocument
 from retrievers.core.types import whole
 from retrievers.embed import Vectors
-from retrievers.ingest import run, validate
+from retrievers.ingest import rows, run, validate, values
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.counts import _UNCOUNT_TERMS
 from retrievers.ingest.documents import Document
@@ -174,3 +177,59 @@ async def test_a_transaction_writes_few_documents_with_many_values_or_terms(
 
     assert sum(at_once) == 15
     assert max(at_once) < 8
+
+
+MANY = [
+    Document(f"d{n}", f"d{n}", "A", "Oil.", metadata={"tags": [f"tag {n} {m}" for m in range(60)]}) for n in range(3)
+]
+
+
+async def test_values_are_counted_and_written_in_parts_beside_the_loop(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    """The driver turns the rows of a statement into parameters on the event loop."""
+    at_once: list[int] = []
+    computing = set[object]()
+    columns, words, add = values._word_columns, values._words, values.Changes.add
+
+    def of_words(rows: Any) -> dict[str, Any]:
+        at_once.append(len(rows))
+        return columns(rows)
+
+    def split(*given: Any) -> Any:
+        computing.add(threading.current_thread())
+        return words(*given)
+
+    def counted(*given: Any) -> None:
+        computing.add(threading.current_thread())
+        add(*given)
+
+    monkeypatch.setattr(values, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(values, "_word_columns", of_words)
+    monkeypatch.setattr(values, "_words", split)
+    monkeypatch.setattr(values.Changes, "add", counted)
+    await ingest(database, Constant(), "acme", "docs", MANY)
+    held = [replace(one, metadata={"tags": ["tag 0 0", "tag 7 7"]}) for one in MANY]
+    await ingest(database, Constant(), "acme", "docs", held)
+
+    assert max(at_once) <= 50
+    assert threading.main_thread() not in computing
+    async with database.transaction(whole("acme")) as connection:
+        found = await connection.execute("SELECT value, documents FROM signalbox.field_value WHERE field = 'tags'")
+        assert sorted(await found.fetchall()) == [("tag 0 0", 3), ("tag 7 7", 3)]
+        named = await connection.execute("SELECT words FROM signalbox.field_word WHERE field = 'tags' AND place = 0")
+        assert sorted(await named.fetchall()) == [("tag 0 0",), ("tag 7 7",)]
+
+
+async def test_metadata_is_written_as_json_beside_the_loop(database: Database, monkeypatch: pytest.MonkeyPatch):
+    """Each passage carries the values of its document."""
+    writing = set[object]()
+
+    def written(value: Any, **how: Any) -> str:
+        writing.add(threading.current_thread())
+        return json.dumps(value, **how)
+
+    monkeypatch.setattr(rows, "json", SimpleNamespace(dumps=written))
+    await ingest(database, Constant(), "acme", "docs", [replace(MANY[0], text="Oil the bearing.\n\n" * 500)])
+    assert writing
+    assert threading.main_thread() not in writing

@@ -7,6 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,11 +24,13 @@ from retrievers.ingest import jobs as queue
 from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
 from retrievers.ingest.job_types import Job, Lease, LostLease
 from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.lines import SMALL_BYTES
 from retrievers.ingest.read import read_record
 from retrievers.ingest.report import Report
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
+from retrievers.sandbox import Sandbox
 from retrievers.testing import HashEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,6 +224,61 @@ async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: D
     for task in busy:
         task.cancel()
     await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_small_files_that_take_long_to_read_keep_no_other_file_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.1)
+    monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
+    sandbox = Sandbox(1)
+    for module in ("read", "attempt"):
+        monkeypatch.setattr(f"retrievers.ingest.{module}.SANDBOX", sandbox)
+    worker = worker_on(database)
+    cells = "<w:tc><w:p><w:r><w:t>x</w:t></w:r></w:p></w:tc>" * 300_000
+    slow = of_file("docs", "slow.docx", DATA["word"](f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
+    good = of_file("docs", "good.docx", DATA["word"]("<w:p><w:r><w:t>good</w:t></w:r></w:p>"))
+    assert len(slow.payload) < SMALL_BYTES
+    busy = [asyncio.create_task(worker.deliver(TENANT, slow)) for _ in range(3)]
+    # One reads in the place for such files, one waits for it, and one reads in the place of all files.
+    while not (sandbox._long.waiting and len(sandbox._busy) == 2):  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+
+    _, file = await worker.deliver(TENANT, good)
+
+    assert file is not None
+    assert file.inserted == 1
+    assert not any(task.done() for task in busy)
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+    sandbox.end_processes()
+
+
+async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(database: Database):
+    may_end = asyncio.Event()
+
+    async def held(tenant: str, *given: Any, **more: Any) -> Report:
+        if tenant == "busy":
+            await may_end.wait()
+        return await ingest(database, HashEmbedder(), tenant, *given, **more)
+
+    worker = Worker(JobQueue(database), held, head_start_s=0)
+    busy = [await worker.jobs.submit("busy", of_records(f"docs{n}", [record(n)])) for n in range(7)]
+
+    async def states() -> Counter[str]:
+        return Counter([(await worker.jobs.job("busy", id)).status for id in busy])
+
+    async with worker, asyncio.timeout(120):
+        while (await states())["running"] < 5:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
+        await until_done(
+            worker.jobs, *[await worker.jobs.submit(TENANT, of_records("docs", [record(n)])) for n in (0, 1)]
+        )
+        assert await states() == {"running": 5, "queued": 2}
+        may_end.set()
+        while await states() != {"done": 7}:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
 
 
 # Killing.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from unittest.mock import patch
@@ -69,6 +70,12 @@ def act(file, what):
         yield {"address_space": pages * os.sysconf("SC_PAGE_SIZE"), "threads_of_blas": blas}
         return
     yield {"pid": os.getpid(), "folder": tempfile.gettempdir(), "files": os.listdir()}
+
+def once_filled(file):
+    while not (text := file.read()):
+        time.sleep(0.01)
+        file.seek(0)
+    yield {"text": text.decode()}
 
 def parts(file, count):
     for _ in range(count):
@@ -310,7 +317,7 @@ def test_a_message_is_read_whole_however_it_is_cut():
 
 
 async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.sandbox.pool._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     single = Sandbox(1, SMALL)
     long = asyncio.create_task(single.in_thread(lambda stopped: run(single, "sleep", stopped)))
@@ -322,6 +329,34 @@ async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sa
     finally:
         long.cancel()
         await asyncio.wait({long})
+    assert single._free.acquire(timeout=60)
+    assert single._long.acquire(timeout=60)
+    single.close()
+
+
+async def test_where_too_many_files_take_long_one_gives_way_to_a_waiting_file_and_is_read_again(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
+    single = Sandbox(1, SMALL)
+
+    def read(file: BinaryIO, stopped: Stopped) -> list[dict[str, Any]]:
+        with closing(single.run("tasks_of_this_test:once_filled", [(file, {})], stopped=stopped)) as answers:
+            return list(next(answers))
+
+    with file_of() as one, file_of() as two:
+        slow = []
+        for file in (one, two):
+            slow.append(asyncio.create_task(single.in_thread(partial(read, file))))
+            while len(single._busy) < len(slow):  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+        assert await single.in_thread(lambda stopped: run(single, "nothing", stopped))
+        assert not any(task.done() for task in slow)
+        for file in (one, two):
+            file.write(b"text")
+            file.flush()
+        assert await asyncio.gather(*slow) == [[{"text": "text"}]] * 2
     assert single._free.acquire(timeout=60)
     assert single._long.acquire(timeout=60)
     single.close()

@@ -21,8 +21,8 @@ from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filter_json import Json, both, values_allowed
 from agent.intent.found import Found, Piece
+from agent.intent.same import Same
 from agent.intent.text import has_chinese, words_of
-from agent.intent.vocabulary import Same
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from agent.retrieval.fusion import Fused
 from retrievers.core.types import Chunk
 from retrievers.text.analysis import Term, analyse
+from retrievers.text.questions import analysed
 
 VERSION = 1
 """Increase it when the meaning of a feature changes, so that models trained on the old features are rejected."""
@@ -63,7 +64,7 @@ def features(question: str, language: str, pool: Sequence[Fused]) -> Matrix:
     Raises:
         ValueError: a hit has no chunk.
     """
-    terms = analyse(question, language)
+    terms = analysed(question, language)
     asked = [term for term in terms if not term.extra][:_MOST_WORDS]
     identifiers = {term.text for term in terms if term.extra and "-" in term.text}
     passages = [_Passage(hit, language) for hit in pool]

@@ -88,7 +88,7 @@ def create_app(
         ],
     )
     app.state.service = service
-    app.state.grace_s = service.settings.grace_s
+    app.state.grace_s, app.state.stop_jobs = service.settings.grace_s, service.worker.stop
     app.state.identify = identify
     app.state.observation = observation
     app.state.gates = gates

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
     """uvicorn with this service's accepting, shutdown, logging and error answers.
 
     At shutdown the gates close at once: waiting requests are rejected; running requests have GRACE_S seconds to finish
-    and then get a 503.
+    and then get a 503. So do running jobs, which are then returned to the queue.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -110,6 +110,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._gates: Gates = app.state.gates
         self._grace_s: float = app.state.grace_s
+        self._stop_jobs: Callable[[float], Awaitable[None]] = app.state.stop_jobs
         self._acceptors: list[Acceptor] = []
 
     @contextmanager
@@ -128,6 +129,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn. Every sent request gets an answer, if only a 503, and no connection is reset."""
         self._gates.close()
+        # Meanwhile, not afterwards: new jobs would take time from the last requests, and on a busy machine returning
+        # the running ones takes a second.
+        jobs = asyncio.ensure_future(self._stop_jobs(self._grace_s))
         for connection in self._open:
             connection.shutdown()
         try:
@@ -148,6 +152,7 @@ class Server(uvicorn.Server):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_ANSWER_S):
                         await self._connections_end()
+        await asyncio.gather(jobs, self._stop_jobs(0.0))
         await self.lifespan.shutdown()
 
     @property

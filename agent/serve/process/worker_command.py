@@ -42,5 +42,5 @@ async def run(at_once: int | None) -> int:
             except TimeoutError:
                 _log.info("worker %s is alive, %d jobs running", name, service.worker.at_work)
         _log.info("worker %s is stopping, %d jobs running", name, service.worker.at_work)
-        await service.worker.drain(settings.grace_s)
+        await service.worker.stop(settings.grace_s)
     return 0

@@ -1,4 +1,5 @@
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ import pytest
 
 from agent.intent.reading import Off, question_language, stated_alone
 from agent.retrieval.execute import GuardedSources, StepResult, climb, retrieve
+from agent.retrieval.highlight import Highlighter
 from agent.retrieval.router import Rung
 from agent.types import Relaxed, Request, Step
 from retrievers.core.breakers import FAILURES, Breakers
@@ -15,6 +17,7 @@ from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.filters import Compare, Filter
 from retrievers.core.tasks import within
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
+from retrievers.text import questions
 
 SCOPE = Scope("t", (Collection(1, "t", "peps", languages={"en": 3}), Collection(2, "t", "notes", languages={"zh": 1})))
 
@@ -402,3 +405,25 @@ async def test_the_reader_that_reads_nothing_is_done_at_once():
     reading = await Off(("vector",)).read(Request(query="Q"), SCOPE, None, 0.0)
     assert (reading.later, reading.firm, reading.soft, reading.degraded) == (None, (), (), ())
     assert reading.first == stated_alone(Request(query="Q"), SCOPE, None, ("vector",))
+
+
+async def test_a_long_search_is_analysed_beside_the_event_loop_and_once(monkeypatch: pytest.MonkeyPatch):
+    text, threads = "量子纠缠和机器学习的研究" * 100, list[object]()
+    analyse = questions.analyse
+
+    def seen(given: str, language: str) -> Any:
+        if given == text:
+            threads.append(threading.current_thread())
+        return analyse(given, language)
+
+    class Words(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            assert questions.question_terms(query.text, query.language, query.gloss)
+            assert Highlighter(query.text, query.language)("机器学习")
+            return await super().search(query)
+
+    monkeypatch.setattr(questions, "analyse", seen)
+    (result,) = await run([step("fulltext", search=text)], {"fulltext": Words(found=["c1"])})
+    assert result.gave
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()

@@ -1,8 +1,11 @@
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.retrieval.highlight import Highlighter
+from retrievers.testing import processor_s
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
@@ -64,3 +67,10 @@ def test_marks_are_in_order_and_do_not_overlap_on_any_text(question: str, text: 
     for start, end in Highlighter(question, language)(text + question):
         assert before <= start < end <= len(text + question)
         before = end
+
+
+def test_each_word_of_a_question_looks_through_a_text_once_even_if_every_place_begins_with_it():
+    question, text = " ".join("a" * length for length in range(2, 64)), "a" * 100_000
+    once = re.compile(r"\w+")
+    read = processor_s(lambda: [once.match(text) for _ in range(64)])
+    assert processor_s(lambda: Highlighter(question, "en")(text)) < 8 * read

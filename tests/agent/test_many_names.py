@@ -1,0 +1,72 @@
+"""Collections with many values: their names are collected once, beside the event loop, and each value is read once."""
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any
+
+import pytest
+
+from agent.intent import text, vocabulary
+from agent.service import documents
+from agent.service.opening import open_service
+from agent.service.service import Service
+from agent.settings import Settings
+from retrievers.core.fields import Field
+from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.ingest.documents import Document
+from retrievers.postgres import catalogue as stored
+
+WORDS = "payment search cache queue index".split()
+VALUES = dict.fromkeys((" ".join(words) for words in list(product(WORDS, repeat=5))[:1000]), 1)
+
+
+def catalogue(fields: int = 2) -> FieldCatalogue:
+    named = {f"f{n}": FieldValues(Field(f"f{n}", "string", "string"), VALUES, 1000, 1000) for n in range(fields)}
+    return FieldCatalogue((), 1000, named)
+
+
+def test_a_value_is_split_into_words_once(monkeypatch: pytest.MonkeyPatch):
+    vocabulary.build(catalogue())  # loads the word lists
+    calls: list[str] = []
+    split = text.tokenize
+    monkeypatch.setattr(text, "tokenize", lambda given: calls.append(given) or split(given))
+    text.words_of.cache_clear()
+    vocabulary.build(catalogue())
+    assert len([one for one in calls if one in VALUES]) == len(VALUES)
+
+
+def test_threads_that_need_the_same_names_collect_them_once(monkeypatch: pytest.MonkeyPatch):
+    many, calls = catalogue(), []
+    judge = vocabulary.role_of
+    monkeypatch.setattr(vocabulary, "role_of", lambda values: calls.append(values) or judge(values))
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(vocabulary.build, [many] * 4)
+    assert all(other is first for other in others)
+    assert len(calls) == len(many.fields)
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
+    settings = Settings(database_url=owner_url, service_url=service_url)
+    async with open_service(settings) as service:
+        yield service
+
+
+async def test_a_collection_is_described_beside_the_event_loop(service: Service, monkeypatch: pytest.MonkeyPatch):
+    await service.ingest([Document("a", "a", "A", "rotor", metadata={"team": "search"})], "docs")
+    threads: list[object] = []
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(*given: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*given)
+
+        return seen
+
+    monkeypatch.setattr(documents, "derive", watched(documents.derive))
+    monkeypatch.setattr(stored, "merged", watched(stored.merged))
+    await service.describe("docs")
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
