@@ -12,7 +12,7 @@ import pytest
 
 from agent.intent import rules
 from agent.intent.rules import Context, RulesReading
-from agent.intent.trees import Weights
+from agent.intent.trees import Trees
 from agent.types import Message
 from evals import grounds
 from evals.filters import FilterCorpus
@@ -87,4 +87,4 @@ def routed() -> Callable[[dict[str, Any], RulesReading], bool]:
 @pytest.fixture
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every named value as a sure condition, so that a test covers the calculation, not the learned weights."""
-    monkeypatch.setattr(Weights, "probability", lambda self, held: 0.97)
+    monkeypatch.setattr(Trees, "probability", lambda self, held: 0.97)

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime
 import pytest
 
 from agent.intent import vocabulary
-from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
 from agent.intent.found import find
+from agent.intent.likelihood import candidates
 from agent.intent.time.periods import Calendar
 from agent.intent.together import SIGNS, signs_of_documents
 from retrievers.core.cooccurrence import Cooccurrence

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.intent.trees import weights_of
+from agent.intent.trees import trees_of
 
 STORED = {
     "signs": ["near", "far"],
     "trees": [[0, 0.5, -1.0, [1, 2.0, 0.5, 2.0]], [1, -1.0, 3.0, 0.0], 0.25],
     "scale": 2.0,
     "shift": 1.0,
-    "pair": [1.0, 0.0, 0.0],
 }
 
 
@@ -30,4 +29,4 @@ STORED = {
 def test_a_sign_at_its_bound_stays_below_and_a_missing_sign_counts_as_zero(
     held: Mapping[str, float], leaves: float
 ) -> None:
-    assert weights_of(STORED).probability(held) == pytest.approx(1 / (1 + math.exp(-(2.0 * leaves + 1.0))))
+    assert trees_of(STORED).probability(held) == pytest.approx(1 / (1 + math.exp(-(2.0 * leaves + 1.0))))
