@@ -177,7 +177,8 @@ def _add_parts(
         parts = _owned(chain(_parts(held), inner, accounts.parts_of(held)))
         owned = {part: owners for part, owners in parts.items() if len(owners) == 1}
     for words, owners in owned.items():
-        if words in cues or (len(words) == 1 and words[0] in _unnaming()):
+        # A surname may also name a field; `surnames` then asks for more signs of a person.
+        if (words in cues and role != "person") or (len(words) == 1 and words[0] in _unnaming()):
             continue
         for value in _meant(owners, held):
             share = len("".join(words)) / max(len("".join(words_of(value))), 1)

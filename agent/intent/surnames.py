@@ -15,6 +15,7 @@ _POSSESSIVE = 3
 """Characters between two words with "'s" and a blank between them: `tokenize` makes no token of "'s"."""
 _IN = frozenset("in at near within".split())
 _ARTICLES = frozenset("the a an this that".split())
+_JOINING = frozenset("and or , &".split())
 _BY = frozenset("by from to 由".split())
 # First names and surnames that are also everyday words: they need a sign or a capital.
 _EVERYDAY = frozenset(
@@ -32,13 +33,17 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     """Return whether a word can be a part of a person's name that the field holds.
 
     It can if it is written as a name or is no everyday word, or if something says so: a title or the field's name
-    before it, "by", "as" and the field's name behind it, or "'s".
+    before it, "by", "as" and the field's name behind it, or "'s". A word that also names a field needs both.
     """
     word, before = tokens[place], tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
-    if field in fields_named_before(tokens, place, vocabulary):
+    is_said = field in fields_named_before(tokens, place, vocabulary)
+    is_field = (word.folded,) in vocabulary.cues
+    if is_said and not is_field:
         return True  # "case officer lamb"
-    is_said = says_person(field, tokens, place, vocabulary)
+    is_said = is_said or says_person(field, tokens, place, vocabulary)
+    if is_field:
+        return is_said and word.is_capital and not word.text.isupper()  # "confirmed by Hall", where halls are a field
     if before in _IN or word.folded in lexicon.STOP_WORDS:
         return False
     if word.folded in _EVERYDAY and not is_said and not _is_written_as_name(tokens, place):
@@ -62,8 +67,11 @@ def says_person(field: str, tokens: Sequence[Token], place: int, vocabulary: Voc
 
 
 def _is_acting_as(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
-    """Return whether "as" and the name of a field follow a name: "frost as editor"."""
-    behind = tokens[place + 1 : place + 3]
+    """Return whether "as" and the name of a field follow a name: "frost as editor", "Frost or Day as the editor"."""
+    place += 1
+    while place + 1 < len(tokens) and tokens[place].folded in _JOINING:
+        place += 2
+    behind = [token for token in tokens[place : place + 3] if token.folded not in _ARTICLES]
     return (
         len(behind) > 1
         and behind[0].folded == "as"

@@ -667,3 +667,28 @@ def test_a_second_verb_is_no_second_person():
 def test_two_conditions_that_no_document_meets_contradict(filters: list[dict[str, Any]], excludes: bool):
     pieces = [Piece(one["key"], one, 0, 0) for one in filters]
     assert contradict(pieces, INCIDENTS.fields) is excludes
+
+
+PLAYS = catalogue(
+    values("state", {"open": 10, "closed": 30}),
+    values("hall", {"North Hall": 12, "Old Chapel": 20}),
+    values("editor", {"d.hall": 12, "j.frost": 20, "m.reed": 9, "k.banks": 11}),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "editors"),
+    [
+        ("plays with editor Hall", {"d.hall"}),
+        ("plays edited by Mr Hall", {"d.hall"}),
+        ("frost or reed as the editor, still open", {"j.frost", "m.reed"}),
+        ("open plays by hall", set()),
+        ("How many plays are there by hall?", set()),
+        ("Hall of the open plays", set()),
+    ],
+)
+def test_a_surname_that_names_a_field_needs_a_capital_and_another_sign(question: str, editors: set[str]):
+    named = {
+        known.value for one in found(question, PLAYS).sentence.mentions for known in one.known if known.field == "editor"
+    }
+    assert named == editors
