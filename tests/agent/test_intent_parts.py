@@ -689,6 +689,9 @@ PLAYS = catalogue(
 )
 def test_a_surname_that_names_a_field_needs_a_capital_and_another_sign(question: str, editors: set[str]):
     named = {
-        known.value for one in found(question, PLAYS).sentence.mentions for known in one.known if known.field == "editor"
+        known.value
+        for one in found(question, PLAYS).sentence.mentions
+        for known in one.known
+        if known.field == "editor"
     }
     assert named == editors
