@@ -61,6 +61,9 @@ ONE = {
     "April failures": ("2026-04-01", "2026-05-01"),
     "Ann's May corrections": ("2026-05-01", "2026-06-01"),
     "june, kids, dinosaurs": ("2026-06-01", "2026-07-01"),
+    "tickets, storage, Feb": ("2026-02-01", "2026-03-01"),
+    "February at the harbour": ("2026-02-01", "2026-03-01"),
+    "July: what was signed?": ("2026-07-01", "2026-08-01"),
     "last month": ("2026-10-01", "2026-11-01"),
     "in March 2024": ("2024-03-01", "2024-04-01"),
     "last week": ("2026-11-09", "2026-11-16"),
@@ -251,6 +254,9 @@ UNREAD = (
     "本季度末",
 )
 NONE = (
+    "where is the log, June?",
+    "June: what did he do",
+    "what happened, December is cold",
     "top 5 of 24/7 teams",
     "what may 3 people do",
     "ordinance 2019-77",

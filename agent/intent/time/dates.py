@@ -37,6 +37,8 @@ _BEFORE_ITEM = re.compile(
     re.IGNORECASE,
 )
 """The next item of a list, and no question or request to a person called June."""
+_OPENS_ITEM, _CLOSES_ITEM = re.compile(r"(?:^|[,;:]|\s[-–—])\s*$"), re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
+_BEFORE_PREPOSITION = re.compile(r"\s+(?:at|by|with|from|for|on|in)\s", re.IGNORECASE)
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
 
@@ -238,14 +240,21 @@ class _Reading(Run):
         return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
 
     def _describes(self, item: Item) -> bool:
-        """Return whether a month without a preposition is a date: "April failures", "june, cats"."""
+        """Return whether a month without a preposition is a date: "April failures", "june, cats", "storage, Feb"."""
         token = self.tokens[item.start]
-        opens = not self.text[: token.start].strip()
+        before = self.text[: token.start]
+        opens = not before.strip()
         if item.end - item.start > 1 or not self.has(item.start, "MONTHNAME") or self._is_verbal(item.start):
             return False
         if _BEFORE_PLURAL.match(self.text, token.end):
             return not (opens and token.text in load_words().verbal_months)
-        return opens and _BEFORE_ITEM.match(self.text, token.end) is not None
+        if opens and _BEFORE_ITEM.match(self.text, token.end):
+            return True
+        if token.text in load_words().person_months:
+            return False  # "where is it, June?"
+        if opens and _BEFORE_PREPOSITION.match(self.text, token.end):
+            return True
+        return bool(_OPENS_ITEM.search(before) and _CLOSES_ITEM.match(self.text, token.end))
 
     def _is_verbal(self, place: int) -> bool:
         """Return whether a month is written like a verb: "may", "march"."""

@@ -74,6 +74,7 @@ class Words:
             with a two-digit year.
         months: month numbers by name.
         verbal_months: names of months that are also verbs.
+        person_months: names of months that are also first names.
         numeric: matches a date of digits, or digits and a month's name, with marks.
     """
 
@@ -82,6 +83,7 @@ class Words:
     orders: dict[str, tuple[str, str, str]]
     months: dict[str, int]
     verbal_months: frozenset[str]
+    person_months: frozenset[str]
     numeric: re.Pattern[str]
 
 
@@ -93,12 +95,14 @@ def load_words() -> Words:
     orders: dict[str, tuple[str, str, str]] = {}
     months: dict[str, int] = {}
     verbal: set[str] = set()
+    people: set[str] = set()
     for language in LANGUAGES:
         data = tomllib.loads((files("agent.intent.time") / "words" / f"{language}.toml").read_text(encoding="utf-8"))
         pairs = data.get("variants", "")
         variants |= {ord(old): new for old, new in zip(pairs[::2], pairs[1::2], strict=True)}
         orders[language] = (data["first_number"], data["first_without_year"], data["marks_after_year"])
         verbal.update(data.get("not_before_months", ()))
+        people.update(data.get("first_names", ()))
         data["function"]["skipped"] = data["skipped"]
         for category, value, phrase in _entries(data):
             first, *rest = _TOKEN.findall(phrase)
@@ -114,7 +118,7 @@ def load_words() -> Words:
         rf"{start}(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
     )
-    return Words(phrases, variants, orders, months, frozenset(verbal), numeric)
+    return Words(phrases, variants, orders, months, frozenset(verbal), frozenset(people), numeric)
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
