@@ -170,6 +170,8 @@ class Worker:
         """Carry out jobs from the queue until the worker is closed."""
         while not self._closing.is_set():
             await self.jobs.expiry.run()
+            if self._closing.is_set():
+                return
             try:
                 self._woken.clear()
                 lease = await self.jobs.take(only_idle=len(self._long) > _MOST_LONG)

@@ -327,6 +327,33 @@ async def test_a_job_is_returned_to_the_queue_also_if_its_worker_is_stopped_twic
     assert owner(owner_url, "SELECT status, lease FROM signalbox.job") == [("queued", None)]
 
 
+async def test_a_worker_that_is_stopped_while_it_deletes_what_has_expired_takes_no_job(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    worker = worker_on(database)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    deleting, may_end = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        deleting.set()
+        await may_end.wait()
+
+    async def take(**_: Any) -> None:
+        raise AssertionError("a job was asked for")
+
+    monkeypatch.setattr(worker.jobs.expiry, "run", run)
+    monkeypatch.setattr(worker.jobs, "take", take)
+    monkeypatch.setattr("retrievers.ingest.worker._REST_S", 3600.0)
+    async with worker:
+        await deleting.wait()
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0)
+        may_end.set()
+        async with asyncio.timeout(60):
+            await stopping
+    assert (await worker.jobs.job(TENANT, id)).status == "queued"
+
+
 # Killing.
 
 WORKER = """
