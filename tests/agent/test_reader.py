@@ -19,11 +19,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent import deciding, turn_wording, vocabulary
+from agent.intent import deciding, turn_wording
 from agent.intent.read_ahead import read_ahead
 from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
+from agent.intent.vocabulary import role_of
 from agent.llm.opening import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
@@ -192,7 +193,7 @@ async def test_requests_that_wait_for_the_names_of_many_values_leave_threads_for
 ):
     many = dict.fromkeys((f"value {n}" for n in range(400)), 1)
     same = FieldCatalogue(((1, 1),), 400, {"team": FieldValues(FIELDS["team"], many, 400, 400)})
-    begun, may_end, roles = threading.Event(), threading.Event(), vocabulary.role_of
+    begun, may_end = threading.Event(), threading.Event()
 
     class Shared(FakeCatalogue):
         async def fields(self, scope: Scope) -> FieldCatalogue:
@@ -201,9 +202,9 @@ async def test_requests_that_wait_for_the_names_of_many_values_leave_threads_for
     def held(values: FieldValues) -> Any:
         begun.set()
         assert may_end.wait(60)
-        return roles(values)
+        return role_of(values)
 
-    monkeypatch.setattr(vocabulary, "role_of", held)
+    monkeypatch.setattr("agent.intent.vocabulary.role_of", held)
     with ThreadPoolExecutor(2) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         reader = cascade(catalogue=Shared())
