@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from agent.intent.text import readable, words_of
+from agent.intent.text import readable, words_of, words_of_question
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card
@@ -17,7 +17,7 @@ _LIKE, _NEARER = 0.6, 0.1
 
 def example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
     """Return the only named source that has the question, word for word, among its examples; else None."""
-    said = words_of(readable(question))
+    said = words_of_question(readable(question))
     names = [name for name, card in cards.items() if card.named and any(words_of(one) == said for one in card.examples)]
     return SourceChoice(name=names[0], confidence=1.0, reason="it is one of its examples") if len(names) == 1 else None
 

@@ -31,6 +31,8 @@ _SHORTEST = 3
 _ROOT = 5
 """Number of first letters that two forms of a word share: renew, renewal."""
 _MISSPELT = 85
+_LONGEST_NAME = 64
+"""Maximum characters of a text whose words are cached."""
 _MOST_LEFT = 0.75
 """Minimum share of a word's consonants that an abbreviation keeps."""
 
@@ -93,10 +95,17 @@ def _without_possessives(text: str) -> str:
     return re.sub(r"['’]s\b", "  ", text)
 
 
-@lru_cache(maxsize=65_536)
-def words_of(text: str) -> tuple[str, ...]:
-    """Return the folded tokens of a name or value without marks, for comparison with a question's tokens."""
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the folded tokens of a name or value without marks, for comparison with a question's tokens. Cached."""
+    return _words_of_name(name) if len(name) <= _LONGEST_NAME else words_of_question(name)
+
+
+def words_of_question(text: str) -> tuple[str, ...]:
+    """Return the same of a question. Not cached: no two questions are the same, and they would fill the memory."""
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)
+
+
+_words_of_name = lru_cache(maxsize=65_536)(words_of_question)
 
 
 @lru_cache(maxsize=64)

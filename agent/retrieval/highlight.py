@@ -48,7 +48,7 @@ class Highlighter:
             at = text.find(term)
             while at >= 0:
                 found.add((at, -at - len(term)))
-                at = text.find(term, at + len(term))
+                at = text.find(term, at + 1)
         plain = _plain(text)
         for beginning in self._beginnings:
             at = plain.find(beginning)

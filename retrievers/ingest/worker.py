@@ -89,7 +89,8 @@ class Worker:
         if self._at_work and within_s:
             await asyncio.wait(self._at_work, timeout=within_s)
         for task in self._at_work:
-            task.cancel()
+            if not task.cancelling():  # a second time would end the wait until the job is returned
+                task.cancel()
         await asyncio.gather(*self._loops)
         await asyncio.gather(*self._at_work, return_exceptions=True)
 
@@ -145,11 +146,16 @@ class Worker:
                 return task.result()
         except asyncio.CancelledError:
             task.cancel()
+            self._keep(run.lease, task)  # until its job is returned, also if the caller is cancelled again
             await asyncio.wait({task})
             raise
-        self._at_work.add(task)
-        task.add_done_callback(partial(self._told, run.lease))
+        self._keep(run.lease, task)
         return None
+
+    def _keep(self, lease: Lease, task: "asyncio.Task[Report]") -> None:
+        """Have `stop` wait for a job that nobody else waits for."""
+        self._at_work.add(task)
+        task.add_done_callback(partial(self._told, lease))
 
     def _told(self, lease: Lease, task: "asyncio.Task[Report]") -> None:
         self._at_work.discard(task)
@@ -164,6 +170,8 @@ class Worker:
         """Carry out jobs from the queue until the worker is closed."""
         while not self._closing.is_set():
             await self.jobs.expiry.run()
+            if self._closing.is_set():
+                return
             try:
                 self._woken.clear()
                 lease = await self.jobs.take(only_idle=len(self._long) > _MOST_LONG)
@@ -176,8 +184,7 @@ class Worker:
                 await self._wait(_POLL_S)
                 continue
             task = asyncio.create_task(self.carry_out(lease))
-            self._at_work.add(task)
-            task.add_done_callback(partial(self._told, lease))
+            self._keep(lease, task)
             if self._closing.is_set():
                 task.cancel()
             await asyncio.wait({task}, timeout=self._head_start_s)

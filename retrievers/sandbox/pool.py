@@ -91,11 +91,11 @@ class Sandbox:
                 most `MOST_REQUESTS`.
         Raises:
             BadDocument: from an iterator, if its file is invalid or exceeds the limits.
-            Unavailable: from an iterator, if `stopped` returns True.
+            Unavailable: also from an iterator, if `stopped` returns True.
         """
         waiting = deque(requests)
         while waiting:
-            with ReadingPlace(self._free, self._long) as place, self._process() as process:
+            with ReadingPlace(self._free, self._long) as place, self._process(stopped) as process:
                 process.send(task, waiting)
                 while waiting and process.is_well:
                     waiting.popleft()
@@ -121,7 +121,8 @@ class Sandbox:
             stop.set()
 
     @contextmanager
-    def _process(self) -> Iterator["_Process"]:
+    def _process(self, stopped: Stopped) -> Iterator["_Process"]:
+        _check_wanted(stopped)  # a file that waited for a place must not cost a process that nobody needs
         process = self._take() or _Process(self._limits)
         self._busy.add(process)
         try:
@@ -171,6 +172,11 @@ class Sandbox:
         self._free, self._long = Places(self._places), Places(_MOST_LONG)
         self._idle, self._busy, self._lock = [], set(), threading.Lock()
         self._threads, self._long_threads = _threads()
+
+
+def _check_wanted(stopped: Stopped) -> None:
+    if stopped():
+        raise Unavailable("the file", "nobody waits for it any more")
 
 
 def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
@@ -241,8 +247,7 @@ class _Process:
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
         while True:
-            if stopped():
-                raise Unavailable("the file", "nobody waits for it any more")
+            _check_wanted(stopped)
             if waited_s > self._limits.wait_s:
                 raise BadDocument(self._limits.out_of_time)
             place.pass_on()

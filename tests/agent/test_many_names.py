@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.intent import text, vocabulary
+from agent.intent.examples import example_of
 from agent.service import documents
 from agent.service.opening import open_service
 from agent.service.service import Service
@@ -32,9 +33,18 @@ def test_a_value_is_split_into_words_once(monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
     split = text.tokenize
     monkeypatch.setattr(text, "tokenize", lambda given: calls.append(given) or split(given))
-    text.words_of.cache_clear()
+    text._words_of_name.cache_clear()
     vocabulary.build(catalogue())
     assert len([one for one in calls if one in VALUES]) == len(VALUES)
+
+
+@pytest.mark.parametrize("letters", [1, 200])
+def test_the_words_of_questions_and_long_texts_are_not_kept(letters: int):
+    """There may be tens of thousands of them, with 8,000 characters each."""
+    before = text._words_of_name.cache_info().currsize
+    assert example_of("which rotors are new " * letters, {}) is None
+    assert text.words_of("x" * 200 + "?" * letters)
+    assert text._words_of_name.cache_info().currsize == before
 
 
 def test_threads_that_need_the_same_names_collect_them_once(monkeypatch: pytest.MonkeyPatch):

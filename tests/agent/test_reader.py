@@ -5,9 +5,11 @@ import dataclasses
 import itertools
 import json
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Collection as Collected
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +24,7 @@ from agent.intent.read_ahead import read_ahead
 from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
+from agent.intent.vocabulary import role_of
 from agent.llm.opening import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
@@ -183,6 +186,38 @@ async def test_the_rules_answer_at_once_and_the_model_joins_them():
     assert later.filter == eq("status", "Accepted")
     assert [choice.name for choice in later.sources] == ["vector"]
     assert [call.stage for call in reading.calls.records] == ["intent"]
+
+
+async def test_requests_that_wait_for_the_names_of_many_values_leave_threads_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    many = dict.fromkeys((f"value {n}" for n in range(400)), 1)
+    same = FieldCatalogue(((1, 1),), 400, {"team": FieldValues(FIELDS["team"], many, 400, 400)})
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Shared(FakeCatalogue):
+        async def fields(self, scope: Scope) -> FieldCatalogue:
+            return same
+
+    def held(values: FieldValues) -> Any:
+        begun.set()
+        assert may_end.wait(60)
+        return role_of(values)
+
+    monkeypatch.setattr("agent.intent.vocabulary.role_of", held)
+    with ThreadPoolExecutor(2) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        reader = cascade(catalogue=Shared())
+        reading = [asyncio.create_task(read(reader, f"bearings {n}")) for n in range(4)]
+        while not begun.is_set():  # noqa: ASYNC110 - of a thread
+            await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(lambda: None)
+        finally:
+            may_end.set()
+        assert all(one.first for one in await asyncio.gather(*reading))
+    assert not reader.collecting
 
 
 async def test_a_condition_that_the_caller_ignores_is_read_by_neither_rules_nor_model():

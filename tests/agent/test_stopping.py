@@ -157,6 +157,38 @@ async def test_jobs_are_stopped_while_requests_are_still_at_work():
         assert await answer(sent) == (200, b'"worked"')
 
 
+async def test_jobs_have_the_grace_period_also_without_requests_at_work():
+    app, said = bare(), []
+
+    async def stop_jobs(within_s: float) -> None:
+        if within_s:
+            await asyncio.sleep(0.5)
+        said.append(within_s)
+
+    app.state.stop_jobs = stop_jobs
+    async with running(app=app):
+        pass
+    assert said == [60.0, 0.0]
+
+
+async def test_a_second_ctrl_c_ends_the_grace_period_of_jobs():
+    app, waiting, ended = bare(), asyncio.Event(), asyncio.Event()
+
+    async def stop_jobs(within_s: float) -> None:
+        if within_s:
+            waiting.set()
+            await ended.wait()
+        ended.set()
+
+    app.state.stop_jobs = stop_jobs
+    one = Running(Told, app)
+    one.server.should_exit = True
+    async with asyncio.timeout(60):
+        await waiting.wait()
+        one.server.force_exit = True
+        await one.task
+
+
 async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(serving, "_LAST_REQUEST_S", 60.0)
     async with running() as one:

@@ -281,6 +281,79 @@ async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(da
             await asyncio.sleep(0.02)
 
 
+class Returning:
+    """A worker whose documents are never stored, and whose jobs are returned to the queue when the test says so."""
+
+    def __init__(self, database: Database) -> None:
+        self.storing, self.returning, self.may_return = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.worker = Worker(JobQueue(database), self._ingest)
+        self._give_back, self.worker.jobs.give_back = self.worker.jobs.give_back, self._late  # type: ignore[method-assign]
+
+    async def _ingest(self, *_: Any, **__: Any) -> Report:
+        self.storing.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def _late(self, *given: Any, **more: Any) -> None:
+        self.returning.set()
+        await self.may_return.wait()
+        await self._give_back(*given, **more)
+
+    async def deliver(self, deadline: float | None = None) -> None:
+        await self.worker.deliver(TENANT, of_records("docs", [record(0)]), deadline=deadline)
+
+
+async def test_a_job_is_returned_to_the_queue_also_if_its_caller_is_cancelled_again(database: Database, owner_url: str):
+    one = Returning(database)
+    delivering = asyncio.create_task(one.deliver())
+    for event in (one.storing, one.returning):
+        await event.wait()
+        delivering.cancel()
+    await asyncio.wait({delivering})
+    asyncio.get_running_loop().call_later(0.1, one.may_return.set)
+    await one.worker.stop()
+    assert owner(owner_url, "SELECT status, lease FROM signalbox.job") == [("queued", None)]
+
+
+async def test_a_job_is_returned_to_the_queue_also_if_its_worker_is_stopped_twice(database: Database, owner_url: str):
+    one = Returning(database)
+    await one.deliver(deadline=0.0)
+    await one.storing.wait()
+    first = asyncio.create_task(one.worker.stop())
+    await one.returning.wait()
+    second = asyncio.create_task(one.worker.stop())
+    asyncio.get_running_loop().call_later(0.1, one.may_return.set)
+    await asyncio.gather(first, second)
+    assert owner(owner_url, "SELECT status, lease FROM signalbox.job") == [("queued", None)]
+
+
+async def test_a_worker_that_is_stopped_while_it_deletes_what_has_expired_takes_no_job(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    worker = worker_on(database)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    deleting, may_end = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        deleting.set()
+        await may_end.wait()
+
+    async def take(**_: Any) -> None:
+        raise AssertionError("a job was asked for")
+
+    monkeypatch.setattr(worker.jobs.expiry, "run", run)
+    monkeypatch.setattr(worker.jobs, "take", take)
+    monkeypatch.setattr("retrievers.ingest.worker._REST_S", 3600.0)
+    async with worker:
+        await deleting.wait()
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0)
+        may_end.set()
+        async with asyncio.timeout(60):
+            await stopping
+    assert (await worker.jobs.job(TENANT, id)).status == "queued"
+
+
 # Killing.
 
 WORKER = """

@@ -147,6 +147,15 @@ def test_a_file_that_goes_too_far_is_refused_with_the_reason_and_the_next_one_is
     assert run(sandbox, "nothing")["files"] == []
 
 
+def test_a_file_that_nobody_waits_for_when_its_turn_comes_costs_no_process(sandbox: Sandbox):
+    before = run(sandbox, "nothing")["pid"]
+
+    with pytest.raises(Unavailable):
+        run(sandbox, "nothing", lambda: True)
+
+    assert run(sandbox, "nothing")["pid"] == before
+
+
 def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox):
     sandbox._limits = replace(SMALL, wait_s=0.5)
 

@@ -786,8 +786,9 @@ async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopp
             if ids(owner_url):
                 break
             await asyncio.sleep(0.02)
-        await stopped.drain(0.1)
         assert stopped.at_work == 1
+        await stopped.stop(0.1)
+        assert stopped.at_work == 0
     assert await runs(database) == [("queued", len(ids(owner_url)), 0)]
     assert 0 < len(ids(owner_url)) < 5
 

@@ -152,7 +152,10 @@ class Server(uvicorn.Server):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_ANSWER_S):
                         await self._connections_end()
-        await asyncio.gather(jobs, self._stop_jobs(0.0))
+        while not (jobs.done() or self.force_exit):
+            await asyncio.wait({jobs}, timeout=_LOOK_EVERY_S)
+        await self._stop_jobs(0.0)  # also those that the last requests left behind
+        await jobs
         await self.lifespan.shutdown()
 
     @property

@@ -74,3 +74,7 @@ def test_each_word_of_a_question_looks_through_a_text_once_even_if_every_place_b
     once = re.compile(r"\w+")
     read = processor_s(lambda: [once.match(text) for _ in range(64)])
     assert processor_s(lambda: Highlighter(question, "en")(text)) < 8 * read
+
+
+def test_a_word_is_marked_also_where_it_overlaps_itself_behind_another_word():
+    assert Highlighter("天天上天", "zh")("上天天天") == ((0, 2), (2, 4))
