@@ -47,9 +47,11 @@ _MINUTES_TO = frozenset("to from until till before after since at".split())
 _RATES = {
     *(("money", per) for per in ("area", "weight", "volume", "length", "time", "months", "energy")),
     *(("length", "time"), ("weight", "volume"), ("volume", "time"), ("weight", "area"), ("size", "time")),
-    ("energy", "area"),
+    ("energy", "area"), ("weight", "weight"),
 }  # fmt: skip
 """Kinds of units of which one is usually given for each of the other."""
+_PER = re.compile(r"([a-z]{1,2})p([a-z]{1,2})")
+"""Two units in one word."""
 _AMOUNTS = _SPENT.union(lexicon.CONCEPTS["money"][0]) - {"amount", "value"} - CURRENCIES
 """Words for amounts of money in names of fields; any other two of them are different amounts."""
 
@@ -230,11 +232,14 @@ def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
 
 
 def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
-    """Return the unit for each of another at the end of a field's name: nitrate_mg_l, price_eur_per_m2; or None.
+    """Return the unit for each of another at the end of a field's name: nitrate_mg_l, flow_lps, price_eur_per_m2.
 
     Without "per" it must be a usual pair, as in speeds, concentrations and prices; "height_m_min" is a minimum.
     """
     named = named_units()
+    if words and (pair := _PER.fullmatch(words[-1])) is not None and len(words) > 1:
+        of_pair = _rate((*words[:-1], *pair.groups()))
+        return of_pair and (of_pair[0], frozenset(words[-1:]))  # au_gpt, flow_lps
     size = 2 if words[-1:] in (("2",), ("3",)) else 1  # m2 is two words
     is_said = words[-size - 1 : -size] == ("per",)
     front, last = words[: -size - is_said], "".join(words[-size:])

@@ -186,6 +186,11 @@ def test_a_unit_thousands_or_a_count_of_none_tells_the_field(question: str, filt
     ("name", "question", "filter"),
     [
         ("speed_km_h", "over 50 km/h", "speed_km_h gt 50"),
+        ("flow_lps", "over 50 l/s", "flow_lps gt 50"),
+        ("flow_lps", "over 50 litres per second", "flow_lps gt 50"),
+        ("flow_lps", "over 50 litres", ""),
+        ("au_gpt", "above 50 g/t", "au_gpt gt 50"),
+        ("ward_dpt", "over 50 days", ""),
         ("price_eur_m2", "flats over 50 m2", ""),
         ("price_eur_m2", "over 50 euros per m2", "price_eur_m2 gt 50"),
         ("price_per_m2", "flats over 50 m2", ""),
