@@ -16,6 +16,7 @@ import pytest
 
 from agent.llm.chat_model import ChatModel
 from agent.llm.model import ModelFailed, Reply
+from agent.llm.opening import open_model
 from agent.llm.wire import LiteLLMWire, OpenAIWire
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.http import HttpReranker
@@ -207,6 +208,29 @@ async def test_an_answer_beyond_a_limit_is_none_and_the_reason_names_the_limit(n
     with answering(repeat(fault)) as server:
         assert expected in await reason(name, server)
     assert len(server.requests) == 1
+
+
+async def test_what_litellm_would_read_with_aiohttp_is_limited_too(monkeypatch: pytest.MonkeyPatch):
+    with answering([packed(BOMB)]) as server:
+        monkeypatch.setattr("retrievers.http.sdks.OPENAI_URL", server.base_url)
+        model = open_model("aiohttp_openai/m")
+        assert model is not None
+        with pytest.raises(ModelFailed, match="its answer is longer than 128 KiB"):
+            await model.complete(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})
+        await model.aclose()
+
+
+async def test_litellm_is_closed_while_a_call_opens_a_connection(litellm: Any, monkeypatch: pytest.MonkeyPatch):
+    open_clients: dict[str, Any] = {}
+
+    class Opening:
+        async def aclose(self) -> None:
+            open_clients["another"] = self
+
+    open_clients["one"] = Opening()
+    monkeypatch.setattr(litellm.in_memory_llm_clients_cache, "cache_dict", open_clients)
+    await remote.close_litellm()
+    assert list(open_clients) == ["one", "another"]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
