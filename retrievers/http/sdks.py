@@ -1,10 +1,13 @@
 """Limit the answers of SDKs that read them with their own clients."""
 
 import asyncio
+import io
 import logging
+import math
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_ERROR_CHARACTERS = 4_000
 _LOOKUP_S = 60.0
 """Timeout of a request that litellm sends outside of any call, in seconds."""
+_OF_THE_PACKED_BODY = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -58,6 +62,8 @@ def limit_litellm() -> None:
     blocking = _blocking_client(handlers)
     handlers.HTTPHandler.create_client = blocking
     openai._get_sync_http_client = staticmethod(blocking)
+    with suppress(ImportError):
+        _limit_botocore(blocking())
     # litellm searches answers that it cannot parse for secrets, to log and to raise them, which takes seconds per MiB.
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -94,6 +100,34 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
         return httpx.Client(transport=Transport(), follow_redirects=True)
 
     return make
+
+
+def _limit_botocore(client: Any) -> None:
+    """Have a limited client send what boto3 sends in threads with a deadline: litellm reads SageMaker's vectors so.
+
+    boto3 itself reads as long as bytes arrive. Its other users, such as buckets, have no deadline.
+    """
+    session: Any = import_module("botocore.httpsession").URLLib3Session
+    answer_of: Any = import_module("botocore.awsrequest").AWSResponse
+    send = session.send
+
+    def sent(self: Any, request: Any) -> Any:
+        if not math.isfinite(left_s()) or asyncio._get_running_loop() is not None:
+            return send(self, request)
+        headers = dict(request.headers)
+        found = client.request(request.method, request.url, headers=headers, content=request.body or b"")
+        # They describe the body as it was sent, which is unpacked by now.
+        kept = {name: value for name, value in found.headers.items() if name not in _OF_THE_PACKED_BODY}
+        return answer_of(request.url, found.status_code, kept, _Raw(found.content))
+
+    session.send = sent
+
+
+class _Raw(io.BytesIO):
+    """A body in the form that botocore reads."""
+
+    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        yield self.read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,47 @@ async def test_what_litellm_would_read_with_aiohttp_is_limited_too(monkeypatch: 
         await model.aclose()
 
 
+BOTO3: dict[str, tuple[Fault, str]] = {
+    "endless": (Fault(parts=repeat(b"a" * 4_000)), "its answer is longer than 128 KiB"),
+    "bomb": (packed(BOMB), "its answer is longer than 128 KiB"),
+    "drip": (Fault(parts=repeat(b" "), pause_s=0.02), "no answer within"),
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Callable[[ScriptedServer], None]:
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION_NAME"):
+        monkeypatch.setenv(name, "eu-west-1")
+    return lambda server: monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME", server.root_url)
+
+
+def sagemaker(timeout_s: float) -> LiteLLMEmbedder:
+    return LiteLLMEmbedder("sagemaker/m", timeout_s=timeout_s, retry=ONCE)
+
+
+@pytest.mark.parametrize("answer", BOTO3)
+async def test_what_litellm_reads_by_boto3_is_limited_too(answer: str, aws: Callable[[ScriptedServer], None]):
+    fault, expected = BOTO3[answer]
+    with answering(repeat(fault)) as server:
+        aws(server)
+        for timeout_s in (2.0, 20.0, 60.0) if answer == "drip" else (60.0,):
+            with pytest.raises(Unavailable, match=expected):
+                await sagemaker(timeout_s).embed_query("penguins")
+            if server.requests:
+                break
+        assert server.left.wait(60) or answer == "bomb"
+
+
+async def test_vectors_that_litellm_reads_by_boto3_arrive(aws: Callable[[ScriptedServer], None]):
+    vectors = json.dumps({"embedding": [[3.0, 4.0]]})
+    with answering([Fault(body=gzip.compress(vectors.encode()), headers={"Content-Encoding": "gzip"})]) as server:
+        aws(server)
+        vector = await sagemaker(60.0).embed_query("penguins")
+    assert vector.tolist() == pytest.approx([0.6, 0.8])
+    assert "Signature=" in server.requests[0].headers["authorization"]
+
+
 async def test_litellm_is_closed_while_a_call_opens_a_connection(litellm: Any, monkeypatch: pytest.MonkeyPatch):
     open_clients: dict[str, Any] = {}
 
