@@ -62,8 +62,7 @@ def limit_litellm() -> None:
     blocking = _blocking_client(handlers)
     handlers.HTTPHandler.create_client = blocking
     openai._get_sync_http_client = staticmethod(blocking)
-    with suppress(ImportError):
-        _limit_botocore(blocking())
+    _limit_threads(blocking())
     # litellm searches answers that it cannot parse for secrets, to log and to raise them, which takes seconds per MiB.
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -102,29 +101,41 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
     return make
 
 
-def _limit_botocore(client: Any) -> None:
-    """Have a limited client send what boto3 sends in threads with a deadline: litellm reads SageMaker's vectors so.
+def _limit_threads(client: Any) -> None:
+    """Have a limited client send what boto3 and requests send in threads with a deadline.
 
-    boto3 itself reads as long as bytes arrive. Its other users, such as buckets, have no deadline.
+    litellm reads SageMaker's vectors and the tokens of Google and Databricks with them. They read as long as bytes
+    arrive. Their other users, such as buckets, have no deadline.
     """
-    session: Any = import_module("botocore.httpsession").URLLib3Session
-    answer_of: Any = import_module("botocore.awsrequest").AWSResponse
-    send = session.send
 
-    def sent(self: Any, request: Any) -> Any:
-        if not math.isfinite(left_s()) or asyncio._get_running_loop() is not None:
-            return send(self, request)
-        headers = dict(request.headers)
-        found = client.request(request.method, request.url, headers=headers, content=request.body or b"")
-        # They describe the body as it was sent, which is unpacked by now.
-        kept = {name: value for name, value in found.headers.items() if name not in _OF_THE_PACKED_BODY}
-        return answer_of(request.url, found.status_code, kept, _Raw(found.content))
+    def limit_send(owner: Any, answer_of: Callable[[Any, Any, _Raw], Any]) -> None:
+        send = owner.send
 
-    session.send = sent
+        def sent(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            if not math.isfinite(left_s()) or asyncio._get_running_loop() is not None:
+                return send(self, request, *args, **kwargs)
+            headers = dict(request.headers)
+            found = client.request(request.method, request.url, headers=headers, content=request.body or b"")
+            return answer_of(self, request, _Raw(found))
+
+        owner.send = sent
+
+    with suppress(ImportError):
+        aws: Any = import_module("botocore.awsrequest").AWSResponse
+        session: Any = import_module("botocore.httpsession").URLLib3Session
+        limit_send(session, lambda _, request, raw: aws(request.url, raw.status, raw.headers, raw))
+    with suppress(ImportError):
+        adapter: Any = import_module("requests.adapters").HTTPAdapter
+        limit_send(adapter, lambda self, request, raw: self.build_response(request, raw))
 
 
 class _Raw(io.BytesIO):
-    """A body in the form that botocore reads."""
+    """An answer in the form of urllib3, as boto3 and requests read it. The body is unpacked."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(answer.content)
+        self.status, self.reason = answer.status_code, answer.reason_phrase
+        self.headers = {name: value for name, value in answer.headers.items() if name not in _OF_THE_PACKED_BODY}
 
     def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
         yield self.read()
