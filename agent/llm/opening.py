@@ -15,7 +15,9 @@ from agent.llm.recording import Recorded, Recorder
 
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
 # Prefixes that name a server. Other prefixes are part of a model's name, such as "anthropic/..." at a gateway.
-_SERVERS = ("openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
+_SERVERS = ("openai/", "aiohttp_openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
+# litellm would read the second with aiohttp, which unpacks an answer whole, however large.
+_OPENAI = ("openai/", "aiohttp_openai/")
 
 
 def open_model(name: str | None, *, base_url: str | None = None, api_key: str | None = None) -> Model | None:
@@ -51,7 +53,7 @@ def _open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Model
     from agent.llm.chat_model import ChatModel
     from agent.llm.wire import LiteLLMWire, OpenAIWire
 
-    if base_url or name.startswith(("openai/", *_OPENAI_MODELS)):
+    if base_url or name.startswith((*_OPENAI, *_OPENAI_MODELS)):
         model = next((name.removeprefix(server) for server in _SERVERS if name.startswith(server)), name)
         return ChatModel(name, model, OpenAIWire(base_url, api_key))
     return ChatModel(name, name, LiteLLMWire(api_key))

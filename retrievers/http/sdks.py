@@ -1,10 +1,13 @@
 """Limit the answers of SDKs that read them with their own clients."""
 
 import asyncio
+import io
 import logging
+import math
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_ERROR_CHARACTERS = 4_000
 _LOOKUP_S = 60.0
 """Timeout of a request that litellm sends outside of any call, in seconds."""
+_OF_THE_PACKED_BODY = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -58,6 +62,7 @@ def limit_litellm() -> None:
     blocking = _blocking_client(handlers)
     handlers.HTTPHandler.create_client = blocking
     openai._get_sync_http_client = staticmethod(blocking)
+    _limit_threads(blocking())
     # litellm searches answers that it cannot parse for secrets, to log and to raise them, which takes seconds per MiB.
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -94,6 +99,46 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
         return httpx.Client(transport=Transport(), follow_redirects=True)
 
     return make
+
+
+def _limit_threads(client: Any) -> None:
+    """Have a limited client send what boto3 and requests send in threads with a deadline.
+
+    litellm reads SageMaker's vectors and the tokens of Google and Databricks with them. They read as long as bytes
+    arrive. Their other users, such as buckets, have no deadline.
+    """
+
+    def limit_send(owner: Any, answer_of: Callable[[Any, Any, _Raw], Any]) -> None:
+        send = owner.send
+
+        def sent(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            if not math.isfinite(left_s()) or asyncio._get_running_loop() is not None:
+                return send(self, request, *args, **kwargs)
+            headers = dict(request.headers)
+            found = client.request(request.method, request.url, headers=headers, content=request.body or b"")
+            return answer_of(self, request, _Raw(found))
+
+        owner.send = sent
+
+    with suppress(ImportError):
+        aws: Any = import_module("botocore.awsrequest").AWSResponse
+        session: Any = import_module("botocore.httpsession").URLLib3Session
+        limit_send(session, lambda _, request, raw: aws(request.url, raw.status, raw.headers, raw))
+    with suppress(ImportError):
+        adapter: Any = import_module("requests.adapters").HTTPAdapter
+        limit_send(adapter, lambda self, request, raw: self.build_response(request, raw))
+
+
+class _Raw(io.BytesIO):
+    """An answer in the form of urllib3, as boto3 and requests read it. The body is unpacked."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(answer.content)
+        self.status, self.reason = answer.status_code, answer.reason_phrase
+        self.headers = {name: value for name, value in answer.headers.items() if name not in _OF_THE_PACKED_BODY}
+
+    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        yield self.read()
 
 
 @dataclass(frozen=True, slots=True)

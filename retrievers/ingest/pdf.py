@@ -11,6 +11,7 @@ _BREAK = "\x1f"
 
 It counts as white space when lines are trimmed, and is replaced in the pages' own text.
 """
+_EMPTY_LINES = re.compile(r"\n{3,}")
 _PARTIAL_NUMBER = re.compile(r"\.\d+")
 
 
@@ -47,7 +48,7 @@ def read_pdf(file: BinaryIO) -> PdfText:
         text = ""
     if not text.strip():
         text = _prose(data)
-    first, *parts = _numbers_joined(text).replace("\f", "\n\n").split(_BREAK)
+    first, *parts = _tidied(_numbers_joined(text)).replace("\f", "\n\n").split(_BREAK)
     marks: list[tuple[int, int]] = []
     blank = set()
     start = len(first)
@@ -130,3 +131,10 @@ def _numbers_joined(text: str) -> str:
         joined.append(line)
         at = after
     return "\n".join(joined)
+
+
+def _tidied(text: str) -> str:
+    """Remove white space at the ends of lines and leave one empty line of several, as markitdown does."""
+    lines = text.split("\n")
+    ends = (line[len(line.rstrip()) :].count(_BREAK) * _BREAK for line in lines)
+    return _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip() + end for line, end in zip(lines, ends, strict=True)))

@@ -10,12 +10,16 @@ from contextlib import suppress
 from contextvars import ContextVar
 from importlib import import_module
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from agent.llm.chat_model import ChatModel
 from agent.llm.model import ModelFailed, Reply
+from agent.llm.opening import open_model
 from agent.llm.wire import LiteLLMWire, OpenAIWire
 from agent.retrieval.fusion import Fused
 from agent.retrieval.rerank.http import HttpReranker
@@ -207,6 +211,113 @@ async def test_an_answer_beyond_a_limit_is_none_and_the_reason_names_the_limit(n
     with answering(repeat(fault)) as server:
         assert expected in await reason(name, server)
     assert len(server.requests) == 1
+
+
+async def test_what_litellm_would_read_with_aiohttp_is_limited_too(monkeypatch: pytest.MonkeyPatch):
+    with answering([packed(BOMB)]) as server:
+        monkeypatch.setattr("retrievers.http.sdks.OPENAI_URL", server.base_url)
+        model = open_model("aiohttp_openai/m")
+        assert model is not None
+        with pytest.raises(ModelFailed, match="its answer is longer than 128 KiB"):
+            await model.complete(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})
+        await model.aclose()
+
+
+UNBOUNDED: dict[str, tuple[Fault, str]] = {
+    "endless": (Fault(parts=repeat(b"a" * 4_000)), "its answer is longer than 128 KiB"),
+    "bomb": (packed(BOMB), "its answer is longer than 128 KiB"),
+    "drip": (Fault(parts=repeat(b" "), pause_s=0.02), "no answer within"),
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Callable[[ScriptedServer], None]:
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION_NAME"):
+        monkeypatch.setenv(name, "eu-west-1")
+    return lambda server: monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME", server.root_url)
+
+
+def sagemaker(timeout_s: float) -> LiteLLMEmbedder:
+    return LiteLLMEmbedder("sagemaker/m", timeout_s=timeout_s, retry=ONCE)
+
+
+@pytest.mark.parametrize("answer", UNBOUNDED)
+async def test_what_litellm_reads_by_boto3_is_limited_too(answer: str, aws: Callable[[ScriptedServer], None]):
+    fault, expected = UNBOUNDED[answer]
+    with answering(repeat(fault)) as server:
+        aws(server)
+        for timeout_s in (2.0, 20.0, 60.0) if answer == "drip" else (60.0,):
+            with pytest.raises(Unavailable, match=expected):
+                await sagemaker(timeout_s).embed_query("penguins")
+            if server.requests:
+                break
+        assert answer == "bomb" or server.left.wait(60)
+
+
+async def test_vectors_that_litellm_reads_by_boto3_arrive(aws: Callable[[ScriptedServer], None]):
+    vectors = json.dumps({"embedding": [[3.0, 4.0]]})
+    with answering([Fault(body=gzip.compress(vectors.encode()), headers={"Content-Encoding": "gzip"})]) as server:
+        aws(server)
+        vector = await sagemaker(60.0).embed_query("penguins")
+    assert vector.tolist() == pytest.approx([0.6, 0.8])
+    assert "Signature=" in server.requests[0].headers["authorization"]
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[ScriptedServer], None]:
+    """Credentials for which a server gives the token."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+    monkeypatch.setenv("VERTEXAI_PROJECT", "p")
+    monkeypatch.setenv("VERTEXAI_LOCATION", "eu")
+
+    def write(server: ScriptedServer) -> None:
+        account = {"type": "service_account", "private_key": pem, "client_email": "a@e.example", "project_id": "p"}
+        (tmp_path / "account.json").write_text(json.dumps({**account, "token_uri": f"{server.root_url}/token"}))
+
+    return write
+
+
+@pytest.mark.parametrize("answer", UNBOUNDED)
+async def test_the_token_that_litellm_looks_up_by_requests_is_limited_too(
+    answer: str, google: Callable[[ScriptedServer], None]
+):
+    fault, expected = UNBOUNDED[answer]
+    with answering(repeat(fault)) as server:
+        google(server)
+        for timeout_s in (2.0, 20.0, 60.0) if answer == "drip" else (60.0,):
+            embedder = LiteLLMEmbedder("vertex_ai/text-embedding-005", timeout_s=timeout_s, retry=ONCE)
+            with pytest.raises(Unavailable, match=expected):
+                await embedder.embed_query("penguins")
+            if server.requests:
+                break
+        assert answer == "bomb" or server.left.wait(60)
+
+
+async def test_the_token_that_litellm_looks_up_by_requests_is_sent(google: Callable[[ScriptedServer], None]):
+    token = json.dumps({"access_token": "the-token", "expires_in": 3600})
+    vectors = json.dumps({"predictions": [{"embeddings": {"values": [3.0, 4.0], "statistics": {"token_count": 1}}}]})
+    with answering([Fault(body=token), Fault(body=vectors)]) as server:
+        google(server)
+        embedder = LiteLLMEmbedder("vertex_ai/text-embedding-005", base_url=server.root_url, retry=ONCE)
+        vector = await embedder.embed_query("penguins")
+    assert vector.tolist() == pytest.approx([0.6, 0.8])
+    assert server.requests[1].headers["authorization"] == "Bearer the-token"
+
+
+async def test_litellm_is_closed_while_a_call_opens_a_connection(litellm: Any, monkeypatch: pytest.MonkeyPatch):
+    open_clients: dict[str, Any] = {}
+
+    class Opening:
+        async def aclose(self) -> None:
+            open_clients["another"] = self
+
+    open_clients["one"] = Opening()
+    monkeypatch.setattr(litellm.in_memory_llm_clients_cache, "cache_dict", open_clients)
+    await remote.close_litellm()
+    assert list(open_clients) == ["one", "another"]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

@@ -182,7 +182,7 @@ async def test_half_a_surrogate_pair_in_a_question_is_no_obstacle():
     ("name", "sent"),
     [
         ("openai/small", "small"), ("small", "small"), ("ollama/llama3:8b", "llama3:8b"), ("gpt-5-mini", "gpt-5-mini"),
-        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("anthropic/claude", "anthropic/claude"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("anthropic/claude", "anthropic/claude"), ("aiohttp_openai/small", "small"),
     ],
 )  # fmt: skip
 async def test_any_model_at_an_address_is_asked_for_by_the_name_the_server_knows(name: str, sent: str):
