@@ -4,7 +4,6 @@ import asyncio
 import importlib
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -18,7 +17,8 @@ _MOST_VALUES = 50_000
 """Maximum number of JSON values in such an answer: litellm creates an object for each, for some of them twice."""
 _MOST_CHUNKS = 16
 """Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
-_CLOSED_WITHIN_S = 1.0
+_CLOSED_WITHIN_S = 0.2
+"""How long the end of a stream of litellm is waited for, in seconds; a busy litellm closes it later."""
 DONE: dict[str, Any] = {"done": True}
 
 
@@ -142,8 +142,8 @@ class LiteLLMWire:
             while (made := await _remote().in_litellm(event)) is not DONE:
                 yield made
         finally:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(_remote().in_litellm(close), _CLOSED_WITHIN_S)
+            # Not cancelled: what is cancelled before litellm comes to it is never closed.
+            await asyncio.wait({asyncio.ensure_future(_remote().in_litellm(close))}, timeout=_CLOSED_WITHIN_S)
         yield DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:

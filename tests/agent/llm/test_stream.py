@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -291,7 +292,14 @@ async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[A
 
 
 @pytest.mark.filterwarnings("ignore")
-async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early():
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early(is_busy: bool):
+    """If litellm is busy, nobody waits for it, and it closes the connection later."""
+    free = threading.Event()
+
+    async def keep_busy(_: object) -> None:
+        free.wait(60)
+
     ended = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -308,8 +316,15 @@ async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early():
         wire = LiteLLMWire(KEY, f"http://127.0.0.1:{port}/v1")
         stream = wire.events({"model": "openai/x", "messages": ASKED, "stream": True}, 60.0)
         await anext(stream)
+        if is_busy:
+            busy = asyncio.create_task(remote.in_litellm(keep_busy))
+            await asyncio.sleep(0)
         await stream.aclose()
+        assert not is_busy or not ended.is_set()
+        free.set()
         assert await asyncio.wait_for(ended.wait(), 30)
+        if is_busy:
+            await busy
         await wire.aclose()
 
 
