@@ -9,7 +9,7 @@ import pytest
 
 from agent.intent import vocabulary
 from agent.intent.abbreviations import is_short_for
-from agent.intent.calculation import find_calculation
+from agent.intent.calculation import find_calculation, find_listing
 from agent.intent.covered import contradict
 from agent.intent.derived import nouns_of
 from agent.intent.found import Found, Piece, find
@@ -695,3 +695,16 @@ def test_a_surname_that_names_a_field_needs_a_capital_and_another_sign(question:
         if known.field == "editor"
     }
     assert named == editors
+
+
+BRIEFS = catalogue(
+    values("topic", {"inflation": 30, "trade": 25, "housing": 20}),
+    values("status", {"draft": 20, "final": 50, "open": 10}),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "lists"), [("open trade", True), ("is trade open?", False), ("is inflation final?", False)]
+)
+def test_topics_alone_make_no_list(question: str, lists: bool):
+    assert (find_listing(found(question, BRIEFS)) is not None) is lists

@@ -68,6 +68,8 @@ def find_listing(found: Found) -> Calculation | None:
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     question = question_of(found)
     pieces = pieces_of(question)
+    if any(piece.start <= one.start < piece.end for piece in pieces for one in found.left):
+        return None  # the names are topics: "is trade open"
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
     if (named and not found.lengths) or question.has(*_NO_LIST) or hindering_words(question):
         return None
