@@ -681,6 +681,12 @@ PLAYS = catalogue(
     [
         ("plays with editor Hall", {"d.hall"}),
         ("plays edited by Mr Hall", {"d.hall"}),
+        ("plays edited by Hall", {"d.hall"}),
+        ("Hall's plays", {"d.hall"}),
+        ("plays by Hall", set()),
+        ("plays sorted by Hall", set()),
+        ("running speed by Hall", set()),
+        ("Number of Plays Edited by Hall", set()),
         ("frost or reed as the editor, still open", {"j.frost", "m.reed"}),
         ("open plays by hall", set()),
         ("How many plays are there by hall?", set()),
