@@ -35,6 +35,8 @@ DOCUMENT_NOUNS = _words("document_nouns")
 CHINESE_DOCUMENT_NOUNS = table("general", "zh")["document_nouns"].split()
 COMPANIES = _words("companies")
 TITLES = _words("titles")
+PARTICIPLES = _words("participles")
+"""Past participles without -ed."""
 AUXILIARIES = _words("auxiliaries")
 STOP_WORDS = _words("stop_words")
 

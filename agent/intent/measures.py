@@ -237,9 +237,10 @@ def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
     Without "per" it must be a usual pair, as in speeds, concentrations and prices; "height_m_min" is a minimum.
     """
     named = named_units()
-    if words and (pair := _PER.fullmatch(words[-1])) is not None and len(words) > 1:
-        of_pair = _rate((*words[:-1], *pair.groups()))
-        return of_pair and (of_pair[0], frozenset(words[-1:]))  # au_gpt, flow_lps
+    pair = _PER.fullmatch(words[-1]) if len(words) > 1 and words[-1] not in named else None
+    if pair is not None and (of_pair := _rate((*words[:-1], *pair.groups()))) is not None:
+        # Of data, the first unit would be bits: "kbps".
+        return None if of_pair[0].kind.startswith("size") else (of_pair[0], frozenset(words[-1:]))
     size = 2 if words[-1:] in (("2",), ("3",)) else 1  # m2 is two words
     is_said = words[-size - 1 : -size] == ("per",)
     front, last = words[: -size - is_said], "".join(words[-size:])

@@ -17,6 +17,8 @@ _IN = frozenset("in at near within".split())
 _ARTICLES = frozenset("the a an this that".split())
 _JOINING = frozenset("and or , &".split())
 _BY = frozenset("by from to 由".split())
+_ARRANGED = frozenset("grouped sorted ordered ranked split filtered arranged divided listed counted put".split())
+"""Participles before "by" and the name of a field."""
 # First names and surnames that are also everyday words: they need a sign or a capital.
 _EVERYDAY = frozenset(
     """
@@ -33,7 +35,8 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     """Return whether a word can be a part of a person's name that the field holds.
 
     It can if it is written as a name or is no everyday word, or if something says so: a title or the field's name
-    before it, "by", "as" and the field's name behind it, or "'s". A word that also names a field needs both.
+    before it, "by", "as" and the field's name behind it, or "'s". A word that also names a field needs both, and a verb
+    before "by": "talks by Hall" are counted for each hall.
     """
     word, before = tokens[place], tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
@@ -41,9 +44,11 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     is_field = (word.folded,) in vocabulary.cues
     if is_said and not is_field:
         return True  # "case officer lamb"
-    is_said = is_said or says_person(field, tokens, place, vocabulary)
     if is_field:
-        return is_said and word.is_capital and not word.text.isupper()  # "confirmed by Hall", where halls are a field
+        is_led = before not in _BY or _is_done(tokens, place - 2)
+        is_said = is_said or (is_led and says_person(field, tokens, place, vocabulary))
+        return is_said and _has_own_capital(tokens, place)  # "confirmed by Hall", where halls are a field
+    is_said = says_person(field, tokens, place, vocabulary)
     if before in _IN or word.folded in lexicon.STOP_WORDS:
         return False
     if word.folded in _EVERYDAY and not is_said and not _is_written_as_name(tokens, place):
@@ -84,6 +89,20 @@ def _is_titled(tokens: Sequence[Token], place: int) -> bool:
     while place > 0 and tokens[place - 1].text == ".":
         place -= 1
     return place > 0 and tokens[place - 1].folded in lexicon.TITLES
+
+
+def _is_done(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether a word says what was done to a thing: "chaired", but not "sorted", which fields follow as well."""
+    word = tokens[place].folded if place >= 0 else ""
+    is_past = word.endswith("ed") and not word.endswith("eed")  # but not "speed by Route"
+    return (is_past or word in lexicon.PARTICIPLES) and word not in _ARRANGED
+
+
+def _has_own_capital(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether a capital says that a word is a name: not all words of the question have one."""
+    others = (one for number, one in enumerate(tokens) if number != place and one.kind == "word")
+    is_usual = not any(one.text.islower() and one.folded not in lexicon.STOP_WORDS for one in others)
+    return tokens[place].is_capital and not tokens[place].text.isupper() and not is_usual
 
 
 def _is_written_as_name(tokens: Sequence[Token], place: int) -> bool:

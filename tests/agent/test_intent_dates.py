@@ -256,6 +256,7 @@ UNREAD = (
 NONE = (
     "where is the log, June?",
     "June: what did he do",
+    "March on the capital",
     "what happened, December is cold",
     "top 5 of 24/7 teams",
     "what may 3 people do",

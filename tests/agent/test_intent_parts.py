@@ -9,7 +9,7 @@ import pytest
 
 from agent.intent import vocabulary
 from agent.intent.abbreviations import is_short_for
-from agent.intent.calculation import find_calculation
+from agent.intent.calculation import find_calculation, find_listing
 from agent.intent.covered import contradict
 from agent.intent.derived import nouns_of
 from agent.intent.found import Found, Piece, find
@@ -681,6 +681,12 @@ PLAYS = catalogue(
     [
         ("plays with editor Hall", {"d.hall"}),
         ("plays edited by Mr Hall", {"d.hall"}),
+        ("plays edited by Hall", {"d.hall"}),
+        ("Hall's plays", {"d.hall"}),
+        ("plays by Hall", set()),
+        ("plays sorted by Hall", set()),
+        ("running speed by Hall", set()),
+        ("Number of Plays Edited by Hall", set()),
         ("frost or reed as the editor, still open", {"j.frost", "m.reed"}),
         ("open plays by hall", set()),
         ("How many plays are there by hall?", set()),
@@ -695,3 +701,16 @@ def test_a_surname_that_names_a_field_needs_a_capital_and_another_sign(question:
         if known.field == "editor"
     }
     assert named == editors
+
+
+BRIEFS = catalogue(
+    values("topic", {"inflation": 30, "trade": 25, "housing": 20}),
+    values("status", {"draft": 20, "final": 50, "open": 10}),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "lists"), [("open trade", True), ("is trade open?", False), ("is inflation final?", False)]
+)
+def test_topics_alone_make_no_list(question: str, lists: bool):
+    assert (find_listing(found(question, BRIEFS)) is not None) is lists

@@ -19,13 +19,6 @@ _ADVERBS = frozenset(
 """Words between a form of "to be" and what it says."""
 _PARTICLES = frozenset("in on out off up down over under through away back around along behind ahead".split())
 """Words that name a state after "to be" and a direction elsewhere."""
-_IRREGULAR = frozenset(
-    """
-    written sent made held built sold paid born given taken shown drawn begun won lost met read cut put set bought
-    brought caught taught told said found kept left led run done gone seen come sung spoken chosen broken hidden
-    """.split()
-)
-"""Past participles without -ed."""
 _LATER = frozenset(["expires", "effective"])
 """Concepts of dates that a record has long before the day comes."""
 _OUTCOMES = "decided"
@@ -94,7 +87,7 @@ def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
     """
     word = part_text(sentence, part).casefold()
     is_own = any(set(word.split()) <= {*lexicon.name_words(name)} for name in part.fields)
-    happened = word.endswith(("ed", "ing")) or word in _IRREGULAR or not word.isascii()
+    happened = word.endswith(("ed", "ing")) or word in lexicon.PARTICIPLES or not word.isascii()
     placed = is_predicate(sentence, part.first, part.last) or _is_counted(sentence, part.last)
     if stated:
         # "open tickets since July" is more than a date of opening.

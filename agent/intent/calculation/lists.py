@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent.intent import lexicon
 from agent.intent.calculation.compose import assumed_nouns, is_possible, question_of
 from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.groups import people_meant
@@ -68,6 +69,8 @@ def find_listing(found: Found) -> Calculation | None:
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     question = question_of(found)
     pieces = pieces_of(question)
+    if found.left and not found.pieces and sentence.folded(0) in lexicon.AUXILIARIES:
+        return None  # the names are topics: "is trade open"
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
     if (named and not found.lengths) or question.has(*_NO_LIST) or hindering_words(question):
         return None

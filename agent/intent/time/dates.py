@@ -37,7 +37,7 @@ _BEFORE_ITEM = re.compile(
     re.IGNORECASE,
 )
 """The next item of a list, and no question or request to a person called June."""
-_OPENS_ITEM, _CLOSES_ITEM = re.compile(r"(?:^|[,;:]|\s[-–—])\s*$"), re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
+_CLOSES_ITEM = re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
 _BEFORE_PREPOSITION = re.compile(r"\s+(?:at|by|with|from|for|on|in)\s", re.IGNORECASE)
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
@@ -242,19 +242,20 @@ class _Reading(Run):
     def _describes(self, item: Item) -> bool:
         """Return whether a month without a preposition is a date: "April failures", "june, cats", "storage, Feb"."""
         token = self.tokens[item.start]
-        before = self.text[: token.start]
-        opens = not before.strip()
+        before = self.text[: token.start].rstrip()[-1:]
+        opens = not before
         if item.end - item.start > 1 or not self.has(item.start, "MONTHNAME") or self._is_verbal(item.start):
             return False
+        may_be_verb = opens and token.text in load_words().verbal_months
         if _BEFORE_PLURAL.match(self.text, token.end):
-            return not (opens and token.text in load_words().verbal_months)
+            return not may_be_verb
         if opens and _BEFORE_ITEM.match(self.text, token.end):
             return True
         if token.text in load_words().person_months:
             return False  # "where is it, June?"
         if opens and _BEFORE_PREPOSITION.match(self.text, token.end):
-            return True
-        return bool(_OPENS_ITEM.search(before) and _CLOSES_ITEM.match(self.text, token.end))
+            return not may_be_verb  # "March on the capital"
+        return before in ("", *",;:") and _CLOSES_ITEM.match(self.text, token.end) is not None
 
     def _is_verbal(self, place: int) -> bool:
         """Return whether a month is written like a verb: "may", "march"."""
