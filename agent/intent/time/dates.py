@@ -38,7 +38,6 @@ _BEFORE_ITEM = re.compile(
 )
 """The next item of a list, and no question or request to a person called June."""
 _CLOSES_ITEM = re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
-_BEFORE_PREPOSITION = re.compile(r"\s+(?:at|by|with|from|for|on|in)\s", re.IGNORECASE)
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
 
@@ -246,15 +245,12 @@ class _Reading(Run):
         opens = not before
         if item.end - item.start > 1 or not self.has(item.start, "MONTHNAME") or self._is_verbal(item.start):
             return False
-        may_be_verb = opens and token.text in load_words().verbal_months
         if _BEFORE_PLURAL.match(self.text, token.end):
-            return not may_be_verb
+            return not (opens and token.text in load_words().verbal_months)
         if opens and _BEFORE_ITEM.match(self.text, token.end):
             return True
         if token.text in load_words().person_months:
             return False  # "where is it, June?"
-        if opens and _BEFORE_PREPOSITION.match(self.text, token.end):
-            return not may_be_verb  # "March on the capital"
         return before in ("", *",;:") and _CLOSES_ITEM.match(self.text, token.end) is not None
 
     def _is_verbal(self, place: int) -> bool:
