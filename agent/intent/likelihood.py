@@ -60,21 +60,14 @@ def likelihoods(sentence: Sentence) -> dict[int, list[Likely]]:
         if not any(first < mention.end and mention.start < last for first, last in sentence.taken)
     }
     only = {first: [logit for logit, _ in named] for first, named in logits.items()}
-    return {
-        first: sorted(
-            (
-                Likely(
-                    one,
-                    weights.among.probability(signs_among(only, first, place, len(sentence.tokens))),
-                    share_of(logit),
-                )
-                for place, (logit, one) in enumerate(named)
-            ),
-            key=attrgetter("probability"),
-            reverse=True,
-        )
-        for first, named in logits.items()
-    }
+    found = {}
+    for first, named in logits.items():
+        judged = []
+        for place, (logit, one) in enumerate(named):
+            signs = signs_among(only, first, place, len(sentence.tokens))
+            judged.append(Likely(one, weights.among.probability(signs), share_of(logit)))
+        found[first] = sorted(judged, key=attrgetter("probability"), reverse=True)
+    return found
 
 
 def signs_among(logits: Mapping[int, Sequence[float]], first: int, place: int, tokens: int) -> dict[str, float]:

@@ -234,7 +234,8 @@ def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
 def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
     """Return the unit for each of another at the end of a field's name: nitrate_mg_l, flow_lps, price_eur_per_m2.
 
-    Without "per" it must be a usual pair, as in speeds, concentrations and prices; "height_m_min" is a minimum.
+    None means that it has none. Without "per" it must be a usual pair, as in speeds, concentrations and prices;
+    "height_m_min" is a minimum.
     """
     named = named_units()
     pair = _PER.fullmatch(words[-1]) if len(words) > 1 and words[-1] not in named else None

@@ -108,7 +108,7 @@ def _limit_threads(client: Any) -> None:
     arrive. Their other users, such as buckets, have no deadline.
     """
 
-    def limit_send(owner: Any, answer_of: Callable[[Any, Any, _Raw], Any]) -> None:
+    def limit_send(owner: Any, answer_of: Callable[[Any, Any, _UnpackedAnswer], Any]) -> None:
         send = owner.send
 
         def sent(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,7 @@ def _limit_threads(client: Any) -> None:
                 return send(self, request, *args, **kwargs)
             headers = dict(request.headers)
             found = client.request(request.method, request.url, headers=headers, content=request.body or b"")
-            return answer_of(self, request, _Raw(found))
+            return answer_of(self, request, _UnpackedAnswer(found))
 
         owner.send = sent
 
@@ -129,7 +129,7 @@ def _limit_threads(client: Any) -> None:
         limit_send(adapter, lambda self, request, raw: self.build_response(request, raw))
 
 
-class _Raw(io.BytesIO):
+class _UnpackedAnswer(io.BytesIO):
     """An answer in the form of urllib3, as boto3 and requests read it. The body is unpacked."""
 
     def __init__(self, answer: Any) -> None:

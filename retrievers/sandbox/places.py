@@ -15,7 +15,7 @@ class GaveWay(Exception):
     """The reading of a file was ended because it took long and others wait."""
 
 
-class Places(threading.BoundedSemaphore):
+class ReadingPlaces(threading.BoundedSemaphore):
     """Places for files that are read.
 
     Attributes:
@@ -67,7 +67,7 @@ class ReadingPlace:
         long: places for processes that have taken long.
     """
 
-    def __init__(self, free: Places, long: Places) -> None:
+    def __init__(self, free: ReadingPlaces, long: ReadingPlaces) -> None:
         self._free, self._long = free, long
         self._held = long if hasattr(turn, "again") else free
         self._gives_way = hasattr(turn, "first")

@@ -23,7 +23,7 @@ from weakref import WeakSet
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.frames import Receiver
 from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
-from retrievers.sandbox.places import GaveWay, Places, ReadingPlace, turn
+from retrievers.sandbox.places import GaveWay, ReadingPlace, ReadingPlaces, turn
 
 Stopped = Callable[[], bool]
 """Returns True if the caller no longer waits for the file."""
@@ -69,7 +69,7 @@ class Sandbox:
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
         self._places, self._limits = places, limits
-        self._free, self._long = Places(places), Places(_MOST_LONG)
+        self._free, self._long = ReadingPlaces(places), ReadingPlaces(_MOST_LONG)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
@@ -169,7 +169,7 @@ class Sandbox:
         process.end()
 
     def _forget(self) -> None:
-        self._free, self._long = Places(self._places), Places(_MOST_LONG)
+        self._free, self._long = ReadingPlaces(self._places), ReadingPlaces(_MOST_LONG)
         self._idle, self._busy, self._lock = [], set(), threading.Lock()
         self._threads, self._long_threads = _threads()
 

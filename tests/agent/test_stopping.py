@@ -185,8 +185,10 @@ async def test_a_second_ctrl_c_ends_the_grace_period_of_jobs():
     one.server.should_exit = True
     async with asyncio.timeout(60):
         await waiting.wait()
+        assert not ended.is_set()
         one.server.force_exit = True
         await one.task
+    assert ended.is_set()
 
 
 async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(monkeypatch: pytest.MonkeyPatch):
