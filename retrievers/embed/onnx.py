@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ _LARGE_TOKENS = 512
 """Minimum size of a batch, in tokens with padding, after which the runtime's memory is given back; a full batch leaves
 hundreds of megabytes.
 """
+
+_NICENESS = 5
 
 
 class OnnxEmbedder:
@@ -46,9 +51,10 @@ class OnnxEmbedder:
         self._folder = folder
         self.recent = QueryCache()
         # The model runs single-threaded and batches run in parallel, so passages keep every core busy. Questions have
-        # their own threads: behind the batches of an ingestion they would wait for seconds.
+        # their own threads: behind the batches of an ingestion they would wait for seconds. The threads of passages
+        # have a lower priority, so that questions are served first where there are not enough cores for both.
         cores = self._cores = cores or os.cpu_count() or 1
-        self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
+        self._executor = ThreadPoolExecutor(cores, "embed", initializer=_lower_priority)
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
 
     async def dimension(self) -> int:
@@ -105,6 +111,13 @@ class OnnxEmbedder:
         except Exception as error:  # the runtime and the tokenizer raise exception types of their own
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise Unavailable(f"the embedder {self.name}", f"cannot load {self._folder}: {reason}") from error
+
+
+def _lower_priority() -> None:
+    """Give this thread a third of a normal thread's share of a busy core. Only Linux has priorities of threads."""
+    if sys.platform == "linux":
+        with suppress(PermissionError):  # some sandboxes forbid any change
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 class _Model:

@@ -1,6 +1,7 @@
 """What embedding long texts leaves behind in a process."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -124,3 +125,16 @@ def test_memory_that_a_run_took_while_it_was_given_back_is_given_back_too():
         giving.result()
 
     assert session.gave_back == [True, False, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+async def test_threads_that_embed_passages_give_way_to_those_that_embed_questions():
+    embedder = OnnxEmbedder(MINILM, "packaged", cores=1)
+    before = set(threading.enumerate())
+
+    await embedder.embed(["a passage"])
+    await embedder.embed_query("a question")
+
+    begun = {thread.name.rpartition("_")[0]: thread.native_id for thread in set(threading.enumerate()) - before}
+    niceness = {name: os.getpriority(os.PRIO_PROCESS, number or 0) for name, number in begun.items()}
+    assert niceness["embed"] > niceness["embed-question"]
