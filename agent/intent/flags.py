@@ -27,6 +27,7 @@ from agent.intent.flag_words import (
 from agent.intent.likelihood import learned
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
+from agent.intent.negators import phrase_at
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
@@ -221,11 +222,14 @@ def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float
 def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
     """Return the named flag.
 
-    Return None if a date or number has taken the words, a single document is asked about, or the denial is unclear.
+    Return None if a date or number has taken the words, a single document is asked about, the words exclude another
+    condition, or the denial is unclear.
     """
     start, end = mention.start, mention.end
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
+    if any(phrase_at(sentence, place, "around") > mention.first for place in (mention.first - 1, mention.first)):
+        return None  # the 外 ("outside") in 除考证以外的课 ("courses other than exam preparation")
     begins = _denial(sentence, mention.first)
     # The "-free" of "egg-free" has already denied the hit.
     is_free = sentence.folded(mention.last) == "-" and sentence.folded(mention.last + 1) in ("free", "less")

@@ -128,4 +128,8 @@ def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
         return False  # "published" as a state; not "published in May"
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
-    return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
+    before = mention.first - 1
+    negator = sentence.negators.get(mention.first)
+    if negator is not None:
+        before = negator.first - 1  # "a status other than [done]"
+    return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(before)}

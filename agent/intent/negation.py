@@ -15,6 +15,7 @@ from agent.intent.negators import (
     Negator,
     acting_words,
     is_deed_denied,
+    is_value,
     is_verb_denied,
     joins_words,
     next_name,
@@ -72,7 +73,8 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     if negator.kind == "doubtful":
         return False if crosses else None
     if negator.kind in ("not", "prefix") and crosses:
-        return False
+        # In "not closed by [Ann]" either may be denied.
+        return None if is_verb_denied(sentence, negator) and first - negator.last == 2 else False
     if negator.kind not in ("not", "prefix") and _is_of_documents(sentence, negator, first, last):
         if crosses or _is_followed_by_other(sentence, last, fields):
             return None  # "except the drafts of Ann" excludes neither all drafts nor everything by Ann
@@ -179,6 +181,8 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
         return sentence.index_from(first), "other"
     if token.kind == "cjk":
         return _step_zh(sentence, place)
+    if is_value(sentence, place):
+        return place, "word"  # "anything but done for [Lyon]", where "done" is a value
     behind = sentence.token(place + 1)  # "Dr. Ilse Brandt", but not "nor Spanish reds"
     is_name = token.is_capital and place > 0 and (behind is None or behind.is_capital or behind.kind != "word")
     over_it = (

@@ -20,6 +20,7 @@ _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 UNCLEAR = 3
 """Maximum unknown words between a negation and a condition that it may refer to."""
+_SHORTEST_VALUE = 4
 JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
 _NOT_ZH = frozenset("不别没无非未甭除免")
@@ -269,6 +270,13 @@ def next_name(sentence: Sentence, place: int) -> Mention | None:
     return None
 
 
+def is_value(sentence: Sentence, place: int) -> bool:
+    """Return whether a word, not only a particle, is all of a value of the catalogue."""
+    word = sentence.folded(place)
+    known = sentence.vocabulary.names.get((word,), ()) if len(word) >= _SHORTEST_VALUE else ()
+    return any(one.how == "exact" for one in known)
+
+
 def joins_words(sentence: Sentence, place: int) -> bool:
     """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
     before = sentence.token(place - 1)
@@ -279,6 +287,8 @@ def joins_words(sentence: Sentence, place: int) -> bool:
 
 
 def is_verb_denied(sentence: Sentence, negator: Negator) -> bool:
-    """Return whether the word after a negation is its verb, before a preposition: "did not [fall] to Ann"."""
+    """Return whether the word after a negation is its verb: "did not [fall] to Ann", "never [run] by Ann"."""
+    verb, behind = sentence.folded(negator.last), sentence.folded(negator.last + 1)
     before = {sentence.folded(negator.first - 1), sentence.folded(negator.first - 2)}  # "did not", "didn't"
-    return not before.isdisjoint(_TO_DO) and sentence.folded(negator.last + 1) in _PREPOSITIONS
+    is_verb = not before.isdisjoint(_TO_DO) or behind == "by" or verb.endswith("ing")
+    return is_verb and behind in _PREPOSITIONS

@@ -24,7 +24,7 @@ FIELDS = {
     "city": strings("city", "Lisbon", "Rotterdam", "Gdansk", "杭州", "上海"),
     "author": strings("author", "Ann Lee", "Bo Chen", "李伟", "王芳"),
     "reviewer": strings("reviewer", "Ann Lee", "Bo Chen", "Cy Marlow", "王芳"),
-    "stage": strings("stage", "rejected", "shipped", "draft"),
+    "stage": strings("stage", "rejected", "shipped", "draft", "done"),
     "metro_m": FieldValues(Field("metro_m", "number", "number"), {}, 30, 40, 100, 4000),
     "arch": strings("arch", "J. Milner", "T. Abara", documents=40),
 }
@@ -67,10 +67,13 @@ def stated(question: str) -> set[tuple[bool, str]]:
         "洪水的报告，Lisbon的别给我",
         "洪水的报告，Lisbon的别给我看",
         "Lisbon is not what I want; reports on floods",
+        "reports on floods, excl. Lisbon",
+        "reports on floods never sent by Ann Lee",
+        "reports on floods not going to Lisbon",
     ],
 )
 def test_words_that_leave_out_are_read_as_leaving_out(question: str):
-    assert stated(question) == {(False, "Lisbon")}
+    assert stated(question) == {(False, "Ann Lee" if "Ann" in question else "Lisbon")}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,7 @@ def test_words_that_leave_out_are_read_as_leaving_out(question: str):
         "洪水的报告，不一定要Lisbon",
         "只要不是Lisbon，洪水的报告都行",
         "洪水的报告，与Lisbon不同的",
+        "reports on floods not shipped by Ann Lee",
     ],
 )
 def test_where_it_is_not_certain_what_is_denied_nothing_is_read(question: str):
@@ -220,6 +224,11 @@ def test_the_person_named_first_is_not_denied_by_what_follows(question: str):
 def test_a_denial_ends_where_the_question_says_who_reports_it(question: str):
     assert (False, "Lisbon") not in stated(question)
     assert (True, "Lisbon") in stated(question)
+
+
+def test_a_denial_does_not_pass_a_value_spelt_like_a_particle():
+    assert (False, "Lisbon") not in stated("reports on floods, anything but done for Lisbon")
+    assert stated("reports on floods with a stage other than done") == {(False, "done")}
 
 
 def test_not_only_says_that_there_is_more():
