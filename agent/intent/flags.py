@@ -228,7 +228,8 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     start, end = mention.start, mention.end
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
-    if any(phrase_at(sentence, place, "around") > mention.first for place in (mention.first - 1, mention.first)):
+    ends = ((place, phrase_at(sentence, place, "around")) for place in (mention.first - 1, mention.first))
+    if any(end > max(mention.first, place + 1) for place, end in ends):
         return None  # the 外 ("outside") in 除考证以外的课 ("courses other than exam preparation")
     begins = _denial(sentence, mention.first)
     # The "-free" of "egg-free" has already denied the hit.
