@@ -21,19 +21,24 @@ _PLAIN = (
 
 
 class BadSetting(BadRequest):
-    """A setting has an unusable value; the error says where the value came from."""
+    """A setting is unknown or has an unusable value; the error says where it was set."""
 
 
 def plain(message: str) -> str:
-    """Rewrite a pydantic message in terms of JSON: "Tuple should ..." becomes "list should ..."."""
+    """Return a pydantic message in terms of JSON, in lower case: "Tuple should have ..." -> "list should have ..."."""
     for pattern, words in _PLAIN:
         message = pattern.sub(words, message)
     return message[:1].lower() + message[1:]
 
 
 def place_of(fault: Mapping[str, Any], given: object) -> tuple[int | str, ...]:
-    """Return the path of a pydantic fault in the input, without the names of types that pydantic adds for a union
-    ("query.constrained-str").
+    """Return the path to the invalid value in the input: keys and list indexes, outermost first.
+
+    Pydantic also puts the types of a union into the path ("query.constrained-str"); these are left out.
+
+    Args:
+        fault: one item of `ValidationError.errors()`.
+        given: the whole input.
     """
     path: list[int | str] = []
     for part in fault["loc"]:
@@ -48,14 +53,14 @@ def place_of(fault: Mapping[str, Any], given: object) -> tuple[int | str, ...]:
 
 
 def readable(error: ValidationError, given: object = None) -> BadRequest:
-    """Turn a pydantic error into a one-line `BadRequest` that names the field and never echoes the input.
+    """Return a one-line `BadRequest` for a pydantic error. It names the first invalid field and never echoes the input.
 
     Args:
-        given: the input, to leave out what pydantic adds to the names of fields; None to take them as they are.
+        given: the input, to shorten paths as `place_of` does; None keeps pydantic's paths.
     """
     first, *others = error.errors(include_input=False, include_url=False)
     path = first["loc"] if given is None else place_of(first, given)
-    # The faults of the other types of a union are of the same field.
+    # A union gives a fault for each of its types, all for the same field. They count as one.
     rest = [one for one in others if given is None or place_of(one, given) != path]
     where = ".".join(str(part) for part in path) or "request"
     more = f" (and {len(rest)} more)" if rest else ""

@@ -1,8 +1,8 @@
 """The pipeline of one request: intent, router, retrieve, fusion, rerank, assemble.
 
 It takes a request and returns a result or a prompt, with the decision record. Every stage is a pure step over frozen
-values, except the searches. The searches of the first reading run while a model still reads the question; the model's
-reading joins them when it arrives.
+values, except the searches. Rules read the question first, and its searches start at once. If a model also reads it,
+the searches that the model adds run when its reading arrives.
 """
 
 import asyncio
@@ -51,10 +51,10 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.text import glosses
 
 _READ_BY = 0.5
-"""Share of the request's time by which the first reading must have ended."""
+"""Share of the request's time after which the reading of the question by rules is abandoned."""
 
 _AGAIN_SHARE = 0.5
-"""Minimum share of the request's time that must be left to search beyond the chosen collections."""
+"""Minimum share of the request's time that must be left for a second search, beyond the chosen collections."""
 
 _log = logging.getLogger(__name__)
 # Without a handler, Python would print these lines to stderr.
@@ -67,7 +67,7 @@ class Pipeline:
 
     Args:
         sources: retrievers by name, in order of preference.
-        embedder: embeds questions; its languages decide how much vectors count.
+        embedder: embeds questions; the languages that it knows decide the weight of vector search.
         reader: reads questions. Without a reader, and for requests with intent "off", nothing is inferred.
         chooser: chooses collections for questions that name none; without a chooser all collections are searched.
         reranker: the reranker of the settings; "none" and "hybrid" are always available.
@@ -75,7 +75,7 @@ class Pipeline:
         model_breaker: the model's circuit breaker, shared with all other callers of the model.
         templates: prompt templates of all tenants.
         withheld: names of sources that the tenant may not use; they are not in `sources`.
-        changed: the tenant's change number, see `Catalogue.scope`; None reads it from the database.
+        changed: the counter of changes to the readers of the tenant's documents; None reads it from the database.
         default_collection: the tenant's default, for requests that name no collection.
     """
 
@@ -99,8 +99,8 @@ class Pipeline:
 
         Raises:
             BadRequest: the request names a source, collection, field or reranker that does not exist.
-            Unavailable: the database cannot give the tenant's collections or the texts of the hits, or the time is
-                over. A source that fails raises nothing: the result says so.
+            Unavailable: the database cannot return the tenant's collections or the texts of the hits, or the time is
+                over. A source that fails raises nothing; `Result.outcomes` shows the failure.
         """
         return (await self.decide(who, request))[0]
 
@@ -120,11 +120,13 @@ class Pipeline:
     async def look_up(
         self, who: Viewer, request: AugmentRequest, *, shown: Sequence[Citation], outside: bool
     ) -> tuple[Prompt, Decision]:
-        """Run one search that the model asked for; the prompt's text is the tool's answer. Raises as `retrieve` does.
+        """Run one search that the model asked for by a tool call; return the prompt and the decision record.
+
+        The prompt's text is the result of the tool call. Raises as `retrieve` does.
 
         Args:
-            shown: passages that earlier searches returned; new passages continue their numbers.
-            outside: whether sources outside, which cost money per search, may be asked.
+            shown: passages that earlier searches returned; the numbers of new passages continue after theirs.
+            outside: whether to ask external sources (web, cloud), which may charge for each search.
         """
         started = time.monotonic()
         pipeline = self
@@ -132,7 +134,7 @@ class Pipeline:
             paid = self._outside
             kept = {name: one for name, one in self.sources.items() if name not in paid}
             cards = {name: source.card for name, source in kept.items()}
-            # Withhold the web too, so that the reader routes no query there: earlier searches have asked it already.
+            # Withhold "web" too: without a source of that name, the reader could choose it and report it as missing.
             reader = self.reader.over(cards, withheld=paid | {sources.WEB}) if self.reader else None
             pipeline = replace(self, sources=kept, reader=reader)
             left = tuple(name for name in request.sources or () if name not in paid)
@@ -145,7 +147,7 @@ class Pipeline:
         return await self._prompts.assemble(request, result, decision, started, shown=shown)
 
     async def decide(self, who: str | Viewer, request: Request) -> tuple[Result, Decision]:
-        """Return the result and the decision record; raises as `retrieve` does."""
+        """Return the result and its decision record, of which traces are made; raises as `retrieve` does."""
         started, times = time.monotonic(), StageTimes()
         timeout_s = request.timeout_s or self.settings.timeout_s
         names_none = request.collection is None and self.default_collection is not None
@@ -211,7 +213,12 @@ class Pipeline:
             return Choice(scope)
 
     async def _within(self, who: Viewer, asked: Asked, choice: Choice, times: StageTimes) -> tuple[Result, Decision]:
-        """Run all stages over the scope of `asked`; `choice` says why its collections were chosen."""
+        """Run all stages from the reading to the page of hits, and return the result and the decision record.
+
+        Args:
+            asked: the request and the collections that it may search.
+            choice: why these collections were chosen; its own scope is not used.
+        """
         reading = await self._read(asked)
         times.ended("intent")
         if asks_for_all(asked.request, reading.first):
@@ -250,7 +257,7 @@ class Pipeline:
                 await plain_reading(asked, self.sources), degraded=transform.skipped(self.settings.transforms)
             )
         try:
-            # Within this task, so that an abandoned reading leaves no background work behind.
+            # No task of its own: an abandoned reading would run on in the background.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
                 return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
         except BadRequest:
@@ -264,7 +271,7 @@ class Pipeline:
     async def _looped(
         self, asked: Asked, reading: Reading, search: Search, found: SearchResults, ranking: list[Fused]
     ) -> Looped:
-        """Run further rounds of searching, unless intent is "off" or a complete list is asked for."""
+        """Judge the hits and search again for what is missing, unless intent is "off" or all documents are wanted."""
         mode = asked.request.intent or self.settings.intent
         if mode == "off" or asks_for_all(asked.request, found.planned.intent):
             return Looped(found, ranking)  # a complete list has no gaps, and its filter must not be relaxed
@@ -282,14 +289,15 @@ class Pipeline:
         """Cut the page out of the final ranking and load its passages.
 
         Returns:
-            The ranking that pages are cut from, the page, and whether the caller asked for a complete list.
+            The ranking from which pages are cut, the page, and whether the request's `complete` is true and the page
+            is part of a complete list.
         """
         request, intent, wanted = asked.request, found.planned.intent, filter_of(asked, found)
         relaxed = bool(found.rung and found.rung.dropped)
         window = window_of(
             request, intent, self.settings, filtered=wanted is not None, relaxed=relaxed, bounded=ranked.is_bounded
         )
-        if window.complete:  # the row of a table is not a document of the list
+        if window.complete:  # a calculated table is a hit, but not a document of the list
             calculated = calculated_ids(found)
             ranked = replace(ranked, hits=[hit for hit in ranked.hits if hit.id not in calculated])
         load = partial(self._loader.hits, asked.scope, wanted)
@@ -300,13 +308,16 @@ class Pipeline:
     def _unsearched(
         self, who: Viewer, request: AskRequest, scope: Scope, wanted: Filter | None, times: StageTimes
     ) -> tuple[Result, Decision]:
-        """Return an empty result for a request whose model does the searching; nothing is searched yet."""
+        """Return an empty result and its decision, for a request whose model searches by tool calls (mode "tool").
+
+        Nothing is searched here: `Decision.lookups` runs the model's searches.
+        """
         intent = stated_alone(request, scope, wanted, ()).model_copy(update={"kind": "none", "searches": ()})
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex, query=request.question, intent=intent, plan=(), hits=(), outcomes=(),
             status="no_retrieval_needed", took_ms=0.0, degraded=transform.skipped(self.settings.transforms),
         )  # fmt: skip
-        # Searches in later rounds ask the database again what the caller may read.
+        # With None, each search reads the caller's rights again: they may change while the model works.
         look = partial(replace(self, changed=None).look_up, who)
         searches = lookups.opened(look, request, self.settings, scope, self._outside)
         decision = Decision(
@@ -316,7 +327,7 @@ class Pipeline:
         return result, decision
 
     def _over(self, scope: Scope, request: Request) -> "Pipeline":
-        """Return a pipeline with only the sources that this request can use."""
+        """Return a pipeline with only the sources that hold something in the scope or that the request names."""
         offered = sources.offered(self.sources, scope, request.sources or ())
         if offered.keys() == self.sources.keys():
             return self
@@ -337,7 +348,7 @@ class Pipeline:
 
     @property
     def _outside(self) -> frozenset[str]:
-        """Names of the sources outside, which are paid per search."""
+        """Names of the external sources (web, cloud), which may charge for each search."""
         return frozenset(name for name, source in self.sources.items() if source.card.kind == "outside")
 
     def _check_template(self, who: str | Viewer, request: AugmentRequest) -> None:
@@ -348,7 +359,7 @@ class Pipeline:
 
     @property
     def merger(self) -> ResultMerger:
-        """The fusion stage."""
+        """The stage that merges the rankings of the sources."""
         return ResultMerger(self.settings, self.sources, self.embedder)
 
     @property
@@ -373,7 +384,7 @@ class Pipeline:
 
 
 def _raise_fault(found: SearchResults) -> None:
-    """Raise the error of the sources if all of them refused and nothing was inferred: the request is at fault."""
+    """Raise the first `BadRequest` of the searches if all ended with one and the intent has no inferred conditions."""
     refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
     if found.planned.intent.by == "caller" and refused and len(refused) == len(found.answers):
         raise refused[0]
@@ -383,5 +394,5 @@ _FOUND = 2
 
 
 def _rank(result: Result) -> int:
-    """Rank a result by its status: 0 nothing found, 1 weak, `_FOUND` for everything else."""
+    """Return a number to compare results by status: 0 for nothing found, 1 for weak, `_FOUND` for any other."""
     return {"nothing_found": 0, "weak": 1}.get(result.status, _FOUND)

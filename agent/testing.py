@@ -38,10 +38,10 @@ class Fault:
         status: status instead of 200, with an error in OpenAI's form.
         headers: extra headers, such as {"Retry-After": "1"}.
         delay_s: seconds before the response.
-        pause_s: seconds before each event of a stream after the first.
+        pause_s: seconds before each event of a stream except the first; with `parts` or `head`, after each chunk.
         body: body to send unchanged instead of the JSON; "" for an empty body.
-        parts: chunks to send instead of the JSON; `itertools.repeat(b"x")` is a body without an end.
-        head: bytes to send unchanged instead of the whole response, for status lines and headers without an end.
+        parts: chunks of the body to send instead of the JSON; `itertools.repeat(b"x")` never ends.
+        head: byte strings to send instead of the whole response, including the status line and headers; may never end.
         truncated: close the connection after half of the body.
         reset: reset the connection instead of responding.
     """
@@ -62,8 +62,8 @@ class ReceivedRequest:
     """One received request.
 
     Attributes:
-        path: including the query string, such as "/v1/embeddings".
-        headers: names in lower case.
+        path: path with the query string, such as "/v1/models?limit=5".
+        headers: values by name in lower case.
         body: the parsed JSON; None without a body, bytes if it is not JSON.
     """
 
@@ -74,7 +74,7 @@ class ReceivedRequest:
 
 
 def unit_vector(text: str, dimension: int) -> NDArray[np.float32]:
-    """Return the server's vector for a text: length 1, derived from a hash of the text, the same on every machine."""
+    """Return the vector that the server sends for a text: a unit vector made from the text's hash, always the same."""
     drawn = np.frombuffer(hashlib.shake_256(text.encode()).digest(4 * dimension), dtype="<u4")
     centred = drawn / 2.0**32 - 0.5
     return np.asarray(centred / np.linalg.norm(centred), dtype=np.float32)
@@ -87,18 +87,18 @@ class ScriptedServer:
         replies: answers to the chat requests, in order, or a function from the request body to the answer, called in
             the thread of the request. A chat request beyond the last answer, or a function that raises, gets status
             400.
-        faults: faults of the requests, in order; None, or the end of the list, means no fault.
+        faults: one per request, in order; None means no fault, and so does the end of the list.
             `itertools.repeat(Fault(status=503))` fails all requests.
-        dimension: length of the vectors, > 0, unless a request states `dimensions`. May be changed while the server
-            runs.
+        dimension: number of components of the vectors, > 0, unless a request states `dimensions`. May be changed while
+            the server runs.
         models: ids returned by GET /v1/models; requests may name any model.
-        other: handles any other request, such as a web provider's; returns the JSON to send, or (status, JSON).
+        other: handles any other request, such as one to a web provider; returns the JSON to send, or (status, JSON).
     Attributes:
         requests: all requests so far, including failed ones.
         base_url: URL for the client, ends in "/v1".
-        sent: bytes sent so far by `Fault.parts` and `Fault.head`.
-        asked: set once a request has arrived.
-        left: set once a client has disconnected during a response.
+        sent: number of bytes sent so far from `Fault.parts` and `Fault.head`.
+        asked: event, set once a request has arrived.
+        left: event, set once a client has disconnected during a response.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ScriptedServer:
         self._thread.join()
 
     def _received(self, request: ReceivedRequest) -> Fault:
-        """Record the request and wait as long as its fault says."""
+        """Record the request, wait for `delay_s` of its fault, and return the fault."""
         with self._lock:
             self.requests.append(request)
             fault = next(self._faults, None) or Fault()
@@ -175,7 +175,7 @@ class ScriptedServer:
     def _chat(self, body: dict[str, Any]) -> "_ScriptedAnswer":
         try:
             reply = self._reply(body)
-        except Exception as error:  # the caller's function may raise anything; closing the connection would hide it
+        except Exception as error:  # report it: without a response, the client would only see a closed connection
             return _ScriptedAnswer.error(400, f"the script failed: {error!r}")
         message = {"role": "assistant", "content": reply} if isinstance(reply, str) else {"role": "assistant", **reply}
         return _streamed(body, message) if body.get("stream") else _completed(body, message)
@@ -231,7 +231,7 @@ def _completed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer
 
 
 def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _ScriptedAnswer:
-    """Return server-sent events: the role, the text word by word, tool calls whole, the finish reason, the usage."""
+    """Return a message as server-sent events: role, text word by word, all tool calls, finish reason, usage."""
     words = (message.get("content") or "").split(" ")
     pieces = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
     calls = [{"index": place, **called} for place, called in enumerate(message.get("tool_calls") or [])]
@@ -256,14 +256,14 @@ def _finish_reason(message: dict[str, Any]) -> str:
 
 
 def _usage(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
-    """Return the usage, counting words as tokens."""
+    """Return the `usage` object of a response; each word counts as one token."""
     asked = sum(len(str(item.get("content") or "").split()) for item in body.get("messages") or [])
     answered = len((message.get("content") or "").split())
     return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
 
 
 class _Server(ThreadingHTTPServer):
-    # A burst of connections waits instead of being refused.
+    # The default of 5 would refuse connections when many clients connect at once.
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], script: ScriptedServer) -> None:
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._serve()
         except ConnectionError:
-            # The client gave up, as tests of timeouts expect.
+            # The client disconnected during the response.
             self.server.script.left.set()
             self.close_connection = True
 
@@ -308,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = ReceivedRequest(self.command, self.path, headers, body)
         fault = self.server.script._received(request)
         if fault.reset:
-            # With a linger time of zero, closing sends a reset.
+            # With a linger time of zero, closing the socket sends a TCP reset.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             socket.close(self.connection.detach())
             return

@@ -29,7 +29,7 @@ from retrievers.core.fields import Field
 from retrievers.postgres.catalogue import filterable
 
 Judgement = Literal["earns its place", "costs", "earns and costs", "no difference", "failed"]
-"""Judgement of the setting in force, compared with the alternative."""
+"""Judgement of the setting in force: it "earns its place" if the alternative is worse, and "costs" if it is better."""
 
 DECIDING = ("nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy")
 """Measures that decide the judgement; the remaining ones would mostly repeat nDCG@10."""
@@ -91,7 +91,7 @@ class _Baseline:
 
 
 def alternatives(settings: Settings, sources: Sequence[str], fields: Mapping[str, Field]) -> list[Alternative]:
-    """Return every single change to try: stages off, and defaults against their alternatives.
+    """Return all changes to try, each of one setting or source: stages switched off, and other values of settings.
 
     Changes without effect under these settings are left out: model stages without a model, weights of a fusion that is
     not in force.
@@ -143,7 +143,7 @@ async def ablate(
     Args:
         note: receives progress messages.
         limit: maximum number of questions of each dataset, from its start.
-        only: stages to try, see `Alternative`; all if empty.
+        only: stages to try, out of `STAGES`; all if empty.
         keep: receives the results so far after each alternative.
     Returns:
         JSON values: per dataset the `baseline` (averages, latency), and per alternative its averages, its `differences`

@@ -21,20 +21,22 @@ from retrievers.ingest.schema import NAME as SCHEMA
 Json = dict[str, Any]
 
 ORIGIN = "collected.json"
-"""Marks a folder as written by this module, with the collection that its documents come from."""
+"""Name of the file that marks a folder as written by this module; it states the collection of the documents."""
 LEAST_QUESTIONS = 20
 """Minimum number of questions that are divided into `dev` and `test`; fewer are all `test`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedFile:
-    """What became of the lines of a review file.
+    """Counts of what `accept` did with the lines of a review file.
 
     Attributes:
         undecided: lines with `accept` null, which are left out.
-        merged: accepted lines that ask the same as another.
-        questions, documents: number of those now in the dataset.
-        unlabelled: accepted questions without a relevant document and an answer: only their filter is judged.
+        merged: accepted lines that ask the same question as another line.
+        unlabelled: accepted questions with neither a relevant document nor an answer, so that only their filter is
+            judged.
+        questions, documents: size of the dataset after the call.
+        splits: number of questions by split.
     """
 
     accepted: int
@@ -57,7 +59,7 @@ async def accept(
 
     Raises:
         BadRequest: nothing is accepted, the lines name several collections, a label does not fit the collection, or
-            the folder holds something else.
+            the folder contains other files than those of an earlier call.
         Unavailable: the database cannot be reached.
     """
     collection = _collection(candidates)
@@ -89,7 +91,7 @@ async def accept(
 
 
 def _collection(candidates: Sequence[CandidateQuestion]) -> str:
-    """Return the collection that all lines name."""
+    """Return the collection that all lines name; raise BadRequest if they name several."""
     names = {one.question.collection: one.question.where for one in candidates}
     if len(names) > 1:
         (first, _), (other, where) = list(names.items())[:2]
@@ -108,7 +110,7 @@ def _check_labels(questions: Sequence[LabelledQuestion]) -> None:
 
 
 def _merged(questions: Sequence[LabelledQuestion]) -> list[LabelledQuestion]:
-    """Return one question for those of equal wording and history, with the documents of all.
+    """Merge questions of equal wording and history into one, with the relevant documents of all of them.
 
     Raises:
         BadRequest: their filters or answers differ.
@@ -125,7 +127,7 @@ def _merged(questions: Sequence[LabelledQuestion]) -> list[LabelledQuestion]:
 
 
 def _divided(questions: Sequence[LabelledQuestion]) -> list[LabelledQuestion]:
-    """Assign each question to `dev` or `test` by its id, so that it stays there when others are added."""
+    """Assign each question to `dev` or `test` by a hash of its id, so that it stays there when others are added."""
 
     def split(id: str) -> str:
         is_dev = len(questions) >= LEAST_QUESTIONS and hashlib.sha256(id.encode()).digest()[0] % 2
@@ -138,7 +140,7 @@ def _earlier(folder: Path, collection: str) -> dict[str, LabelledQuestion]:
     """Return the questions of an earlier call by id; {} for a new or empty folder.
 
     Raises:
-        BadRequest: the folder holds something else.
+        BadRequest: the folder was not written by `accept`, or is for another collection.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return {}

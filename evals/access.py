@@ -3,7 +3,8 @@
 Several tenants with the same principals hold documents with canaries (see `evals.canaries`). Random callers send random
 requests over HTTP while documents, readers and collections change; every answer is searched for canaries that its
 caller may not know, and its counts are compared with those of the documents that the caller may read. Each tenant's
-requests are sent one after the other, so that it is known what holds at each; the tenants send at the same time.
+requests are sent one after the other, so that the documents and readers at the time of each are known; the tenants send
+at the same time.
 """
 
 import asyncio
@@ -38,9 +39,9 @@ Json = dict[str, Any]
 
 TENANTS = ("acme", "globex", "initech", "umbrella", "stark")
 VIEWERS = 16
-"""Callers of a tenant that read as different principals; a third of them have a key of their own."""
+"""Number of callers of each tenant, each with other principals; a third of them have a key of their own."""
 WRITES = 0.06
-"""Share of the requests that change a document or its readers; each is followed by some that look for it."""
+"""Share of the requests that change a document or its readers; requests that look for the document follow at once."""
 
 _INSIDE: Json = {"web_provider": None, "cloud": None, "local": None, "sources": {}, "prompts": None, "jwt_issuer": None}
 _MOST_TRACES = 200
@@ -51,12 +52,13 @@ _HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Versi
 
 @dataclass(slots=True)
 class AccessTally:
-    """What the requests of all tenants got.
+    """Counts over the requests of all tenants.
 
     Attributes:
-        requests, leaked, wrong: by door: the requests, those with a forbidden canary, and those whose count, list or
-            status differs from what the caller's documents give.
-        statuses: how often each status was answered.
+        requests, leaked, wrong: by door (a way to ask, see `AccessDoor`): the requests; the answers with a canary that
+            the caller may not see; the answers whose count, list or status does not fit the caller's documents.
+        statuses: number of answers by HTTP status.
+        writes: number of changes by kind.
         told: one line for each of the first faults.
         noted: number of requests at the last progress line.
     """
@@ -70,7 +72,11 @@ class AccessTally:
     noted: int = 0
 
     def fault(self, kind: Counter[str], door: AccessDoor, who: Viewer, what: str) -> None:
-        """Count a fault and describe it."""
+        """Count a fault and describe it in `told`.
+
+        Args:
+            kind: the counter `leaked` or `wrong`.
+        """
         kind[door.name] += 1
         if len(self.told) < _MOST_TOLD:
             asked = json.dumps(door.body, ensure_ascii=False)[:300]
@@ -79,9 +85,9 @@ class AccessTally:
 
 
 def reply(body: Json) -> str | Json:
-    """Return what the scripted model says: a search, if it is offered one, then every canary that it was told.
+    """Return the scripted model's reply: a call of the search tool if it may call it, else every canary of its prompt.
 
-    So an answer shows what a prompt must not hold.
+    So a forbidden canary in a prompt appears in the answer.
     """
     turns = body["messages"]
     if body.get("tools") and turns[-1]["role"] != "tool":
@@ -97,8 +103,10 @@ class AccessVisitor:
     """Sends the requests of one tenant.
 
     Args:
-        trusted: the tenant's key that may state principals.
-        bound: keys that are bound to a viewer's principals.
+        tenants: all tenants; `tenant` is the one whose requests are sent.
+        trusted: the tenant's key whose requests may state the principals that they read as.
+        bound: keys that always read as a viewer's principals, by viewer.
+        traces: (tenant, trace id) of the last answers with a trace, of all tenants.
     """
 
     client: httpx2.AsyncClient
@@ -153,7 +161,7 @@ class AccessVisitor:
         return None
 
     def _stated(self, who: Viewer, door: AccessDoor) -> tuple[Json | None, dict[str, str]]:
-        """Return body and headers that make the caller read as the viewer: a header, the body, or a bound key."""
+        """Return (body, headers) of a request as this viewer: by a key of its own, a header, or a key of the body."""
         body = json.loads(json.dumps(door.body))
         if who in self.bound and self.choose.random() < 0.5:
             return body, {**_HEADERS, "Authorization": f"Bearer {self.bound[who]}"}
@@ -255,7 +263,7 @@ def described(found: Json) -> list[tuple[str, ...]]:
 
 
 async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
-    """Let a tenant send its requests until all tenants together have sent that many."""
+    """Send requests of one tenant until all tenants together have sent `until`."""
     tally = visitor.tally
     while (sent := tally.requests.total()) < until:
         await visitor.visit()
@@ -266,7 +274,7 @@ async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Service]:
-    """Open a service with a scripted model alone, on an empty embedded database that is removed afterwards."""
+    """Open a service with a scripted model as its only model, on an empty embedded database that is then removed."""
     temporary = tempfile.TemporaryDirectory(prefix="signalbox-access-", ignore_cleanup_errors=True)
     with temporary as home, ScriptedServer(reply) as model:
         database = {"home": Path(home), "database_url": None, "service_url": None, "read_urls": ()}
@@ -279,7 +287,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Service]:
 
 @asynccontextmanager
 async def _visitors(service: Service, seed: int, tally: AccessTally) -> AsyncIterator[list[AccessVisitor]]:
-    """Serve the service over HTTP, and return the senders of each tenant's requests."""
+    """Serve the service over HTTP, and yield one visitor per tenant."""
     tenants = [CanaryTenant(place, name, random.Random(f"{seed} {name}")) for place, name in enumerate(TENANTS)]
     keys = [await _keys(service, tenant) for tenant in tenants]
     traces: list[tuple[str, str]] = []
@@ -294,7 +302,7 @@ async def _visitors(service: Service, seed: int, tally: AccessTally) -> AsyncIte
 
 
 async def _keys(service: Service, tenant: CanaryTenant) -> tuple[list[Viewer], str, dict[Viewer, str]]:
-    """Return a tenant's viewers, a key that may state principals, and the keys of some viewers."""
+    """Return a tenant's viewers, a key whose requests may state principals, and the keys of some viewers."""
     viewers = tenant.viewers(VIEWERS)
     _, trusted = await service.keys.create(tenant.name, trusted=True)
     bound = {}

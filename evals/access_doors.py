@@ -12,10 +12,11 @@ from retrievers.core.types import Viewer
 
 Json = dict[str, Any]
 Expectation = Callable[[Any], tuple[Any, Any]]
-"""Returns, from an answer's JSON, what it shows and what it should show."""
+"""Takes an answer's JSON; returns (what it shows, what it should show)."""
 Place = Literal["", "signalbox", "params.arguments"]
 
-# None names a document: a question is shown to all who read as much as its asker.
+# No question contains a canary: the list of traces shows a question to other callers who may read what its asker may
+# read, and a canary that they may not know would count as a fault.
 QUESTIONS = (
     "What does the {word} report say?",
     "{word}",
@@ -42,14 +43,14 @@ COUNT = "How many reports are there?"
 
 @dataclass(frozen=True, slots=True)
 class AccessDoor:
-    """One request.
+    """One request through a door, which is an endpoint or a tool that shows something of documents.
 
     Attributes:
-        name: what is asked, as the table names it.
+        name: name of the door in the table of results.
         principals_in: where in the body principals may be stated; None if only the header can state them.
-        expectation: counts and names to compare; None if only canaries are looked for. It holds for status 200.
-        trace: whether the answer names a trace that later requests may ask for.
-        is_found: whether the answer must be 200 (True) or 404 (False); None: any but an error of the server.
+        expectation: compares counts and names if the status is 200; None if only canaries are looked for.
+        trace: whether the answer has the id of a trace that later requests may ask for.
+        is_found: True if the status must be 200, False if it must be 404, None if it may be any below 500.
     """
 
     name: str
@@ -68,7 +69,7 @@ def every_door(
     """Return one request of each kind, with random questions, documents and options.
 
     Args:
-        traces: tenant and id of the traces so far.
+        traces: (tenant, trace id) of the traces so far.
     """
     return [
         *_native(tenant, who, choose),
@@ -172,7 +173,7 @@ def _mcp(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[Acces
 
 
 def counts(tenant: CanaryTenant, who: Viewer) -> dict[str, int]:
-    """Return the number of documents of each collection that a viewer sees."""
+    """Return the number of documents that a viewer may read, by collection; collections with none are left out."""
     held = {name: len(tenant.seen(who, name)) for name in tenant.collections}
     return {name: count for name, count in held.items() if count}
 
@@ -185,7 +186,7 @@ def _stored(tenant: CanaryTenant, who: Viewer, choose: random.Random) -> list[Ac
         return {found["name"]: found["documents"] for found in answer["collections"]}, counts(tenant, who)
 
     def shown(answer: Any) -> tuple[Any, Any]:
-        # Who sees all documents also knows the fields that documents had before.
+        # A caller who may read all documents also sees fields that no document has any more, with the number 0.
         fields = {field["name"]: field["documents"] for field in answer["fields"] if field["documents"]}
         seen = tenant.seen(who, one)
         records = [tenant.record(kept)["metadata"] for kept in seen]
@@ -211,7 +212,7 @@ def document_door(tenant: CanaryTenant, who: Viewer, number: int) -> AccessDoor:
 
 
 def changed_doors(tenant: CanaryTenant, who: Viewer, number: int) -> list[AccessDoor]:
-    """Return the requests after a change of a document: those that find it if anything does."""
+    """Return the requests to send after a change of a document; they show it if it can be found at all."""
     kept = tenant.documents[number]
 
     def ids(answer: Any) -> tuple[Any, Any]:
@@ -235,7 +236,7 @@ def _recorded(tenant: CanaryTenant, traces: list[tuple[str, str]], choose: rando
     ]
     if traces:
         owner, trace = choose.choice(traces)
-        # A trace of an answer that showed more than this viewer may read is not found either.
+        # Within the tenant either status is right: if the answer showed more than this viewer may read, it is 404.
         found = None if owner == tenant.name else False
         replayed = {"changes": {"depth": 50}}
         judged = {"trace_id": trace, "score": choose.randrange(11)}

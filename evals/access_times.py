@@ -1,4 +1,4 @@
-"""Compare the time of questions with and without readers, and see which indexes their searches use."""
+"""Compare the time of questions over documents that all may read and documents with readers (principals who may)."""
 
 import random
 import time
@@ -16,7 +16,7 @@ from retrievers.ingest.documents import Document
 Json = dict[str, Any]
 
 ROUNDS = 120
-"""Questions of the comparison; each is asked once in every way."""
+"""Number of questions of the comparison; each is asked once in each way, see `measure`."""
 
 _SETS = 80
 _WARM_UP = 5
@@ -32,15 +32,18 @@ _PUBLISHED_S = 12.0
 
 
 async def measure(service: Service, documents: int, seed: int, note: Note) -> Json:
-    """Ask the same questions about the same documents without readers, with readers who see all, and who see some.
+    """Ask the same questions about the same documents in three ways, and return the times.
 
-    The three ways take turns within each question, each first equally often.
+    The ways are: documents without readers; documents with readers, asked by a caller with all principals, who may read
+    everything; and asked by a caller with five principals. Each question is asked in all three ways; each way is first
+    equally often, so that other load on the machine affects all alike.
 
     Args:
         documents: number of documents, stored once without and once with readers.
     Returns:
         `documents`; `ms` by way ("no readers", "all of 40 principals", "5 principals") with p50, p95, p99 and mean;
-        `ratio` of each p50 to that without readers; `index_scans` and `whole_scans` of the table of passages.
+        `ratio` of each p50 to that without readers; `index_scans` and `whole_scans`: how often the table of passages
+        was read through an index, and as a whole.
     """
     choose = random.Random(seed)
     sets = [sorted(choose.sample(PRINCIPALS, choose.choice((1, 2, 3)))) for _ in range(_SETS)]
@@ -92,12 +95,12 @@ async def _compared(service: Service, ways: dict[str, Viewer], choose: random.Ra
 
 
 def _scans(service: Service, since: tuple[int, int] = (-1, -1)) -> tuple[int, int]:
-    """Return how often the passages were read through an index, and how often the whole table was read.
+    """Return how often the table of passages was read (through an index, as a whole).
 
-    A server process publishes its counts within a second while it works, else when it has been idle for ten.
+    A process of PostgreSQL publishes its counts each second while it works, else only after ten idle seconds.
 
     Args:
-        since: earlier counts; the function waits until the counts differ, at most `_PUBLISHED_S` seconds.
+        since: earlier counts; the function waits until the counts differ from them, at most `_PUBLISHED_S` seconds.
     """
     until = time.monotonic() + _PUBLISHED_S
     time.sleep(1.5)

@@ -1,4 +1,4 @@
-"""Judge an answer's text without a model: the expected answer, the cited documents, and rightly said "not found"."""
+"""Judge an answer's text without a model: by its wording, the documents it cites, and whether it rightly declines."""
 
 import re
 import unicodedata
@@ -15,7 +15,7 @@ _THOUSANDS = re.compile(r"(?<=\d)[,'’\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _PERCENT = re.compile(r"\s*(?:%|\bper\s?cent\b)")
 _HAN_AND_KANA = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _UNSPACED = re.compile(f"[{_HAN_AND_KANA}]")
-"""A letter of a script without blanks between words."""
+"""Matches a letter of a script that has no blanks between words."""
 _TOKEN = re.compile(rf"[{_HAN_AND_KANA}]+|[^\W\d_{_HAN_AND_KANA}]+|\d+(?:\.\d+)*|%")
 _BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!\d)")
 _NO_DECIMALS = re.compile(r"(\d+)\.0+")
@@ -27,9 +27,9 @@ _LEAST_DECIMALS = 2
 def scores(answer: Answer, *, gold: Any, relevant: Collection[str]) -> dict[str, float | None]:
     """Return the measures of an answer, each in [0, 1] or None; a measure that does not apply may be left out.
 
-    `answer_match` is that of the text as the caller got it, which without a model is the passages. The other measures
-    apply only to the text of a model. `supported` is the share of its sentences with a claim that the passages support,
-    as the service checked them; sentences that the check left open are not counted.
+    `answer_match` judges the text that the caller got: the passages, if no model answered. The other measures apply
+    only to the text of a model. `supported` is the share of its sentences with a claim that the passages support, as
+    the service checked them; sentences for which the check could not decide are not counted.
 
     Args:
         gold: the expected answer; None if there is none.
@@ -84,15 +84,15 @@ def cited_passages(answer: Answer) -> list[Citation]:
 
 
 def answer_match(gold: Any, text: str) -> float | None:
-    """Return 1 if the text holds the expected answer, 0 if not, None if nothing is expected.
+    """Return 1 if the text contains the expected answer, 0 if not, None if nothing is expected.
 
-    A text must occur as whole words; case, width, punctuation, thousands separators and the spelling of percent do not
-    count. A number, or a text that is only a number, must equal a number of the text, in digits or English words; a
-    gold number with more than two decimals may be rounded to two or more. Of a list or an object every item must occur.
+    A gold text must occur as whole words; case, width, punctuation, thousands separators and the spelling of percent
+    are ignored. A gold number, or a gold text that is only a number, must equal a number of the text, in digits or
+    English words; the text may round it to two or more decimals. All items of a gold list or object must occur.
 
     Args:
         gold: text, number, list or object; None, True, False and texts without a letter or digit expect nothing.
-        text: the answer; citations and the numbers of list items do not count.
+        text: the answer; citations and the numbers of list items are ignored.
     """
     wanted = [one for one in _items(gold) if _tokens(str(one))]
     if not wanted:
@@ -116,7 +116,12 @@ def _items(gold: Any) -> Iterator[str | float]:
 
 
 def _holds(gold: str | float, prose: str, numbers: Collection[Decimal]) -> bool:
-    """Return whether a prose in the form of `_plain` with these numbers holds one item of the expected answer."""
+    """Return whether a prose contains one item of the expected answer.
+
+    Args:
+        prose: a text in the form of `_plain`.
+        numbers: the numbers of the prose.
+    """
     number = _plain_number(_plain(gold)) if isinstance(gold, str) else Decimal(str(gold))
     return _occurs(str(gold), prose) if number is None else any(_equal(number, one) for one in numbers)
 
@@ -151,7 +156,7 @@ def _equal(gold: Decimal, said: Decimal) -> bool:
 
 
 def _occurs(gold: str, prose: str) -> bool:
-    """Return whether the words of a text follow each other in a prose."""
+    """Return whether a prose contains the words of a text, one directly after the other."""
     wanted, held = _tokens(gold), _tokens(prose)
     if _UNSPACED.search(gold):
         before = r"(?<![\d.])" if wanted[0][0].isdigit() else ""
@@ -166,6 +171,6 @@ def _joined(tokens: Iterable[str]) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the words, numbers and percent signs of a text; a number without decimals that are only zeros."""
+    """Return the words, numbers and percent signs of a text, without zero decimals: "Costs 12.00 %" -> costs, 12, %."""
     found: Iterable[str] = _TOKEN.findall(_plain(text))
     return [_NO_DECIMALS.sub(r"\1", one) if _NO_DECIMALS.fullmatch(one) else one for one in found]

@@ -25,7 +25,7 @@ _LINE_EVERY_S = 5.0
 _SHOWN_ROWS = 5
 _ANSWER_TOP_K: int = AskRequest.model_fields["top_k"].default
 _BEYOND_AN_ANSWER = ("R@100", "AP@100")
-"""Measures over more hits than an answer has."""
+"""Measures over more hits than an answer has; they are None if answers are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AskingOptions:
 
     Attributes:
         filters: "gold" sends each question's gold filter with the request.
-        answers: ask for answers, each from as many hits as a request has by default, in place of `MAX_TOP_K` hits.
+        answers: ask for answers, each from the default number of hits, instead of for `MAX_TOP_K` hits.
         judge: let the model of the setting LLM grade each answer; only with `answers`.
         at_once: maximum number of questions under way at a time, >= 1.
     """
@@ -79,8 +79,8 @@ async def ask(
     """Put the questions to the stored collections and judge the answers.
 
     Args:
-        kept: holds the rows of questions that are not asked again, and receives each new row. A question that failed is
-            not kept, so that it is asked again when the run goes on.
+        kept: the rows of a stopped run, whose questions are not asked again; each new row is added. The row of a failed
+            question is not added, so that the question is asked again when the run is resumed.
     Returns:
         One row per question, in their order, with its `metrics`, each in [0, 1] or None.
     Raises:
@@ -94,8 +94,8 @@ class _Asking:
     """Asks the service questions and records the judged answers.
 
     Attributes:
-        from_file: whether the questions come from one file, which does not say how an answer is found.
-        errors: of the questions that failed.
+        from_file: whether the questions come from one file, which does not say whether an answer is to be calculated.
+        errors: the errors of the questions that failed.
     """
 
     service: Service
@@ -162,7 +162,7 @@ class _Asking:
         return row
 
     async def _decided(self, question: LabelledQuestion, result: Result) -> Json:
-        """Return the parts of the row that come from the decision record; {} if no record is kept."""
+        """Return the columns of the row that come from the decision record; {} if no record is kept."""
         if not self.service.traces.days or not result.trace_id:
             return {}
         try:
@@ -199,8 +199,8 @@ class _Asking:
         scores |= metrics.ranking_scores({id: row["documents"]}, {id: question.relevant}).get(id, {})
         scores |= self.judge.missed(id) if is_missed else self.judge.scores(id, row["intent_filter"])
         scores["route_accuracy"] = metrics.route_accuracy(question.sources, row["sources"])
-        # A file does not say how an answer is found: a text is searched in the hits, any other value must be
-        # calculated.
+        # A file does not say whether an answer is to be calculated: a text is searched in the hits, any other value
+        # must be calculated.
         if self.from_file and isinstance(question.answer, str):
             scores["answer_in_hits"] = metrics.answer_in_hits(question.answer, passage_texts(result), table)
         else:
@@ -229,7 +229,7 @@ class _Asking:
 
 @dataclass(slots=True)
 class _Progress:
-    """Says now and then how many questions were asked."""
+    """Reports at most every `_LINE_EVERY_S` seconds how many questions were asked."""
 
     questions: int
     note: Note

@@ -94,7 +94,7 @@ async def bench(
         limit: maximum number of questions, from the start of the split.
         peers: the peers to compare with; None for plain SQL alone.
     Returns:
-        JSON values; each name has the unit, ratios have none. `beside`, with peers only, is from `evals.beside`.
+        JSON values; a name ends in its unit, ratios have none. `beside`, with peers only, is from `evals.beside`.
     Raises:
         Unavailable: a dependency is down, or the database's owner may not create a schema.
     """
@@ -184,8 +184,8 @@ async def _ask(service: Service, collection: str, text: str) -> None:
 
 
 async def _time_vector(found: dict[str, float], service: Service, raw: RawSearches, text: str) -> None:
-    """Time the embedding with the statement, and the statement alone."""
-    text = variant(text, 2)  # a variant the service has not embedded
+    """Write to `found` the milliseconds of embedding and statement together, and of the statement alone."""
+    text = variant(text, 2)  # the service has not embedded this variant, so no cache has its vector
     started = time.perf_counter()
     vector = await service.embedder.embed_query(text)
     embedded = time.perf_counter()

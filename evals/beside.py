@@ -72,7 +72,12 @@ class PeerOptions:
 
 @dataclass(slots=True, eq=False)
 class _Contender:
-    """One way of asking and its figures; two ways may share a process."""
+    """A way of asking that takes part in the comparison, with its figures; two ways may share a process.
+
+    Attributes:
+        embeds: whether it computes the vectors of questions itself.
+        found: document ids, best first, by question id.
+    """
 
     name: str
     process: PeerProcess
@@ -95,7 +100,7 @@ class _Comparison:
         self.left_out: dict[str, str] = {}
 
     async def leave_out(self, contender: _Contender, error: PeerError) -> None:
-        """Stop the contender's process and drop everything that shares it."""
+        """Stop the contender's process and drop all contenders that share it."""
         await contender.process.stop()
         for one in [one for one in self.contenders if one.process is contender.process]:
             self.contenders.remove(one)
@@ -172,7 +177,7 @@ async def compare(
 async def _started(
     options: PeerOptions, comparison: _Comparison, stack: AsyncExitStack
 ) -> list[tuple[str, PeerProcess]]:
-    """Start one process per adapter that can be imported somewhere."""
+    """Start a process for each adapter whose packages an interpreter has; return (name, process) of each."""
     started = []
     for name, adapter in _OWN_ADAPTERS.items():
         process = PeerProcess(Path(sys.executable), adapter, own=True)
@@ -227,7 +232,7 @@ async def _ingest(
 
 
 def _add_embedding(comparison: _Comparison) -> None:
-    """Let the service also answer without being given the questions' vectors."""
+    """Add a contender that asks the service without passing the questions' vectors."""
     for number, one in enumerate(comparison.contenders):
         if one.name == OWN:
             embedding = _Contender(OWN_EMBEDDING, one.process, embeds=True, figures=dict(one.figures))
@@ -242,7 +247,8 @@ async def _ask(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, 
             await _search(comparison, contender, variant(question.text, 1), vector)
     for turn, (question, vector) in enumerate(asked):
         for contender in comparison.rotated(turn):
-            # Both ways of asking the service share a cache of vectors: the one that is given them asks in other words.
+            # Both ways of asking the service share a cache of vectors. So the way that passes the vectors varies the
+            # wording: otherwise the other way would find its vector in the cache.
             text = variant(question.text, 2) if contender.name == OWN else question.text
             answer = await _search(comparison, contender, text, vector)
             if answer is None:
@@ -256,7 +262,7 @@ async def _ask(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, 
 async def _search(
     comparison: _Comparison, contender: _Contender, text: str, vector: Vectors
 ) -> tuple[list[str], float] | None:
-    """Return documents and milliseconds, or None after a failure."""
+    """Return (document ids, milliseconds), or None after a failure or if the contender was left out."""
     if contender not in comparison.contenders:
         return None
     try:
@@ -269,7 +275,7 @@ async def _search(
 
 
 async def _load(comparison: _Comparison, asked: Sequence[tuple[LabelledQuestion, Vectors]], note: Note) -> None:
-    """Measure the answers per second at each number of clients; contenders alternate between blocks of questions."""
+    """Measure the answers per second at each number of clients; contenders take turns at each block of questions."""
     for number, clients in enumerate(CLIENTS, 3):
         seconds: dict[str, float] = {}
         answered: dict[str, int] = {}

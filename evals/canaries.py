@@ -1,7 +1,8 @@
-"""Documents whose words, numbers, dates and names occur nowhere else, with the readers they had and have.
+"""Make documents with canaries: words, numbers, dates and names that occur in no other document.
 
-Each tenant has the same principals. A canary found in an answer says to which edition of which document it belongs, and
-so whether the caller may know it.
+A canary in an answer tells which edition of which document was shown. The current and earlier readers (principals who
+may read a document) are recorded here, so they tell whether the caller may know it. All tenants have the same
+principals.
 """
 
 import random
@@ -59,7 +60,7 @@ def found_in(text: str) -> set[Canary]:
             found.add(Canary(tenant, int(number), int(edition or -1)))
     for match in _NUMBER.finditer(text):
         tenant, number, edition = int(match[1][1]), int(match[1][2:4]), int(match[1][4:])
-        # The average of visible numbers must not be taken for one.
+        # Check digits tell a canary from an average of numbers that the caller may see.
         if match[0] == str(_number(tenant, number, edition)):
             found.add(Canary(tenant, number, edition))
     for year, month, day in _DATE.findall(text):
@@ -72,19 +73,19 @@ def found_in(text: str) -> set[Canary]:
 
 
 def _number(tenant: int, number: int, edition: int) -> int:
-    """Return a number of 14 digits: an edition and check digits."""
+    """Return the canary of an edition: 14 digits, made of 7, tenant, document, edition and seven check digits."""
     said = f"7{tenant}{number:02}{edition:03}"
     return int(f"{said}{zlib.crc32(said.encode()) % 10_000_000:07}")
 
 
 @dataclass(slots=True)
 class Kept:
-    """A document as it is meant to be.
+    """The state that a document should have in the service.
 
     Attributes:
-        readers: those of now; empty means everybody of the tenant.
-        editions: all readers that each edition ever had; None in a set means everybody.
-        stored: False once deleted.
+        readers: principals who may read it; empty means everybody of the tenant.
+        editions: for each edition all readers that it ever had; None in a set means everybody.
+        stored: False after the document was deleted.
     """
 
     number: int
@@ -101,10 +102,10 @@ class Kept:
 
 @dataclass(slots=True)
 class CanaryTenant:
-    """A tenant's documents and readers as they are meant to be.
+    """A tenant with the documents and readers that it should have in the service.
 
     Args:
-        place: its place among the tenants, 0 to 8; its canaries follow from it.
+        place: the tenant's place among all tenants, 0 to 8; its canaries contain it.
     """
 
     place: int
@@ -128,7 +129,7 @@ class CanaryTenant:
         return (*OPEN, *map(self.closed, range(CLOSED)))
 
     def some_readers(self, collection: str) -> tuple[str, ...]:
-        """Return random readers; in the open collections nobody in three cases of ten."""
+        """Return random readers; in an open collection (), which means everybody, in three cases of ten."""
         if collection in OPEN and self.choose.random() < 0.3:
             return ()
         return tuple(sorted(self.choose.sample(PRINCIPALS, self.choose.choice((1, 1, 2, 3, 6)))))
@@ -146,7 +147,7 @@ class CanaryTenant:
         """Return the current edition as a request stores it: canaries in all texts, values and names of fields."""
         number, edition = kept.number, kept.edition
         word = f"zq{_LETTERS[self.place]}d{number}e{edition}y"
-        # Days in the tenant's century, unlike those of every other edition.
+        # A day in the tenant's century that no other edition of a document has.
         opened = date(_FIRST_YEAR + 100 * self.place, 1, 1) + timedelta(days=100 * edition + number)
         return {
             "id": self.id(number),
@@ -166,7 +167,7 @@ class CanaryTenant:
         }
 
     def begin_edition(self, kept: Kept, readers: Sequence[str]) -> None:
-        """Change content and readers."""
+        """Start an edition of a document, with new content and these readers."""
         kept.editions.append(set())
         self.change_readers(kept, readers)
 
@@ -190,7 +191,8 @@ class CanaryTenant:
     def may_know(self, who: Viewer, one: Canary) -> bool:
         """Return whether a viewer may know a canary of this tenant.
 
-        What was answered before a document was deleted stays with its readers, the name of its collection too.
+        The readers of a deleted document may still know its canaries and the name of its collection, because answers
+        from before the deletion contain them.
         """
         if who.tenant != self.name:
             return False

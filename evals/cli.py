@@ -1,4 +1,4 @@
-"""The commands `signalbox eval ...`; each command imports its heavy modules itself."""
+"""The commands `signalbox eval ...`; each imports its heavy modules only when it runs, so that `--help` is fast."""
 
 import asyncio
 from functools import partial

@@ -21,7 +21,7 @@ from retrievers.postgres.values import filterable
 Json = dict[str, Any]
 
 SINCE = timedelta(hours=1)
-"""A filter that is set within this time of the same question without it counts as a correction."""
+"""If a caller repeats a question with another filter within this time, the filter counts as a correction."""
 
 _BATCH = 500
 _DETAILED = 50
@@ -48,11 +48,11 @@ _DETAILS = """
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The candidates of a collection, and how they came about.
+    """The candidates of a collection, with counts.
 
     Attributes:
         questions: number of traces read.
-        unknown: number of documents named by feedback that the collection does not hold.
+        unknown: number of documents that are relevant according to feedback but not stored in the collection.
     """
 
     candidates: list[CandidateQuestion]
@@ -63,7 +63,7 @@ class Collected:
 async def collect(
     service: Service, collection: str, note: Note, *, viewer: Viewer, since: datetime | None = None
 ) -> Collected:
-    """Return the candidate questions to a collection, oldest first; the same question asked again is one candidate.
+    """Return the candidate questions to a collection, oldest first; all traces of one question give one candidate.
 
     Args:
         since: only questions asked from this time on; None for all that are kept.
@@ -89,7 +89,13 @@ async def collect(
 
 @dataclass(slots=True)
 class _Scan:
-    """Finds the traces that tell something about labels, by request and feedback alone; records are larger."""
+    """Finds the traces with feedback or a corrected filter. It reads no decision records, because they are large.
+
+    Attributes:
+        wanted: ids of these traces.
+        corrected: ids of the traces with a corrected filter.
+        count: number of traces read.
+    """
 
     collection: str
     wanted: list[uuid.UUID] = field(default_factory=list)
@@ -130,7 +136,11 @@ class _Scan:
 async def _checked(
     service: Service, scope: Scope, candidates: Sequence[CandidateQuestion]
 ) -> tuple[list[CandidateQuestion], int]:
-    """Drop documents that are not stored, and tell what does not fit: a filter, or documents outside it."""
+    """Drop documents that are not stored, and add to `check` what a person must correct.
+
+    Returns:
+        The candidates, and the number of relevant documents that are not stored.
+    """
     named = {id for one in candidates for id in (*one.question.relevant, *(hit["document"] for hit in one.hits))}
     held = await values_of(service, scope, named)
     fields = filterable(scope)

@@ -120,7 +120,7 @@ def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
 
 
 def _groups(pairs: Sequence[Pair]) -> dict[str, dict[str, dict[str, Json]]]:
-    """Return the figures by class and by language, grouped by the second run's labels."""
+    """Return figures by "class" or "language", its value, and measure; the labels are those of the second run."""
     first = {two.id: one for one, two in pairs}
     return {
         kind: {name: _measured([(first[row.id], row) for row in rows]) for name, rows in some.items()}
@@ -132,7 +132,7 @@ def _correct(family: Sequence[Json]) -> None:
     """Add `p_holm` to the figures of one family of tests.
 
     A test with too few differing questions to ever reach significance gets None and is not counted in the family,
-    because it can't find a loss by chance.
+    because it cannot find a loss by chance.
     Source: Tarone, Biometrics 46, 1990.
     """
     able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
@@ -171,7 +171,10 @@ def _figures(figures: Json) -> Json:
 
 
 def _mostly(pairs: Sequence[Pair], name: str) -> Json:
-    """Return the class with the largest part of a loss, and its share in [0, 1]; None for both without classes."""
+    """Return `mostly_in`, the class with the largest part of a loss, and its `share` in [0, 1].
+
+    Both are None if no question with a class lost.
+    """
     lost: dict[str, float] = {}
     whole = 0.0
     for one, two in pairs:
@@ -187,7 +190,7 @@ def _mostly(pairs: Sequence[Pair], name: str) -> Json:
 
 
 def _verdicts(pairs: Sequence[Pair]) -> Json:
-    """Return the number of filters by verdict, before and after."""
+    """Return by verdict the number of filters in [before, after]."""
     before = Counter(one.filter_verdict for one, _ in pairs)
     after = Counter(two.filter_verdict for _, two in pairs)
     return {name: [before[name], after[name]] for name in VERDICTS if before[name] or after[name]}
@@ -203,7 +206,7 @@ def _verdict_moves(pairs: Sequence[Pair]) -> list[Json]:
 
 
 def _degraded(pairs: Sequence[Pair]) -> Json:
-    """Return the number of answers by degradation, before and after; a missing answer counts as "error"."""
+    """Return by degradation the number of answers in [before, after]; a failed question counts as "error"."""
     before, after = Counter(_shortfalls(one for one, _ in pairs)), Counter(_shortfalls(two for _, two in pairs))
     return {name: [before[name], after[name]] for name in sorted({*before, *after})}
 
@@ -221,7 +224,7 @@ def _latency(pairs: Sequence[Pair]) -> Json:
 
 
 def _tokens(pairs: Sequence[Pair]) -> Json:
-    """Return the tokens of all answers, before and after, by kind; {} if neither run asked for answers."""
+    """Return by kind of token the sum over all answers in [before, after]; {} if neither run asked for answers."""
     found = {}
     for name in ("prompt_tokens", "completion_tokens"):
         counts = [[getattr(row, name) for row in rows] for rows in zip(*pairs, strict=True)]

@@ -29,7 +29,7 @@ def documents(dataset: Dataset) -> Iterator[Document | RejectedItem]:
 
 
 async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collection:
-    """Make the dataset's collection equal to the corpus; unchanged documents cost nothing.
+    """Make the dataset's collection equal to the corpus, and return it; unchanged documents are not stored again.
 
     The fields are those declared in the folder's `schema.json`, if present.
 

@@ -24,7 +24,7 @@ class LabelledQuestion:
         language: ISO 639-1 code.
         history: earlier turns, oldest first, each {"role", "content"}.
         filter: the gold filter expression; None for no constraint (and in BEIR form, where filters are not judged).
-        other_filters: further right filters; the one that was read is right if it equals `filter` or any of these.
+        other_filters: further gold filters; the service's filter is right if it equals `filter` or any of these.
         sources: the sources a good router would use; empty if not judged.
         relevant: document id to grade, > 0; missing documents are not relevant.
         answer: the gold value; None if there is no single value.
@@ -300,7 +300,7 @@ def lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
+    """Return the text of a UTF-8 file.
 
     Raises:
         BadRequest: it cannot be read.

@@ -47,7 +47,7 @@ class DraftedCondition(BaseModel):
 
 
 class DraftedQuestion(BaseModel):
-    """A question with a piece of the document that answers it."""
+    """A question with the passage of the document that answers it, word for word."""
 
     question: str
     answer: str
@@ -71,12 +71,12 @@ class Drafts:
 async def draft_questions(service: Service, model: Model, collection: str, note: Note, wanted: Draw) -> Drafts:
     """Return drafted questions that passed the checks, not yet accepted.
 
-    Each draft is dropped unless its answer stands in the document, its filter is valid and keeps the document, and it
-    names nobody whom the document does not name. At most `wanted.count` documents are sent to the model, each once.
+    A draft passes if its answer is in the document, its filter is valid and allows the document, and all names in it
+    occur in the document. At most `wanted.count` documents are sent to the model, each once.
 
     Raises:
         BadRequest: there is no such collection.
-        ModelFailed: the model answered for none of the first documents.
+        ModelFailed: the model gave no usable reply for any of the first documents.
         Unavailable: the database cannot be reached.
     """
     scope = await service.catalogue.scope(wanted.viewer, collection)
@@ -113,7 +113,7 @@ class _Drafting:
     _answered: bool = False
 
     async def add(self, documents: Sequence[DrawnDocument]) -> None:
-        """Have questions drafted for some documents at once and add those that pass; keeps the documents' order.
+        """Let the model draft questions for all these documents at once; add those that pass, in the documents' order.
 
         Raises:
             ModelFailed: the model has not answered for any document so far.
@@ -213,7 +213,7 @@ def _fault(document: DrawnDocument, text: str, answer: str) -> str | None:
 
 
 def invented_names(text: str, source: str) -> list[str]:
-    """Return the stems of a text's names, as written in Latin letters, that do not occur in the source."""
+    """Return the stems of the names in a text that do not occur in the source, sorted; only Latin letters are read."""
     known = {word for one in facts.evidence(source).sentences for word in one.words | one.names}
     names = facts.read(text).names - known
     return sorted(name for name in names if not any(map(partial(facts.is_derived, name), known)))

@@ -79,9 +79,10 @@ async def measure(samples: Sequence[Labelled], embedder: Embedder | None) -> dic
     """Check every summary against its source.
 
     Returns:
-        JSON values: `balanced_accuracy` of "some sentence is unsupported" for summaries with an Unwanted label against
-            those without any label (None if either is missing); `summaries` and `sentences`, by kind: their count, and
-            how many are marked. A sentence has the kind of its own labels.
+        JSON values: `balanced_accuracy`, the mean of the share of summaries with an Unwanted label that are marked, and
+            of the share of summaries without any label that are not (None if there are no summaries of either);
+            `summaries` and `sentences`, by kind: their `count`, and how many are `marked`. The kind of a sentence is
+            the worst label of the spans that overlap it.
     Raises:
         BadRequest: there are no samples.
     """

@@ -60,7 +60,7 @@ class FilterCorpus:
         return None if wanted is None else self._normal(wanted, negated=False)
 
     def parts(self, wanted: Filter | None) -> list[Hashable]:
-        """Return the normal forms of the filter and of its conditions if it is an "and"; [] for None."""
+        """Return the normal form of the filter, then those of its conditions if it is an "and"; [] for None."""
         if wanted is None:
             return []
         inner = wanted.filters if isinstance(wanted, And) else ()
@@ -112,7 +112,10 @@ def _group(kind: str, parts: list[Hashable]) -> Hashable:
 
 
 def _whole(value: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the least whole value not below this one, and the least one above it."""
+    """Return the least whole number or day that is not below the value, and the least that is above it.
+
+    2.5 -> (3, 3); 3 -> (3, 4); "2025-07-01" -> ("2025-07-01", "2025-07-02").
+    """
     if not isinstance(value, str):
         return math.ceil(value), math.floor(value) + 1
     day = value[:_DAY_CHARACTERS]

@@ -54,7 +54,7 @@ async def grade(
 ) -> GradedAnswer | None:
     """Return the model's grade of an answer.
 
-    An answer that no model wrote answers nothing and is wrong without a call.
+    An answer that no model wrote consists of passages; it is graded 0 without a call.
 
     Returns:
         None if there is nothing to compare with: neither an expected answer, nor right documents, nor a cited passage.
@@ -88,7 +88,7 @@ async def grade(
 
 
 def _cited_hits(answer: Answer) -> dict[str, str]:
-    """Return the hits that the answer cites, without the text around them and cut to some length, by passage id."""
+    """Return the title and the shortened text of each hit that the answer cites, by passage id."""
     cited = cited_passages(answer)
     return {
         hit.id: f"{hit.title}\n{hit.text[:_PASSAGE_CHARACTERS]}"

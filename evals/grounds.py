@@ -34,7 +34,9 @@ class Ground:
     """A collection's data for reading questions.
 
     Attributes:
-        counts: number of passages that contain a term; empty without texts.
+        corpus: the documents' filterable values; without documents only the fields.
+        nouns: nouns that stand for a document of the collection, such as "invoices".
+        counts: number of passages that contain a term, by term; empty without texts.
         passages: number of passages.
     """
 
@@ -45,13 +47,17 @@ class Ground:
     passages: int = 0
 
     def context(self, question: str, now: datetime) -> Context:
+        """Return what the rules need to read a question that is asked at the time `now`."""
         terms = terms_of([question]) if self.counts else {}
         frequencies = {word: self.counts.get(term, 0) / self.passages for word, term in terms.items()}
         return Context(self.catalogue, self.nouns, _CARDS, Calendar(now.date()), now, frequencies=frequencies)
 
 
 def ground_of_corpus(path: Path) -> Ground:
-    """Build the catalogue of the documents in a file as ingestion would."""
+    """Return the data for reading questions over the documents of a corpus file, as ingestion would make it.
+
+    Aliases of values are read from `schema.json` beside the file, if present.
+    """
     documents = [one for one in read([path]) if isinstance(one, Document)]
     corpus = corpus_of(documents)
     fields = {
@@ -66,7 +72,7 @@ def ground_of_corpus(path: Path) -> Ground:
         corpus.documents.values(), {name: len(one.values) for name, one in fields.items() if one.values}
     )
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields, cooccurrence=together)
-    # As in the service, ids and titles say what a document is called. The folder's name is never a word for it.
+    # As in the service, the nouns for a document come from ids and titles, and never from the folder's name.
     first = sorted(documents, key=lambda one: one.id)[:MOST_IDS]
     nouns = nouns_of(words_for_documents([(one.id, one.title) for one in first]), catalogue)
     # Count per passage, as ingestion does: a long document has many passages, and a common word is not in all of them.
@@ -96,7 +102,7 @@ def _declared(values: FieldValues, schema: Mapping[str, Any]) -> FieldValues:
 
 
 def ground_of_catalogue(path: Path) -> Ground:
-    """Build an invented catalogue without documents."""
+    """Return the data for reading questions from a JSON file that describes fields and nouns, without documents."""
     given = json.loads(path.read_text(encoding="utf-8"))
     fields: dict[str, FieldValues] = {}
     for name, one in given["fields"].items():

@@ -39,7 +39,7 @@ async def check_documents(service: Service, scope: Scope, questions: Iterable[La
     """Check that the documents which the questions expect are stored.
 
     Raises:
-        BadRequest: one is not; the message names the question's line and similar ids.
+        BadRequest: an expected document is not stored; the message names the question's line and similar ids.
     """
     among = [one.number for one in scope.collections]
     wanted = {id: question for question in questions for id in question.relevant}
@@ -67,8 +67,8 @@ class FilterJudge:
     """Compares the filters that the service read from questions with the gold filters.
 
     Args:
-        corpora: by the collection that is asked.
-        questions: those whose filter is labelled, by collection.
+        corpora: fields and documents' values, by collection.
+        questions: the questions whose filter is labelled, by the collection they are put to.
     Raises:
         BadRequest: a gold filter does not fit its collection.
     """
@@ -88,7 +88,7 @@ class FilterJudge:
                     ) from error
 
     def scores(self, id: str, found: Mapping[str, Any] | None) -> dict[str, float]:
-        """Return `filter_exact` and `filter_f1`, each of the best right filter; {} if the filter is not judged."""
+        """Return `filter_exact` and `filter_f1`, each for the closest gold filter; {} if the filter is not judged."""
         if id not in self._gold:
             return {}
         corpus, golds = self._gold[id]

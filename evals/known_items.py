@@ -44,8 +44,9 @@ _CLAUSE = re.compile(r"[，。；：、！？\s,.;:!?()（）]+")
 async def known_items(service: Service, collection: str, note: Note, wanted: Draw) -> list[CandidateQuestion]:
     """Return questions with labels that hold by construction, as accepted candidates.
 
-    A question by values has the filter that it states as a label; the filters of the others are not judged. The kinds
-    take turns over randomly drawn documents; a document that allows no question of any kind is passed over.
+    A question by values is labelled with the filter that it states; the filters of other questions are not judged. The
+    kinds of questions take turns over randomly drawn documents. A document for which no question can be made is
+    skipped.
 
     Raises:
         BadRequest: there is no such collection.
@@ -104,14 +105,14 @@ class _Maker:
         )
 
     async def _rarest_sentence(self, document: DrawnDocument) -> str | None:
-        """Return the sentence whose words occur in the fewest passages."""
+        """Return the sentence whose words occur in the fewest passages; None without sentences of a fitting length."""
         found = list(_sentences(document.text))
         counts = await self._counts(document, found)
         rarity = [(_mean_rarity(counts, one, document.language), -place) for place, one in enumerate(found)]
         return found[-max(rarity)[1]] if rarity else None
 
     async def _by_values(self, document: DrawnDocument) -> tuple[str | None, Json | None]:
-        """Return a question that states values of the document, and its filter."""
+        """Return (question that states values of the document, its filter); (None, None) if there are none to state."""
         conditions = list(self._conditions(document))[:_MOST_CONDITIONS]
         subject = await self._subject(document)
         if not conditions or subject is None:
@@ -125,9 +126,10 @@ class _Maker:
         return text, wanted
 
     def _conditions(self, document: DrawnDocument) -> Iterator[tuple[Callable[[bool], str], Json]]:
-        """Yield conditions on values that several documents but not most have, in a random order fixed by the id.
+        """Yield conditions on values that several but not most documents have, in a random order fixed by the id.
 
-        Lists come last: they mostly hold topics, and a topic that a question mentions is not surely a condition.
+        Each is a function that returns its words, in Chinese if its argument is True, and the filter. Conditions on
+        lists come last, because lists mostly contain topics, and a topic in a question need not be a condition.
         """
         found: list[tuple[bool, bytes, Callable[[bool], str], Json]] = []
         for name, one in self.catalogue.fields.items():
@@ -151,7 +153,7 @@ class _Maker:
             yield words, wanted
 
     async def _subject(self, document: DrawnDocument) -> str | None:
-        """Return the rarest words of the title and the text that name no value of a field; a clause in Chinese."""
+        """Return the document's rarest words, or its rarest clause in Chinese, without values of fields; else None."""
         known = {word for one in self.catalogue.fields.values() for value in one.values for word in _words(value)}
         text = f"{document.title}\n{document.text[:_READ_CHARACTERS]}"
         if is_chinese(text):

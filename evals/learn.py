@@ -77,7 +77,7 @@ def judge(examples: Sequence[RankingExample], model: Any = None, trees: int | No
 
 
 def usable(examples: Sequence[RankingExample]) -> list[RankingExample]:
-    """Return the examples a ranker can learn from: those with relevant and other passages in the pool."""
+    """Return the examples from which a ranker can learn: their pools have both relevant and other passages."""
     return [one for one in examples if any(one.grades) and not all(one.grades)]
 
 
@@ -85,7 +85,7 @@ def train(examples: Sequence[RankingExample]) -> tuple[TrainedRanker, dict[int, 
     """Train a ranker; return it with the gain in nDCG@10 over the fused order, by number of trees.
 
     The gains are one value per question, by rankers trained without that question. The ranker gets the number of trees
-    with the largest gain in cross-validation; test it on other questions.
+    with the largest gain in cross-validation; so judge it on questions that are not among `examples`.
 
     Raises:
         BadSetting: LightGBM is not installed.

@@ -1,8 +1,8 @@
-"""Load test of a running `signalbox serve`: questions over kept HTTP/1.1 connections, from a separate process.
+"""Load test of a running `signalbox serve`: questions over keep-alive HTTP connections, from a separate process.
 
 In a closed loop, every connection sends its next question when it has its answer. In an open loop, questions are sent
-at a fixed rate whatever happened to earlier ones, and each is timed from when it was due: a server that falls behind
-does not get fewer questions, as it would not from real users.
+at a fixed rate without waiting for earlier answers, and each is timed from when it was due. So a server that falls
+behind gets as many questions as before, as it would from real users.
 """
 
 import asyncio
@@ -125,9 +125,10 @@ def described(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 class _Connection(asyncio.Protocol):
-    """One kept connection; reopened after an error.
+    """A keep-alive connection, reopened after an error.
 
-    It is a protocol instead of streams because the client shares the processor with the server.
+    It is a protocol, which takes less processor time than streams, because the client shares the processor with the
+    server.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -184,7 +185,7 @@ class _Connection(asyncio.Protocol):
 async def closed_loop(
     target: LoadTarget, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
 ) -> dict[str, Any]:
-    """Send questions without a pause over that many connections; return `LoadTally.report`.
+    """Send questions without a pause over each of `connections` connections; return `LoadTally.report`.
 
     Raises:
         Unavailable: no service listens there.

@@ -20,7 +20,7 @@ RANKING: Mapping[str, str] = {
 }
 """Ranking metrics and their names in ir_measures."""
 ANSWERS = ("answer_match", "judged", "supported", "citation_precision", "citation_recall", "refused_right")
-"""Measures of answers, see `evals.answers` and `evals.grading`; `refused_right` also applies to hits."""
+"""Measures of answers, see `evals.answers` and `evals.grading`; `refused_right` also applies if hits are asked for."""
 NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits", *ANSWERS)
 
 _ALONE = frozenset({"sql", "web", "none"})
@@ -99,7 +99,7 @@ def route_accuracy(gold: Sequence[str], chosen: Iterable[str]) -> float | None:
 
 
 def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | None:
-    """Return 1 if the answer's table holds the gold value, 0 if not, None if there is no gold value.
+    """Return 1 if the answer's table contains the gold value, 0 if not, None if there is no gold value.
 
     A single value must be in a table of one row. A list must be part of a single row, or equal one column in any order.
     An object must equal two columns: keys (as text) and values.
@@ -130,9 +130,13 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
 
 
 def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]] | None) -> float | None:
-    """1 when the gold text stands, as whole words, in a passage or a calculated cell; else 0.
+    """Return 1 if a passage or a cell of the table contains the gold text as whole words, else 0.
 
-    Case, punctuation and the commas of thousands do not count. None when the gold text has no letter or digit.
+    Case, punctuation and the commas of thousands do not count. None if the gold text has no letter or digit.
+
+    Args:
+        texts: the passages.
+        rows: the table's rows; None for an answer without a table.
     """
     wanted = _words(gold)
     if not wanted:
@@ -148,7 +152,7 @@ def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]
 
 
 def _words(text: str) -> str:
-    """Letters and digits in one case, words separated by single blanks."""
+    """Return a text's words in lower case, separated by single blanks: `"Cost: 1,200 EUR" -> "cost 1200 eur"`."""
     text = _THOUSANDS.sub("", text).casefold()
     return " ".join("".join(one if one.isalnum() else " " for one in text).split())
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 _SAMPLES = 10_000
 _SEED = 20261120
 _MOST_DRAWN = 2_000_000
-"""Figures in memory at once."""
+"""Maximum number of drawn values that are in memory at once."""
 
 
 class Difference(TypedDict):
@@ -24,9 +24,9 @@ class Difference(TypedDict):
 def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     """Return the paired difference `after` - `before`: one value per question, in the same order.
 
-    The interval is a percentile bootstrap over questions; `p` is two-sided, from flipping the sign of each question's
-    difference; if few questions differ, every combination of signs is tried. Both use a fixed seed, so equal input
-    gives equal output.
+    The interval is a percentile bootstrap over questions. `p` is two-sided, from flipping the sign of each question's
+    difference at random; if few questions differ, every combination of signs is tried. Both use a fixed seed, so equal
+    input gives equal output.
 
     Raises:
         ValueError: there are no questions, or the lengths differ.
@@ -48,18 +48,21 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Difference:
 
 
 def least_p(questions: int) -> float:
-    """The least probability that `difference` can give where so many questions differ at all."""
+    """Return the smallest `p` that `difference` can return if this number of questions differ."""
     return min(1.0, 2.0 ** (1 - questions))
 
 
 def _chance(changed: NDArray[np.float64], draw: np.random.Generator) -> float:
-    """Share of the ways to flip signs that give a sum as far from zero; of few questions every way is tried."""
+    """Return the share of sign combinations whose sum is at least as far from zero as the measured one.
+
+    All combinations are tried if they are at most `_SAMPLES`, else random ones.
+    """
     count = len(changed)
     least = abs(float(changed.sum())) - 1e-12 * count  # rounding must not decide a tie
     if 2**count <= _SAMPLES:
         bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
         return float((np.abs((bits * 2 - 1) @ changed) >= least).mean())
-    as_large = 1  # the signs that were found are one of the possible ways
+    as_large = 1  # the measured signs are one of the combinations
     rows = max(_MOST_DRAWN // count, 1)
     for start in range(0, _SAMPLES, rows):
         signs = draw.integers(0, 2, (min(rows, _SAMPLES - start), count), dtype=np.int8) * 2 - 1
@@ -68,12 +71,12 @@ def _chance(changed: NDArray[np.float64], draw: np.random.Generator) -> float:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Probabilities of several tests, corrected so that together they find something by chance no more often than one.
+    """Return the p-values of several tests, corrected so that all together find something by chance as rarely as one.
 
     Args:
-        values: of each test, in [0, 1].
+        values: the p-value of each test, in [0, 1].
     Returns:
-        The corrected ones in the same order, each at most 1.
+        The corrected p-values in the same order, each at most 1.
     Source:
         Holm, Scandinavian Journal of Statistics 6, 1979.
     """

@@ -63,7 +63,7 @@ class PartialRun:
 
 @contextmanager
 def open_partial(out: Path, head: Mapping[str, Any], *, resume: bool) -> Iterator[PartialRun]:
-    """Open the file for a `with` block; it stays afterwards, until the run is written.
+    """Open the file of `partial_path`; the file remains after the `with` block.
 
     Args:
         head: JSON values that must be equal to those of the stopped run.
@@ -160,7 +160,7 @@ def dataset_digest(dataset: Dataset) -> str:
 
 
 def comparable_settings(settings: Json) -> Json:
-    """Return settings of which a recording is known by its content, because its file may be a temporary one."""
+    """Return the settings with a recording's file name replaced by its digest, because its file may be temporary."""
     llm = settings.get("llm")
     if not isinstance(llm, str) or not llm.startswith(_REPLAY):
         return settings

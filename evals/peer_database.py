@@ -16,8 +16,12 @@ _ADDRESS = frozenset({"host", "port", "user", "password"})
 
 
 class PeerDatabase:
-    """An empty database with pgvector on the owner's server, between `async with`; dropped at the end.
+    """An async context manager that creates an empty database with pgvector, and drops it on leaving.
 
+    Args:
+        owner: connection string of a role that may create databases, for the server on which it is created.
+    Attributes:
+        address: the parts of the new database's connection string that adapters take.
     Raises:
         Unavailable: on entering, if the owner may not create a database or the extension.
     """
@@ -50,7 +54,7 @@ class PeerDatabase:
         return int(row[0])
 
     async def analyse(self) -> None:
-        """Update the statistics of all tables, which autovacuum would do at some time."""
+        """Update the statistics of all tables, because autovacuum would do so at an unknown time, maybe too late."""
         async with self._connection() as connection:
             await connection.execute("VACUUM ANALYZE")
 

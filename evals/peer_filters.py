@@ -52,7 +52,12 @@ _REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class _FilterTask:
-    """A question's recorded reading, and the documents that its labelled filter allows."""
+    """A question's recorded reading (`query` and `filter`), and its label.
+
+    Attributes:
+        wanted: ids of the documents that the labelled filter allows.
+        is_stated: whether the label is a filter; False if it says that there is none.
+    """
 
     id: str
     query: str
@@ -140,7 +145,7 @@ async def _judge(
     passages: Path,
     tasks: Sequence[_FilterTask],
 ) -> dict[str, Any]:
-    """Let one peer apply every recorded filter.
+    """Let one peer apply every recorded filter; return its entry in `contenders`.
 
     Raises:
         PeerError: it cannot be used.

@@ -1,4 +1,4 @@
-"""Drive one adapter of `evals.peers` in an interpreter of its own. Whatever it does, only its own figures are lost."""
+"""Drive one adapter of `evals.peers` in an interpreter of its own. If it fails, only its own figures are lost."""
 
 import asyncio
 import base64
@@ -15,9 +15,9 @@ from retrievers.embed import Vectors
 
 HOST = Path(__file__).parent / "peers" / "host.py"
 START_S = 120.0
-"""Longest import of a library, in seconds."""
+"""Maximum seconds to import a library."""
 CALL_S = 60.0
-"""Longest search, in seconds."""
+"""Maximum seconds of a search."""
 INGEST_S = 1800.0
 _CLOSE_S = 10.0
 _MOST_BYTES = 1 << 20
@@ -37,12 +37,12 @@ class PeerQuestionError(PeerError):
 
 
 class PeerProcess:
-    """One adapter and its process, between `async with`.
+    """An async context manager that runs one adapter in a process of its own.
 
     Args:
         python: the interpreter.
         adapter: the adapter's file.
-        own: whether the adapter imports this project.
+        own: whether the adapter imports this project, so that the process must find it.
     Attributes:
         packages: versions by distribution, as the interpreter has them.
     Raises:

@@ -14,8 +14,8 @@ _LLAMAINDEX_LISTS = {"eq": "contains", "in": "any"}
 def langchain_reply(query: str, wanted: Mapping[str, Any] | None, fields: Mapping[str, str]) -> str:
     """Return the reply for SelfQueryRetriever, as favourably as its translator for PostgreSQL allows.
 
-    The translator knows no `gte` and no `lte`, so that bounds of whole numbers and days move by one; lists are only
-    reached by `like`.
+    The translator lacks `gte` and `lte`, so bounds, which are whole numbers or days, move by one: `gte 5` becomes
+    `gt 4`. It also has no operator for lists, so their conditions become `like`.
 
     Args:
         wanted: a filter expression of comparisons, `and` and `or`; None for no filter.
@@ -43,7 +43,7 @@ def _json(value: Any) -> str:
 
 
 def _moved(value: Any, by: int) -> Any:
-    """Return the next or the previous whole number or day."""
+    """Return a whole number plus `by`, or the ISO date `by` days later."""
     return (date.fromisoformat(value) + timedelta(days=by)).isoformat() if isinstance(value, str) else value + by
 
 
@@ -53,7 +53,7 @@ def llamaindex_reply(query: str, wanted: Mapping[str, Any] | None, fields: Mappi
     Args:
         wanted, fields: as for `langchain_reply`.
     Raises:
-        ValueError: the filter has an `or`, which the form lacks.
+        ValueError: the filter has an `or`, which cannot be written as a flat list.
     """
     filters = list(_conditions(wanted, fields)) if wanted else []
     return json.dumps({"query": query, "filters": filters}, ensure_ascii=False)

@@ -51,10 +51,10 @@ class Publisher:
             raise BadRequest(f'--publish "{name[:80]}": {what}', where="--publish")
         self.name = name
         self._settings, self._every_s = settings, every_s
-        self._failures = 0  # runs that the database does not count yet
+        self._failures = 0  # failed runs that are not yet counted in the database
 
     async def run(self, measure: Callable[[], Awaitable[Json]]) -> Json:
-        """Return the figures of a run after storing them in place of the earlier ones; count the run if it fails.
+        """Make a run, store its figures in place of the earlier ones and return them; count the run if it fails.
 
         Args:
             measure: makes the run; see `evals.run.run`.

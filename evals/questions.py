@@ -71,7 +71,7 @@ def load_file(path: Path, collection: str | None = None) -> QuestionFile:
     `collection`, `class`, `lang`, `now` and `id`.
 
     Args:
-        collection: the collection of questions that name none.
+        collection: the collection of the questions whose line has no `collection`.
     Raises:
         BadRequest: the file or a line is malformed; the message names the file and the line.
     """
@@ -189,7 +189,7 @@ def _question(where: str, line: Mapping[str, Any], collection: str | None) -> La
 
 
 def _filters(where: str, line: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
-    """Return the right filters of a line; None stands for no constraint, [] if the filter is not judged."""
+    """Return the gold filters of a line; [None] means no constraint, [] that the filter is not judged."""
     if "filter" in line and "filters" in line:
         _fail(where, 'give "filter" or "filters", not both')
     given = line.get("filters", [line["filter"]] if "filter" in line else [])

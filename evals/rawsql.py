@@ -1,4 +1,4 @@
-"""Baselines for the bench: hand-written SQL searches over tables without anything else."""
+"""Baselines for the bench: hand-written SQL searches over tables that contain only what each search needs."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ from retrievers.text.bm25 import DIMENSIONS
 LIMIT = 100
 """Rows of every search, as many as the service asks of each source."""
 EF_SEARCH = 100
-"""hnsw.ef_search: the least with which HNSW returns `LIMIT` rows, so the fastest baseline."""
+"""The smallest hnsw.ef_search with which HNSW returns `LIMIT` rows, so that the baseline is as fast as possible."""
 
 # PostgreSQL text search configuration by language; other languages use "simple", without stemming.
 _CONFIGURATIONS: Mapping[str, LiteralString] = {
@@ -174,7 +174,7 @@ async def prepared_bm25(service: Service, collection: Collection, text: str, lan
     """Return the values that the service's full-text search binds for a question: `candidates` and `question`.
 
     Returns:
-        None if no passage holds any of the question's terms; the service sends no statement then.
+        None if no passage contains any of the question's terms, because the service then sends no statement.
     """
     recorder = _Recorder()
     search = FullText(cast(Database, recorder), service.catalogue)

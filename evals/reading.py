@@ -28,7 +28,7 @@ from retrievers.postgres.catalogue import filterable
 
 Json = dict[str, Any]
 _WITHOUT_FILTER = frozenset([CALCULATED, "analytic"])
-"""Classes whose questions are judged by their value."""
+"""Classes whose questions are judged by their calculated value, not by their filter."""
 _FIRST_ROWS = 10
 _CLOSE = 0.01
 """Maximum relative error of a calculated number that counts as right."""
@@ -41,13 +41,22 @@ _AROUND_DAYS = 800
 
 @dataclass(slots=True)
 class ReadingTally:
-    """The outcomes of one collection, and the probabilities of the conditions read there."""
+    """The outcomes of one collection's questions.
+
+    Attributes:
+        counts: number of questions by outcome, such as "filter right".
+        stated: (probability, whether it is right) of each condition that was read.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     stated: list[tuple[float, bool]] = field(default_factory=list)
 
     def figures(self) -> dict[str, float | int | None]:
-        """Return shares in [0, 1] with the counts they refer to; None if nothing was judged."""
+        """Return shares in [0, 1] with the counts they refer to; a share is None if nothing was judged.
+
+        "left the house" is the number of private questions that chose the source "web"; "world to the web" is the share
+        of the questions labelled for the web that chose it.
+        """
         c = self.counts
         stated = c["filter right"] + c["filter wrong"] + c["filter partial"] + c["filter missing"]
         periods = c["period right"] + c["period wrong"] + c["period unread"]
@@ -100,7 +109,7 @@ async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Js
 
 
 async def _readings(service: Service, folder: Path, note: Note) -> Any:
-    """Yield every question of a folder with its judged reading."""
+    """Yield (question, judged reading) for every question of a folder."""
     corpora: dict[str, FilterCorpus] = {}
     for asked in questions_of(folder):
         if asked.collection not in corpora:
@@ -109,7 +118,7 @@ async def _readings(service: Service, folder: Path, note: Note) -> Any:
 
 
 async def _stored(service: Service, folder: Path, collection: str, note: Note) -> FilterCorpus:
-    """Store the documents of a question's collection under its name; return their filterable values."""
+    """Store the documents of a collection under its name; return their filterable values."""
     places = (folder / f"{collection}.jsonl", folder.parent / collection / CORPUS, folder / CORPUS)
     file = next((place for place in places if place.is_file()), places[-1])
     stored = await store_corpus(service, Dataset(collection, folder, "routed", "all", (file,), ()), note)
@@ -163,7 +172,16 @@ def _outcomes(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> I
 
 
 def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: FilterCorpus) -> str:
-    """Return the verdict: right, none (rightly), invented, missing, partial (too wide) or wrong."""
+    """Return the verdict on a filter.
+
+    It is "right" if the filter equals a gold filter, "none" if there rightly is none, "invented" if there should be
+    none, "missing" if there is none but should be, "partial" if it allows all documents of a gold filter and others,
+    otherwise "wrong".
+
+    Args:
+        golds: the gold filters, any of which is right; None means no filter.
+        found: the filter that was read.
+    """
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
     if None in golds:
@@ -186,7 +204,10 @@ def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, cor
 
 
 def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: FilterCorpus) -> str:
-    """Return whether the filter allows exactly the days of a right reading: right, wrong or unread."""
+    """Return "right" if the filter allows exactly the days of a right reading, otherwise "wrong".
+
+    Without a filter it is "right" if a right reading has no days, otherwise "unread".
+    """
     if found is None:
         return "right" if () in readings else "unread"
     key = _date_field(corpus)
@@ -210,13 +231,20 @@ def _date_field(corpus: FilterCorpus) -> str:
 
 
 def _ends(end: date) -> Iterator[date]:
-    """Yield the ends to accept for a span: the last day, month or year that its phrase names may be included."""
+    """Yield the accepted ends of a span: its end, and a day, a month and a year later.
+
+    A phrase such as "until May" may include the day, month or year that it names.
+    """
     month = date(end.year + end.month // 12, end.month % 12 + 1, min(end.day, 28))
     yield from (end, end + timedelta(days=1), month, end.replace(year=end.year + 1, day=min(end.day, 28)))
 
 
 def _gold(wanted: Json | None, corpus: FilterCorpus) -> Filter | None:
-    """Read a gold filter; null means no value, and a number compared with a text field becomes a list of its texts."""
+    """Parse a gold filter; None for None.
+
+    The value null stands for documents without a value. If a text field is compared with a number, the condition
+    becomes an "in" with the texts of the collection that satisfy it: cost > 5 -> cost in ["$6", "EUR 7"].
+    """
     return corpus.read(_expressed(wanted, corpus) if wanted is not None else None)
 
 
@@ -248,7 +276,7 @@ def _stated(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> Ite
 
 
 def is_stated(condition: Filter | None, golds: Collection[Hashable], corpus: FilterCorpus) -> bool:
-    """Return whether the right filters state a condition: a range by both of its ends, a choice by one of its parts.
+    """Return whether the right filters contain a condition: of an "and" all conditions, of an "or" at least one.
 
     Args:
         golds: the normal forms of the right filters and of their conditions, see `FilterCorpus.parts`.
@@ -270,7 +298,10 @@ def _sources(result: Result) -> set[str]:
 
 
 def holds(rows: Sequence[Sequence[Any]], answer: Sequence[str]) -> bool:
-    """Return whether the rows hold every value of an answer: numbers within 1 %, texts by letters and digits."""
+    """Return whether the rows contain every value of an answer.
+
+    Numbers may differ by 1 %; of texts only letters and digits are compared, whatever the case.
+    """
     cells = [cell for row in rows for cell in row]
     return all(any(_same(cell, one) for cell in cells) for one in answer)
 
@@ -283,7 +314,7 @@ def _same(cell: Any, wanted: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """Return the number of a cell such as "1,200", "$3.5", "EUR 20", "12 %"; None if it is none."""
+    """Return the number in a cell such as "1,200", "$3.5", "EUR 20", "12 %"; None for other texts."""
     found = _NUMBER.fullmatch(text.strip())
     return float(found["number"].replace(",", "")) if found else None
 

@@ -24,9 +24,9 @@ class ReadingQuestion:
     Attributes:
         filters: right filters, any of which will do; None among them means no filter; empty if the filter is not
             judged.
-        spans: half-open spans of days, any of which will do; empty if periods are not judged.
+        spans: (first day, day after the last), any of which will do; empty if periods are not judged.
         sources: right sets of sources, any of which will do; empty if sources are not judged.
-        answer: values that the first rows of a calculated table must hold; None if nothing is to be calculated.
+        answer: values that the first rows of a calculated table must contain; None if nothing is to be calculated.
         private: whether no public source may be asked.
         periods: right readings to the day, any of which will do; a reading without runs means no period at all.
     """

@@ -14,12 +14,12 @@ _log = logging.getLogger("signalbox.eval")
 async def repeat(name: str, run: Callable[[], Awaitable[str]], every_s: float) -> None:
     """Run at once, and then every `every_s` seconds, until SIGTERM or Ctrl-C, which also ends a run under way.
 
-    A run that takes longer than that is followed by the next one at the next time. An error of the first run ends
-    everything, because the command is wrong then; a later one is logged, and the next run is tried at its time.
+    Times that pass during a run are skipped. An error of the first run is raised, because it probably means that the
+    command is wrong. An error of a later run is logged, and the next run is tried at its time.
 
     Args:
-        name: begins each line of the log.
-        run: measures once; returns the figures in one line.
+        name: name of the evaluation in the log.
+        run: measures once; returns the figures as one line of text.
         every_s: seconds between the starts of two runs.
     Raises:
         Exception: that of the first run.

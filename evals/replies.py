@@ -18,7 +18,7 @@ def write_recording(dataset: Dataset, replies: Path, recording: Path, note: Note
     Args:
         replies: JSON lines, each with the `id` of a question and the keys of the reply, see `prompts/intent`.
         recording: the file to write.
-        note: told how many replies cannot be used, because their questions have no `now`.
+        note: receives a message if replies cannot be used, because their questions have no `now`.
     Returns:
         Number of questions with a reply that can be used.
     Raises:

@@ -34,7 +34,7 @@ class CandidateQuestion:
 
 
 def question_id(collection: str, text: str, history: Sequence[Mapping[str, str]] = ()) -> str:
-    """Return the id of a question: the same whenever and by whomever it is asked, whatever its case and spacing."""
+    """Return the id of a question: a digest of collection, text and history, whatever the text's case and spacing."""
     said = [folded(text), *(f"{turn['role']}\n{turn['content']}" for turn in history)]
     digest = hashlib.sha256(json.dumps([collection, *said]).encode(errors="replace")).hexdigest()
     return f"q-{digest[:_ID_CHARACTERS]}"

@@ -86,7 +86,7 @@ async def run(
 
 
 def _head(dataset: Dataset, target: QuestionTarget, options: AskingOptions) -> Json:
-    """Return what was asked and how."""
+    """Return the values of a run that state the questions, the collections and how the questions are asked."""
     return {
         "format": FORMAT,
         "dataset": dataset.name,
@@ -101,7 +101,7 @@ def _head(dataset: Dataset, target: QuestionTarget, options: AskingOptions) -> J
 
 
 async def _origin(service: Service, settings: Settings) -> Json:
-    """Return what answered."""
+    """Return the settings, prompt digests and versions of the service that answers."""
     return {
         "settings": provenance.public_settings(settings),
         "prompts": provenance.prompt_digests(service.pipeline.templates),
@@ -121,7 +121,7 @@ def _kept(out: Path | None, dataset: Dataset, head: Json, *, resume: bool) -> It
 
 
 def addressed(questions: Iterable[LabelledQuestion], collection: str) -> list[LabelledQuestion]:
-    """Return the questions, each with a collection: its own, or else this one."""
+    """Return the questions, each with a collection: its own, or else `collection`."""
     return [replace(one, collection=one.collection or collection) for one in questions]
 
 
@@ -139,13 +139,13 @@ def _figures(rows: Sequence[Json]) -> Json:
 
 
 async def ingested(service: Service, dataset: Dataset, note: Note) -> QuestionTarget:
-    """Store the dataset's corpus in a collection of its own."""
+    """Store the dataset's corpus in a collection with the dataset's name; return it as the target of the questions."""
     await store_corpus(service, dataset, note)
     return QuestionTarget(TENANT, {dataset.name: await service.catalogue.scope(TENANT, dataset.name, fresh=True)})
 
 
 async def _stored(service: Service, questions: Sequence[LabelledQuestion], note: Note) -> QuestionTarget:
-    """Return the stored collections that the questions name, after checking that they hold the expected documents."""
+    """Return the stored collections that the questions name, after checking that they have the expected documents."""
     tenant = service.settings.tenant
     scopes: dict[str, Scope] = {}
     for name, some in _by_collection(questions).items():
@@ -187,5 +187,5 @@ async def warm_up(
 
 
 def variant(text: str, number: int) -> str:
-    """Return the question with other spelling and the same meaning, which caches by text do not know."""
+    """Return the text with `number` question marks added: its meaning is the same, but no cache by text has it."""
     return f"{text} {'?' * number}"

@@ -18,7 +18,7 @@ HEADLINE = (
     "nDCG@10", "R@100", "filter_exact", "route_accuracy", "answer_accuracy", "answer_in_hits", "answer_match", "judged",
     "supported", "refused_right",
 )  # fmt: skip
-"""The measures for each kind of failure: ranking, filter, source, value, text of the answer."""
+"""The measures that decide whether a run is worse: for ranking, filter, sources, values, and text of the answer."""
 VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
 """Verdicts on filters, from good to bad, see `evals.reading.judged_filter`."""
 
@@ -177,7 +177,7 @@ def load_run(path: Path) -> RunFile:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys whose values differ, sorted, with both values; None for a missing key."""
+    """Return (value before, value after) of each key whose values differ, sorted by key; None for a missing key."""
     keys = sorted({*before, *after})
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 

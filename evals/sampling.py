@@ -24,7 +24,7 @@ _TITLES = """
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What to make questions of.
+    """Which documents to draw, and how many questions to make of them.
 
     Attributes:
         viewer: only documents that the viewer may read are drawn.
@@ -42,8 +42,8 @@ class DrawnDocument:
     """A document to make questions of.
 
     Attributes:
-        values: its filterable values, with the reserved fields.
-        is_alone: whether no other document has its title.
+        values: its filterable values, including those of the reserved fields.
+        is_alone: whether it has a title that no other document of the scope has, whatever the case.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Measure whether questions that name no collection find theirs among several."""
+"""Measure whether the service chooses the right one of several collections for a question that names none."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def questions_of(folder: Path) -> Iterator[ScopeQuestion]:
 
 
 def every_nth(questions: Sequence[ScopeQuestion], count: int) -> list[ScopeQuestion]:
-    """Return that number of questions, evenly spread; all if there are fewer."""
+    """Return `count` of the questions, at equal distances in their order; all if there are fewer."""
     count = min(count, len(questions))
     return [questions[place * len(questions) // count] for place in range(count)]
 
@@ -87,7 +87,7 @@ class Groups:
 
     Args:
         number: number of groups; 0 asks once among all collections.
-        size: collections of a group.
+        size: number of collections in a group.
     """
 
     number: int = 0
@@ -95,7 +95,7 @@ class Groups:
     seed: int = 1
 
     def of(self, folders: Sequence[Path]) -> list[Sequence[Path]]:
-        """Return the folders of each group."""
+        """Return the folders of each group; one group of all folders if `number` is 0."""
         chosen = random.Random(self.seed)
         return [chosen.sample(folders, min(self.size, len(folders))) for _ in range(self.number)] or [folders]
 
@@ -111,11 +111,13 @@ async def measure(
     Args:
         count: number of questions of a group.
     Returns:
-        `figures`: for `all` questions and by folder the shares of questions whose right collection is `among` those
-            searched, is the only one (`alone`), or was missed for another single one (`wrong`); the mean number
-            `searched`; nDCG@10 of the judged questions without the name (`found`) and with it (`given`); and the share
-            of the named search's documents that both found (`same`). `classes`: the same by class of question.
-            `questions`: each with the chosen collections.
+        `figures`: for `all` questions and by folder: the number of `questions`; the shares of questions for which the
+            right collection is `among` those chosen, is the only one (`alone`), or is not the single one that was
+            chosen (`wrong`), and for which the choice was dropped and all collections searched (`let go`); the mean
+            number of collections (`searched`); nDCG@10 of the judged questions asked without the collection's name
+            (`found`) and with it (`given`); and the share of the documents found with the name that were also found
+            without it (`same`). `classes`: the same by class of question. `questions`: each with the chosen
+            collections.
     Raises:
         BadRequest: a folder is no dataset.
     """
@@ -141,13 +143,13 @@ async def measure(
 
 
 def _by(rows: Sequence[Json], key: str) -> Json:
-    """Return the figures of the rows by their value of a key, in the order of their first rows."""
+    """Return the figures of the rows grouped by their value of a key, such as "class"; empty values are left out."""
     values = dict.fromkeys(row[key] for row in rows if row[key])
     return {value: _figures([row for row in rows if row[key] == value]) for value in values}
 
 
 async def store(service: Service, folder: Path, note: Note) -> Collection:
-    """Store the folder's documents in a collection of its name."""
+    """Store the folder's documents in a collection with the folder's name; return the collection."""
     files = load(folder).corpus if (folder / QRELS).is_dir() else (folder / CORPUS,)
     return await store_corpus(service, Dataset(folder.name, folder, "routed", EVERY_SPLIT, files, ()), note)
 

@@ -37,7 +37,11 @@ def check_settings_path(path: Path | None) -> None:
 
 
 def verdict(made: Mapping[str, Any]) -> str:
-    """Describe what a change gained on the questions to verify with, in one line."""
+    """Describe in one line what a change gained.
+
+    Args:
+        made: the entry `fusion` or `ltr` of the result of `evals.tune.tune`.
+    """
     if "difference" not in made:
         return f"not trained: {made['reason']}"
     gained = made.get("pooled", made["difference"])
@@ -47,7 +51,11 @@ def verdict(made: Mapping[str, Any]) -> str:
 
 
 def threshold_verdict(made: Mapping[str, Any]) -> str:
-    """Describe what a minimum relevance gained and lost on the questions to verify with, in one line."""
+    """Describe in one line what a minimum relevance gained and lost on the questions to verify with.
+
+    Args:
+        made: the result of `evals.threshold.tune_threshold`.
+    """
     if "reason" in made:
         return f"not tuned: {made['reason']}"
     before, after, lost = made["before"]["verified_on"], made["after"]["verified_on"], made["lost"]

@@ -12,10 +12,10 @@ FUSED, FINAL = "fused", "final"
 
 
 def rankings(record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return document ids, best first: by source of the first search step, and of the fused ranking.
+    """Return document ids, best first, by stage: each source that the first round searched, and `FUSED`.
 
-    A document that several searches of a source found has its best rank. A record holds at most the first 100 passages
-    of each search.
+    If several searches of one source found a document, its best rank counts. A record has at most the first 100
+    passages of each search.
 
     Args:
         record: as returned by `agent.records.trace.Trace.record`.
@@ -37,13 +37,24 @@ def _documents(hits: Sequence[Sequence[Any]], prefixes: Sequence[str]) -> list[s
 
 
 def _document(id: str, prefixes: Sequence[str]) -> str:
-    """Return the document id of a passage id like "collection/document#7"."""
+    """Return the document id of a passage id: `"collection/document#7" -> "document"`.
+
+    Args:
+        prefixes: what precedes the document id, for each collection that was searched, such as "collection/".
+    """
     name = id.rpartition("#")[0]
     return next((name[len(one) :] for one in prefixes if name.startswith(one)), name)
 
 
 def judge(made: Mapping[str, Sequence[str]], relevant: Mapping[str, int]) -> Json:
-    """Return by stage the `ranks` (from 1) of the relevant documents that it found, and its nDCG@10."""
+    """Return by stage the `ranks` (from 1) of the relevant documents that it found, and its nDCG@10.
+
+    The result is {} if no document is relevant.
+
+    Args:
+        made: rankings as returned by `rankings`.
+        relevant: document id to grade.
+    """
     if not relevant:
         return {}
     scores = metrics.ranking_scores(made, dict.fromkeys(made, relevant))

@@ -65,7 +65,7 @@ def _document(
 
 
 def schema_of_scope(scope: Scope) -> dict[str, Any]:
-    """Return the fields of a scope in the form of a schema file, so that a copy of the documents is read alike."""
+    """Return the fields of a scope in the form of a schema file, so that a copy of its documents gets equal fields."""
     fields: dict[str, Field] = {}
     for collection in reversed(scope.collections):
         fields |= collection.fields

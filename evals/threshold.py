@@ -9,10 +9,10 @@ from evals.paired import difference
 MOST_LOST = 0.01
 """Maximum share of the found relevant documents that a minimum may leave out, as the mean over the tuning questions."""
 MOST_LOST_SURELY = 0.02
-"""Maximum share at the lower end of the 95 % interval over the verification questions."""
+"""Maximum share at the worse end of the 95 % interval over the verification questions."""
 
 LEAST_QUESTIONS = 20
-"""Minimum number of questions in each part: a minimum that few questions suggest would leave out hits of others."""
+"""Minimum number of questions in each part: a minimum from fewer would leave out relevant hits of other questions."""
 
 _FIRST = 10
 _STEPS = tuple(round(0.05 * step, 2) for step in range(1, 20))
@@ -51,7 +51,7 @@ class JudgedHits:
 
 
 def tune_threshold(known: Sequence[JudgedHits], unknown: Sequence[JudgedHits], current: float | None) -> dict[str, Any]:
-    """Return the highest minimum that leaves out no more relevant hits than `MOST_LOST`, and what it does.
+    """Return the highest minimum relevance that leaves out at most the share `MOST_LOST` of relevant hits.
 
     Args:
         known: questions to tune on.

@@ -12,7 +12,7 @@ from retrievers.text.languages import detect
 Json = dict[str, Any]
 
 GOOD, BAD = 7, 3
-"""From this score on an answer counts as right, up to this score as wrong."""
+"""An answer with at least the score `GOOD` counts as right, with at most `BAD` as wrong."""
 
 _SHOWN_HITS = 5
 _SHOWN_TRACES = 10
@@ -25,8 +25,8 @@ class TrafficQuestion:
 
     Attributes:
         day: the day as of which the question was asked, ISO 8601.
-        filter: the filter that was in use, or the right filter of the feedback.
-        collections: those that were searched, if it is clear which.
+        filter: the correct filter that the feedback states, else the filter that was used.
+        collections: the one that was searched; empty if it is not certain which.
         opened: documents that the user opened or found right.
         cited: documents that the answer cites, or that of the first hit if it cites none.
         value: the calculated answer; None if nothing was calculated.
@@ -50,20 +50,20 @@ class TrafficQuestion:
 
     @property
     def relevant(self) -> tuple[str, ...]:
-        """The documents that the feedback makes relevant."""
+        """The documents that are relevant according to the feedback."""
         if self.opened or self.score is None or self.score < GOOD:
             return self.opened
         return () if self.value is not None else self.cited
 
     @property
     def weight(self) -> tuple[bool, bool, datetime]:
-        """Sorts the traces of a question: a corrected filter is surer than a rating, a later trace than an earlier."""
+        """The sort key of a question's traces: first a corrected filter, then a good rating, then the time."""
         is_good = bool(self.opened) or (self.score is not None and self.score >= GOOD)
         return self.corrected, is_good, self.at
 
 
 def asked(request: Mapping[str, Any]) -> tuple[str, tuple[Mapping[str, str], ...]]:
-    """Return the question of a stored request and the turns before it."""
+    """Return the question of a stored request and the turns before it; "" and all turns if the user has none."""
     turns = [{"role": turn["role"], "content": turn["content"]} for turn in request.get("messages") or ()]
     if request.get("query") is not None:
         return request["query"], tuple(turns)
@@ -165,7 +165,7 @@ def _searched(request: Mapping[str, Any], record: Mapping[str, Any]) -> frozense
 
 
 def _shown(hits: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Return the first distinct documents."""
+    """Return the first distinct documents of the hits, each {"document", "title"}."""
     first: dict[str, Json] = {}
     for hit in hits:
         first.setdefault(hit["document_id"], {"document": hit["document_id"], "title": hit["title"]})

@@ -1,11 +1,11 @@
 """Train agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, three minutes.
 
-Boosted trees learn from the evidence of every candidate value in the questions of the development collections. A
-candidate is right if every gold filter has it and wrong if none has. Further trees then learn from what these say of a
-candidate and of the others in its question, always by trees that did not see its collection. For that, for evaluation
-and for calibrating the probabilities, a third of the collections is left out at a time. The collections of
-evals/data/deciding are used for nothing else. Each FOLDER is a further collection in the form of those in
-evals/data/reading.
+Boosted trees learn from the evidence of every candidate, which is a value that a question of the development
+collections may state as a condition. A candidate is right if every gold filter has it, and wrong if none has. Second
+trees then learn from the scores that the first trees give to a candidate and to the other candidates of its question.
+These scores, the evaluation and the calibration of the probabilities use trees that were trained without the
+candidate's collection: a third of the collections is left out at a time. The collections of evals/data/deciding are
+used for nothing else. Each FOLDER is a further collection in the form of those in evals/data/reading.
 """
 
 import json
@@ -53,21 +53,24 @@ _AMONG: Sequence[Mapping[str, Any]] = (
 )
 _PARTS = 3
 _LEAST, _LEAST_COLLECTIONS = 20, 12
-"""Minimum number of examples and of collections with a sign for the sign to be used."""
+"""Minimum number of examples, and of collections, in which a sign (a named number of the evidence) must occur."""
 Numbers = NDArray[np.float64]
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class MentionExample:
-    """One candidate with its evidence, and whether it is meant.
+    """One candidate of a question with its evidence, and whether the question states it as a condition.
 
     Attributes:
+        group: the collection.
+        held: the evidence: number by sign.
+        right: whether every gold filter has the candidate.
         question: identifies the question within the group.
-        first: the name's first token.
-        is_flag: whether it is the name of a true/false field, which the first trees alone judge.
+        first: index of the first token of the candidate's words in the question.
+        is_flag: whether the candidate is a true/false field; only the first trees judge such candidates.
         tokens: number of tokens of the question.
-        documents: whether it has evidence from documents; None if its name has none anyway.
+        documents: whether it has evidence from documents, see `with_and_without`; None if there is no such evidence.
     """
 
     group: str
@@ -94,7 +97,7 @@ def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
 
 
 def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[MentionExample]:
-    """Yield the candidates of questions without history."""
+    """Yield the candidates of questions without earlier turns; those that only some gold filters have are left out."""
     known = vocabulary.build(ground.catalogue)
     for number, question in enumerate(questions):
         golds = [leaves_of(one) for one in question["filters"]]
@@ -108,7 +111,7 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
             named = [(one, evidence(sentence, one)) for each in sentence.mentions for one in candidates(sentence, each)]
             named += [(one.candidate, held) for one, held in flags_with_evidence(sentence)]
             for one, held in named:
-                if one.known[0].how == "flag":  # a flag is meant even if it is negated
+                if one.known[0].how == "flag":  # a negated flag is also a condition: that the field is false
                     pairs = {pair for pair in some if pair[0] == one.field}
                     right = all(any(pair in gold for pair in pairs) for gold in golds)
                 else:
@@ -122,10 +125,10 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
 
 
 def with_and_without(examples: Iterable[MentionExample]) -> Iterator[MentionExample]:
-    """Yield each example that has evidence from documents also without it, both at half the weight.
+    """Yield each example; those with evidence from documents twice, with and without it, each at half the weight.
 
-    So its absence lowers no probability: a scope may have too many documents for it, and a person may ask for two
-    values that never occur together.
+    Otherwise trees would learn that a candidate without this evidence is less probable. But a scope may have too many
+    documents to compute it, and a person may ask for two values that never occur together.
     """
     for one in examples:
         without = {name: value for name, value in one.held.items() if name not in SIGNS}
@@ -157,7 +160,10 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
-    """Yield the questions of a folder, grouped by the collection they name (default: the folder's own)."""
+    """Yield the sets of a folder, one for each collection that its questions name; the default is the folder's own.
+
+    The items are those of `sets`.
+    """
     by_name: dict[str, list[Json]] = {}
     for one in _labelled(folder / "queries.jsonl"):
         by_name.setdefault(one.get("collection") or folder.name, []).append(one)
@@ -167,7 +173,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
 
 
 def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], float]]:
-    """Yield every development set: group, data to read its questions against, questions, and weight per candidate."""
+    """Yield every development set: (group, data to read its questions against, questions, weight per candidate)."""
     written = (sorted(one.parent for one in kind.glob("*/queries.jsonl")) for kind in (READING, DECIDING))
     for folder in (*chain.from_iterable(written), *folders):
         yield from _of_folder(folder)
@@ -190,7 +196,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
 
 
 def known_signs(examples: Sequence[MentionExample]) -> list[str]:
-    """Return the signs found in enough examples of enough collections."""
+    """Return the signs that occur in at least `_LEAST` examples and `_LEAST_COLLECTIONS` collections, sorted."""
     counts: Counter[str] = Counter()
     groups: dict[str, set[str]] = {}
     for one in examples:
@@ -202,11 +208,16 @@ def known_signs(examples: Sequence[MentionExample]) -> list[str]:
 
 
 def matrix(held: Iterable[Mapping[str, float]], signs: Sequence[str]) -> Numbers:
+    """Return evidence as a matrix with a row per candidate and a column per sign; 0 if a candidate lacks the sign."""
     return np.array([[one.get(name, 0.0) for name in signs] for one in held])
 
 
 def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[dict[str, float]]:
-    """Return `signs_among` for each example, from what the first trees say of all of them."""
+    """Return for each example the signs of `signs_among`, by which the second trees judge it.
+
+    Args:
+        logits: the first trees' logit of each example.
+    """
     questions: dict[tuple[str, str, bool], dict[int, list[int]]] = {}
     for place, one in enumerate(examples):
         for documents in (True, False) if one.documents is None else (one.documents,):
@@ -221,12 +232,13 @@ def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[d
 
 
 def fit(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Train boosted trees of some kinds."""
+    """Return boosted trees, one model for each of `kinds`, which are settings of LightGBM."""
     right, weights = [one.right for one in examples], [one.weight for one in examples]
     return [lightgbm.train({**_SETTINGS, **kind}, lightgbm.Dataset(rows, right, weight=weights)) for kind in kinds]
 
 
 def scores_of(trees: Sequence[Any], rows: Numbers) -> Numbers:
+    """Return for each row the mean of the models' raw scores."""
     scores: Numbers = np.mean([kind.predict(rows, raw_score=True) for kind in trees], axis=0)
     return scores
 

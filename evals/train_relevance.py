@@ -66,10 +66,10 @@ class RelevanceExample:
     """One question and its search result.
 
     Attributes:
-        held_out: used for evaluation only, if unanswerable; no coefficient for evaluation is learned from it.
+        held_out: for an unanswerable question: whether it only evaluates coefficients that are learned without it.
         answerable: whether the collection holds the answer.
         decided: relevance of the best hit if it does not depend on coefficients, else None.
-        hits: the first hits.
+        hits: the first `HITS` hits.
     """
 
     collection: str
@@ -111,7 +111,7 @@ def unanswerable() -> Iterator[LabelledQuestion]:
 async def _asked(
     service: Service, collection: str, question: LabelledQuestion, answerable: bool, *, held_out: bool
 ) -> RelevanceExample | None:
-    """Return the search result of a question; None if nothing was searched."""
+    """Ask a question; return its example, or None if nothing was searched or the search failed."""
     turns = (*question.history, {"role": "user", "content": question.text}) if answerable else None
     request = Request.model_validate(
         {"collection": collection, "now": question.now or datetime.now(UTC)}
@@ -142,7 +142,7 @@ async def _asked(
 
 
 def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
-    """Return the features of the search with the strongest evidence for a hit, as a list of at most one."""
+    """Return [(kind, features)] of the search with the strongest evidence for a hit; [] without evidence."""
     rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []
 
@@ -152,7 +152,10 @@ def fit(examples: Sequence[RelevanceExample]) -> Learned:
 
     The feature weights separate the questions a collection answers from the others, because that is what `weak` states
     and because not every relevant document has been judged. The sum is then scaled to the share of relevant hits. All
-    collections have equal weight, and within each the answerable questions weigh as much as the rest.
+    collections have equal weight, and within each the answerable and the unanswerable questions have equal weight.
+
+    Returns:
+        Coefficients by kind of evidence, the constant last.
     """
     firsts = [(hit, one) for one in [*examples, *map(_by_meaning, examples)] for hit in one.hits[:1]]
     coefficients = {}
@@ -177,7 +180,11 @@ def _by_meaning(example: RelevanceExample) -> RelevanceExample:
 
 
 def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[str, bool]]) -> Numbers:
-    """Return a logistic regression's coefficients, the constant last; every group has the same total weight."""
+    """Return the coefficients of a logistic regression; the last column of `inputs` must be 1, for the constant.
+
+    Args:
+        groups: the group of each row; every group has the same total weight.
+    """
     wanted = np.array(labels, dtype=float)
     sizes = Counter(groups)
     share = np.array([1 / sizes[group] / len(sizes) for group in groups])
@@ -192,20 +199,27 @@ def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[
 
 
 def told(example: RelevanceExample, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
-    """Return the relevance of the first hits, and whether each is relevant."""
+    """Return for each of the first hits its predicted relevance, in [0, 1], and whether it is relevant.
+
+    Args:
+        most: maximum number of hits.
+    """
     known = [hit for hit in example.hits[:most] if hit.kind in coefficients]
     return [(float(relevance.weighed(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant) for hit in known]
 
 
 def best(example: RelevanceExample, coefficients: Learned) -> float:
-    """Return the relevance of the most relevant hit."""
+    """Return the highest predicted relevance of the hits; 0 without hits."""
     if example.decided is not None:
         return example.decided
     return max((one for one, _ in told(example, coefficients)), default=0.0)
 
 
 def threshold(examples: Sequence[RelevanceExample], coefficients: Learned) -> float:
-    """Return the highest threshold with at most `_LOST` of answerable questions weak; collections weigh the same."""
+    """Return the highest threshold that calls at most the share `_LOST` of the answerable questions weak.
+
+    A question is weak if its best hit is below the threshold. All collections have equal weight.
+    """
     known = sorted((best(one, coefficients), one.collection) for one in examples if one.answerable)
     sizes = Counter(name for _, name in known)
     lost = 0.0

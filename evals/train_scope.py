@@ -2,8 +2,8 @@
 
 Each FOLDER is a dataset as in `evals.scope`. Its questions are asked among random groups of collections; a multinomial
 logistic regression learns which collection each question belongs to. Every third folder, in the order of the names, is
-left out: nothing is learned from it, and the printed figures are of groups of six of those folders. The weights were
-learned so from all folders of `evals/data/reading` and `evals/data/reading-more`.
+left out of the training. Figures are printed for the groups of the training, and for groups of six of the folders left
+out. The weights in use were learned from all folders of `evals/data/reading` and `evals/data/reading-more`.
 """
 
 import asyncio
@@ -35,7 +35,12 @@ Example = tuple[Evidence, int]
 
 
 async def examples_of(folders: Sequence[Path], groups: int = GROUPS, sizes: Sequence[int] = SIZES) -> list[Example]:
-    """Return the questions with the evidence for every collection of their groups."""
+    """Ask questions among random groups of collections; return an example for each.
+
+    Args:
+        groups: number of groups.
+        sizes: number of collections of the first group, of the second, and so on, repeated from the start.
+    """
     chosen, made = random.Random(1), []
     questions = {folder.name: list(questions_of(folder)) for folder in folders}
     async with open_service(load_settings({"choose_collections": True})) as service:
@@ -55,7 +60,7 @@ async def examples_of(folders: Sequence[Path], groups: int = GROUPS, sizes: Sequ
 
 
 def fit(examples: Sequence[Example]) -> list[float]:
-    """Fit and return the weights of the columns."""
+    """Return the weights of the evidence's columns that predict the right collections best."""
     scale = np.vstack([evidence.columns for evidence, _ in examples]).std(axis=0) + 1e-9
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:
@@ -76,7 +81,7 @@ def fit(examples: Sequence[Example]) -> list[float]:
 
 
 def figures(examples: Sequence[Example], weights: Sequence[float]) -> str:
-    """Return how often the right collection is chosen, as a line."""
+    """Return in one line how often the right collection is chosen, with the terms of `evals.scope.measure`."""
     among = alone = searched = 0
     for evidence, right in examples:
         chosen = chosen_of(probabilities_of(evidence, weights))

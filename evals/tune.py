@@ -102,9 +102,10 @@ def _labelled(dataset: Dataset) -> list[LabelledQuestion]:
 async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
     """Find fusion settings, a ranker and a minimum relevance on one part of the questions; verify them on the other.
 
-    A change is recommended only if the 95 % confidence interval of its gain on unseen questions lies above zero; only
-    then is the ranker written. For a fusion, unseen questions are those to verify with. For the ranker they are those
-    plus the tuning questions as judged by cross-validation, and it must gain on both.
+    A change is recommended only if the 95 % confidence interval of its gain on unseen questions lies above zero. The
+    ranker is written only if it is recommended. For a fusion, the unseen questions are those of `given.verify`. For the
+    ranker, those of `given.tune` are added, each ranked by a ranker that cross-validation trained without it; and the
+    ranker must gain on both parts.
 
     Args:
         settings: the baseline; settings that are not tuned keep these values.
@@ -112,7 +113,8 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     Returns:
         JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
             part to verify with, and `helps`; for `ltr` also `pooled`, the difference on all questions, or only the
-            `reason` if no ranker was trained; `threshold`, see `evals.threshold`; and `settings`, those to use.
+            `reason` if no ranker was trained; `threshold`, see `evals.threshold`; and `settings`, the recommended
+            changes.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -190,7 +192,7 @@ async def _search(
 def _tune_fusion(
     pipeline: Pipeline, settings: Settings, known: Sequence[_Searched], unknown: Sequence[_Searched], note: Note
 ) -> dict[str, Any]:
-    """Compare every method at the depth in force, then the best one at the other depths."""
+    """Return the entry `fusion` of `tune`: compare all methods at the current depth, then the best at other depths."""
 
     def tried(changes: Mapping[str, Any], searched: Sequence[_Searched]) -> list[float]:
         return _judge(pipeline, settings.model_copy(update=changes), searched)
@@ -220,12 +222,16 @@ def _tune_fusion(
 
 
 def _best(scored: Sequence[tuple[float, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the first of the best: the settings in force stay unless others are better."""
+    """Return the settings with the highest score, of equal scores the first: those in force stay unless others win.
+
+    Args:
+        scored: (score, settings), the settings in force first.
+    """
     return max(scored, key=lambda one: one[0])[1]
 
 
 def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]) -> list[float]:
-    """Return nDCG@10 of each question, fused with these settings."""
+    """Return nDCG@10 of each question's ranking, fused with these settings."""
     rankings = {
         one.question.id: metrics.documents_of(hit.id.document_id for hit in _ranking(pipeline, settings, one.found))
         for one in searched
@@ -235,7 +241,7 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
 
 
 def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
-    """Return the fused ranking under these settings."""
+    """Return the ranking that these settings make of the results of a search."""
     cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
     return replace(pipeline, settings=settings).merger.fuse(replace(found, used=cut))[0]
 
@@ -248,7 +254,11 @@ async def _train_ranker(
     note: Note,
     out: Path,
 ) -> dict[str, Any]:
-    """Train a ranker on the pools of these settings; write it to `out` if it helps."""
+    """Train a ranker on the candidates that these settings would rerank; write it to `out` if it helps.
+
+    Returns:
+        The entry `ltr` of `tune`.
+    """
     try:
         ltr.import_lightgbm()
     except BadSetting as error:
@@ -297,7 +307,7 @@ def _save(model: ltr.TrainedRanker, path: Path) -> None:
 async def _examples(
     service: Service, settings: Settings, searched: Sequence[_Searched], note: Note
 ) -> list[RankingExample]:
-    """Return the candidate pool of every question with its features."""
+    """Return for each question the first `RERANK_POOL` candidates of its fused ranking, with their features."""
     examples = []
     last = time.monotonic()
     for one in searched:

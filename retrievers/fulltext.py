@@ -24,8 +24,8 @@ CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, e
 
 CANDIDATES = 1000
 """Number of passages to score: terms are added, rarest first, until this many passages contain one of them."""
-# Fewer passages suffice if their terms carry most of the question's weight: a passage without any of these terms can
-# hardly rank.
+# `_FEWEST` passages suffice if the chosen terms have the share `_MOST_OF_IT` of the question's weight: a passage
+# without any of these terms can hardly rank.
 _FEWEST, _MOST_OF_IT = 300, 0.8
 
 _SEARCH = """
@@ -35,9 +35,12 @@ _SEARCH = """
 """
 
 _ABOVE, _ALONE = 1.25, 4.0
-"""Score of a document named by its id, relative to the best score of a hit by words; and if nothing else is said."""
+"""Score of a document whose id is in the question, as a multiple of the best score of a hit by words: `_ALONE` if the
+question is about nothing else ("show me prop-0042"), otherwise `_ABOVE`.
+"""
 
 Counts = Mapping[int, Mapping[str, int]]
+"""Number of passages that contain a term, by collection number and term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class FullText:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return hits by BM25, above 0 and unbounded, after documents named by their ids: "show me prop-0042".
+        """Return the documents whose ids are in the question ("show me prop-0042"), then hits by BM25.
 
-        See `Retriever.search`.
+        Scores are above 0 and have no upper limit. See `Retriever.search`.
         """
         words, alone = may_be_ids(query.text)
         ids = first_passages(words, query.scope.collections)
@@ -82,7 +85,7 @@ class FullText:
         if phrases is not None:
             hits = await self._matching(query, phrases, None, question)
         if not hits:
-            # How many passages a filter excludes is unknown here, and it may leave too few.
+            # A filter may exclude most of the counted passages, so with a filter more of them must be scored.
             fewest = CANDIDATES if query.filter else max(_FEWEST, 3 * query.limit)
             rarest = _rarest(weighted, total, fewest)
             hits = await self._matching(query, _any_of(rarest, counts), _any_of(weighted, counts), question)
@@ -118,6 +121,7 @@ def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int
     Args:
         weighted: weights by term, rarest first.
         total: number of passages that contain each term.
+        fewest: number of passages that suffice for terms with 80 % of the weight.
     """
     chosen: list[str] = []
     reached, held, enough = 0, 0.0, _MOST_OF_IT * sum(weighted.values())
@@ -148,7 +152,7 @@ def _phrases(query: Query, counts: Counts) -> str | None:
 
 
 def _phrase(number: int, phrase: Phrase) -> str:
-    """Return a tsquery for the phrase's terms at their relative positions."""
+    """Return a tsquery for the phrase's terms at their relative positions, in the collection with this number."""
     text = _lexeme(number, phrase[0][1])
     for (before, _), (position, term) in pairwise(phrase):
         text += f" <{position - before}> {_lexeme(number, term)}"

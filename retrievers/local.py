@@ -1,7 +1,7 @@
 """Local retrieval: a folder or a list of documents, held in memory and searched without a database.
 
-Its scores have the same scales as the database's, BM25 for full text and cosine for vectors, so its hits are fused with
-the database's scale by scale. Its own score combines both, each scaled to [0, 1].
+Each hit has a BM25 score for full text and a cosine for vectors, on the same scales as hits of the database, so fusion
+can rank both kinds of hits together. The hit's own score combines the two, each scaled to [0, 1].
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PATIENCE_S = 1.0
 
 # Weight of words against vectors when this is the only source; beside other sources the fusion decides.
 _LEXICAL, _FOREIGN_LEXICAL = 0.6, 0.95
-# Small, because questions wait for the embedder behind a batch.
+# Small, because a question that arrives during a batch is embedded only after it.
 _BATCH_PASSAGES = 16
 _EMBED_AGAIN_S = 30.0
 _MOST_REPORTED = 20
@@ -95,7 +95,7 @@ class Local:
         """Create a retriever over documents, or over mappings in the format of `retrievers.ingest.read_record`.
 
         Args:
-            fields: declared types; other fields are inferred.
+            fields: declared fields by name; the types of other fields are inferred from the documents.
         """
         given = [
             one if isinstance(one, Document) else read_record(one, f"documents[{n}]") for n, one in enumerate(documents)
@@ -104,8 +104,9 @@ class Local:
 
     @classmethod
     def folder(cls, path: Path, embedder: Embedder, *, card: Card = CARD, setting: str = "LOCAL") -> Self:
-        """Create a retriever over the files of a folder. They are read as by `signalbox ingest`, and again when they
-        change.
+        """Create a retriever over the files of a folder, which are read as by `signalbox ingest`.
+
+        The folder is read again after its files have changed.
 
         Args:
             card: its name is also the collection name in the passages' ids.
@@ -139,11 +140,11 @@ class Local:
 
     @property
     def failed(self) -> tuple[RejectedItem, ...]:
-        """Files and records that could not be read the last time, and are not searched."""
+        """Files and records that could not be read at the last attempt. They are not searched."""
         return tuple(self._corpus.failed) if self._corpus else ()
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """See `Holder.collection`. It has no documents until the first read ends."""
+        """See `Holder.collection`. The collection has no documents until they have been read once."""
         self._refresh()
         if fresh:
             await _wait_for(self._refreshing, PATIENCE_S)
@@ -186,7 +187,8 @@ class Local:
 
         Raises:
             BadRequest: the scope does not contain these documents.
-            Unavailable: the documents cannot be read, or have not been read yet.
+            Unavailable: the documents cannot be read, have not been read yet, or have vectors of another length than
+                the question.
         """
         _check_scope(query.scope, self._card.name)
         self._refresh()
@@ -207,7 +209,7 @@ class Local:
         )
 
     async def _vector_of(self, query: Query) -> Vectors | None:
-        """Embed the question. None if the embedder is down: the search then uses words only."""
+        """Return the vector of the question. None if the embedder is down: the search then uses words only."""
         try:
             return await self._embedder.embed_query(query.gloss or query.text)
         except Unavailable as error:
@@ -225,7 +227,7 @@ class Local:
     # Reading.
 
     def _read(self) -> Corpus:
-        """Return the documents as last read. Raise Unavailable if there are none."""
+        """Return the documents as last read. Raise Unavailable if they could not be read or are still being read."""
         if self._wrong:
             raise Unavailable(self._card.name, self._wrong)
         if self._corpus is None:
@@ -233,7 +235,7 @@ class Local:
         return self._corpus
 
     def _refresh(self) -> None:
-        """Start a check for changes in the background, unless the last one was a moment ago."""
+        """Start a check for changed files in the background, unless one is running or was made a moment ago."""
         running = self._refreshing is not None and not self._refreshing.done()
         if not running and time.monotonic() >= self._look_after:
             self._refreshing = asyncio.create_task(self._read_again())
@@ -283,7 +285,7 @@ class Local:
     # Vectors.
 
     def _embed(self) -> None:
-        """Start embedding in the background, unless it is running or failed a moment ago."""
+        """Start embedding the passages in the background, unless this is done, is running or failed a moment ago."""
         running = self._embedding is not None and not self._embedding.done()
         due = time.monotonic() >= self._embed_after
         if self._corpus is not None and self._vectors is None and not running and due:

@@ -20,7 +20,7 @@ _PACKAGES = frozenset({"cloud", "web"})
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What retrievers are built from. A new kind of resource is a new attribute.
+    """The objects and settings that retrievers are built from.
 
     Attributes:
         options: the settings, by name in lower case ("web_provider").

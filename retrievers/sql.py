@@ -56,8 +56,9 @@ class Sql:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return the listed documents, or one hit with the calculated table. Empty if the query has no aggregate or
-        statement.
+        """Return one hit per document if the table lists document ids, else one hit for the table as a whole.
+
+        The first hit has the table. The result is empty if the query has neither an aggregate nor a statement.
 
         Raises:
             BadRequest: the statement is refused; the message says why.
@@ -93,8 +94,9 @@ class Sql:
         return describe_columns(await self.views.of(scope))
 
     async def _listed(self, query: Query, table: ResultTable) -> list[Hit]:
-        """Return a hit for every document in the table's "id" column, in row order. Empty without the column, or if an
-        id is unknown.
+        """Return a hit for every document in the table's "id" column, in row order.
+
+        Empty if the table has no such column or no rows, or if one of the ids is unknown.
         """
         if "id" not in table.columns or not table.rows:
             return []

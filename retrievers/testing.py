@@ -73,7 +73,7 @@ class HashEmbedder:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Turn garbage collection off while timing: after many tests, a collection takes longer than the timed code."""
+    """Turn garbage collection off in the block: late in a test run, a collection takes longer than the timed code."""
     gc.disable()
     try:
         yield
@@ -82,7 +82,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def processor_s(work: Callable[[], object]) -> float:
-    """Return the processor time that this thread spends on some work, in seconds: the minimum of three runs."""
+    """Return the processor time that this thread needs to call `work`, in seconds: the minimum of three calls."""
     took = []
     with without_garbage_collection():
         for _ in range(3):
@@ -93,7 +93,7 @@ def processor_s(work: Callable[[], object]) -> float:
 
 
 async def longest_hold(work: "asyncio.Task[object]") -> float:
-    """Return the most processor time that the event loop spent in one go while a task was at work, in seconds."""
+    """Wait for a task and return the longest time that the event loop was blocked, in seconds of processor time."""
     longest = 0.0
     with without_garbage_collection():
         while not work.done():

@@ -1,8 +1,8 @@
 """Vector retrieval: return the passages whose vectors are nearest to the question's vector.
 
-If the filter leaves at most `MOST_SCORED` passages, all of them are scored. If it leaves more, an index returns the
-(approximately) nearest passages. If the index returns fewer than requested, all passages are scored
-(`signalbox.nearest`).
+Up to `MOST_SCORED` passages (twice as many under a filter) are all scored. Of more, an index returns the approximately
+nearest, unless scoring all is cheaper. If the index returns fewer than requested, all are scored. The SQL function
+`signalbox.nearest` decides this.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from retrievers.registry import Resources
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")
 
 MOST_SCORED = 10_000
-"""Maximum number of passages that are all scored, so that the hits depend on nothing but the documents; see
-`signalbox.nearest`.
+"""Up to this number of passages the index is not used, so that the hits depend on nothing but the documents. The SQL
+function `signalbox.nearest` has the same number.
 """
 
 _SEARCH = """
@@ -46,8 +46,9 @@ class Vector:
         return CARD
 
     def parts(self, scope: Scope) -> dict[str, Scope]:
-        """Return the collections of each embedder, without those of embedders that cannot be opened. See
-        `Divided.parts`.
+        """Split the scope by the embedder of its collections. See `Divided.parts`.
+
+        Collections whose embedder cannot be opened are left out.
         """
         return {
             CARD.name if name == self.embedder.name else f"the embedder {name}": replace(
@@ -73,13 +74,13 @@ class Vector:
         embedder = await self.embedder.named(name)
         if name == self.embedder.name:
             return await self._hits(query, embedder, collections)
-        # At once: the service's embedder may be down, and waiting for it must not use up the time of this search.
+        # Both at once: if the service's embedder is down, waiting for it must not use up the time of this search.
         hits, own = await asyncio.gather(self._hits(query, embedder, collections), self._own_scale())
         other = await scale.unrelated(embedder)
         return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
 
     async def _hits(self, query: Query, embedder: Embedder, collections: Sequence[Collection]) -> list[Hit]:
-        """Return the hits of the collections of one embedder, by its cosines."""
+        """Return hits of collections that share this embedder. Their scores are its cosines."""
         vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {embedder.name} changed its vectors' length")
@@ -104,7 +105,11 @@ class Vector:
             return 0.0
 
     def _searchable(self, query: Query) -> dict[str, list[Collection]]:
-        """Group the collections in scope that hold vectors by embedder. Vectors of two models are never compared."""
+        """Return the collections in scope that have vectors, by name of their embedder.
+
+        Raises:
+            Unavailable: there are such collections, but none of their embedders can be opened.
+        """
         groups, missing = self._groups(query.scope)
         if missing is not None and not groups:
             raise Unavailable(
@@ -115,7 +120,7 @@ class Vector:
         return groups
 
     def _groups(self, scope: Scope) -> tuple[dict[str, list[Collection]], Collection | None]:
-        """Group collections by embedder. Also return one whose embedder cannot be opened, or None."""
+        """Return the collections that have vectors by embedder, and one whose embedder cannot be opened, or None."""
         groups: dict[str, list[Collection]] = {}
         missing: Collection | None = None
         for collection in scope.collections:
@@ -130,8 +135,8 @@ class Vector:
 def may_use_index(query: Query) -> bool:
     """Return whether hits may come from an index, so that rebuilding the index may change them.
 
-    If the filter leaves at most `MOST_SCORED` passages the index is not used, but only the database knows how many it
-    leaves.
+    Counts the passages without the filter, because only the database knows how many satisfy it. So the result may be
+    True although the database does not use the index.
     """
     return sum(collection.chunks for collection in query.scope.collections) > MOST_SCORED
 

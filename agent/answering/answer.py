@@ -40,7 +40,7 @@ NOBODY_ANSWERS = (
     "No documents were searched for this, and no model is available to answer it.",
     "此问无需检索，也没有模型作答。",
 )
-"""Fixed texts in English and Chinese."""
+"""Fixed texts, each as (English, Chinese)."""
 _CHECK_S = 0.3
 """Minimum seconds for the check, even if the answer has used up its time."""
 _PATIENCE = 0.6
@@ -55,8 +55,8 @@ class Answerer:
     """Answers prompts.
 
     Args:
-        embedder: second opinion in the check of sentences.
-        model: None means that the passages are returned instead of an answer.
+        embedder: used by the check of sentences where their wording does not decide.
+        model: if None, the passages are returned instead of an answer.
         breaker: the model's circuit breaker, shared with all other callers of the model.
     """
 
@@ -118,9 +118,9 @@ class Answerer:
     async def _said(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
     ) -> AsyncGenerator["str | _ModelAnswer"]:
-        """Yield the model's text with links made safe, then the `_ModelAnswer`.
+        """Yield the model's text with links made safe, then one `_ModelAnswer`.
 
-        There are several turns if the model searches itself.
+        There are several turns if the model calls the search tool: its calls are run, and it goes on with the results.
 
         Raises:
             ModelFailed, BadRequest: as for `stream`.
@@ -166,7 +166,7 @@ class Answerer:
     async def _turn(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
     ) -> AsyncGenerator["str | _Turn"]:
-        """Yield one turn of the model with links made safe; then the `_Turn`, with its tool calls or its error."""
+        """Yield the text of one turn of the model with links made safe, then the `_Turn` with its reply or error."""
         guard, turn = LinkGuard(_addresses(prompt)), _Turn()
         try:
             async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
@@ -184,10 +184,14 @@ class Answerer:
     async def _spoken(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
     ) -> AsyncGenerator[str | Reply]:
-        """Yield one turn of the model. It must begin within the request's time and end within the answer's.
+        """Yield the text of one turn of the model, then its `Reply`.
+
+        The turn must begin within the request's time limit and end within the answer's.
 
         Args:
-            turns: its earlier turns and the results of its searches.
+            turns: the model's earlier turns and the results of its searches.
+        Raises:
+            ModelFailed: the breaker is open, or the model failed or was late.
         """
         assert self.model is not None
         if not self.breaker.admit():
@@ -221,7 +225,7 @@ class Answerer:
             self.breaker.ended(works)
 
     def _unanswered(self, request: AskRequest, prompt: Prompt, decision: Decision) -> str:
-        """Return the text for a request that no model answers: the passages."""
+        """Return the text for a request that no model answers: the passages, or a fixed sentence without any."""
         if not decision.passages:
             return self._worded(NOBODY_ANSWERS, request)
         return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
@@ -230,7 +234,7 @@ class Answerer:
         return texts[in_chinese(self.settings.language, is_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
-        """Return when the answer must be complete; a timeout in the request covers the whole answer."""
+        """Return when the answer must be complete: after the request's timeout, else the longer one of the settings."""
         return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
 
     async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
@@ -298,7 +302,7 @@ class _ModelAnswer:
 
 
 async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tuple[dict[str, Any], ...]:
-    """Return the tool calls that may be passed on to the caller."""
+    """Return the tool calls that may be passed on to the caller, see `tool_calls.permitted`."""
     if not calls:
         return ()
     # Imported only if there are calls, because the import takes 0.1 s.
@@ -310,8 +314,8 @@ async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tu
 def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
     """Return the prompt and the conversation before it as messages for a model.
 
-    The caller's system turns are merged into ours, since many servers accept only one system message, at the beginning.
-    Citation numbers are removed from earlier answers, because they refer to other passages.
+    The caller's system turns are appended to the service's, since many servers accept only one system message, at the
+    beginning. Citation numbers are removed from earlier answers, because they refer to other passages.
     """
     system, question = prompt.messages
     instructions = [system.content, *(turn.content for turn in history if turn.role == "system")]
@@ -329,7 +333,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
 
 
 def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
-    """Return the call's key in recordings; it includes the passages, since citation numbers refer to them."""
+    """Return the key under which a recording stores the call, with the passages, since citation numbers mean these."""
     key = {
         "question": request.question,
         "history": [turn.model_dump() for turn in request.history],

@@ -26,11 +26,11 @@ from retrievers.text.visible import prompt_text
 
 EMPTY_TEMPLATE = "empty"
 DIRECT_TEMPLATE = "direct"
-"""Template for requests where nothing was searched, unlike `EMPTY_TEMPLATE`, where nothing was found."""
+"""Template for requests for which nothing was searched. `EMPTY_TEMPLATE` is for searches that found nothing."""
 SYSTEM_TEMPLATE = "system"
 TOOL_TEMPLATE = "tool_result"
 TOOL_SYSTEM_TEMPLATE = "tool_system"
-"""Template for requests whose model does the searching."""
+"""Template for requests for which the model calls the search tool itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Assembled:
     citations: tuple[Citation, ...]
     tokens: int
     passages: tuple[str, ...] = ()
-    """Text under each number: title, metadata and passage."""
+    """Text of each citation in the prompt: title, metadata and passage."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweringTool:
-    """How the answer of the search tool is numbered.
+    """How the passages in an answer of the search tool are numbered.
 
     Attributes:
         first: number of its first passage.
@@ -81,13 +81,13 @@ def assemble(
         template: name of an answer template; None means the newest. Without passages, the template for empty results is
             used instead.
         templates: the tenant's prompt templates; None means the packaged ones.
-        left_out: conditions of the request that no passage satisfies, in words.
+        left_out: conditions of the request that were dropped because nothing satisfies them all, in words.
         left_out_in_part: conditions that only some passages satisfy.
         unread: words of the request that may be conditions but were not understood.
-        looked: whether anything was searched; small talk needs no passages.
+        looked: whether anything was searched; False for small talk.
         around: see `agent.answering.context.surroundings`. Surrounding passages are added while the budget lasts,
             nearest first, after all passages that fit.
-        total: number of documents that satisfy the conditions, if all are asked for.
+        total: number of documents that satisfy the conditions, if all of these are asked for; else None.
         language: language of the answer, a code of `agent.options.languages`; None means that of the request.
         answering_tool: set for the answer of a tool, which does not repeat the question.
     Raises:
@@ -102,7 +102,7 @@ def assemble(
     numbered = list(enumerate(passages, answering_tool.first if answering_tool else 1))
     blocks = tuple(block_text(n, passage) for n, passage in numbered)
     prompt = _rendered(question, blocks, answer, templates, answering_tool, looked=looked)
-    # These conditions were not applied; without the note the model would answer a different request.
+    # Without these notes the model would not know that conditions of the request were not applied to the passages.
     notes = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
     prompt = _noted(prompt, passages, notes, total) if passages else prompt
     prompt = _repeated(prompt, answering_tool) if answering_tool else in_language(prompt, language)
@@ -143,7 +143,11 @@ def _noted(
     notes: Sequence[tuple[str, Sequence[str]]],
     total: int | None,
 ) -> str:
-    """Put notes before the prompt: conditions that were not applied, and how many of the documents are shown."""
+    """Return the prompt with notes before it: conditions not applied, and how many of `total` documents are shown.
+
+    Args:
+        notes: (text with a placeholder, the conditions to insert); without conditions a note is left out.
+    """
     for note, conditions in notes:
         if conditions:
             prompt = f"{note.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
@@ -154,14 +158,17 @@ def _noted(
 
 
 def _repeated(prompt: str, tool: AnsweringTool) -> str:
-    """Append the numbers of passages that were shown before."""
+    """Return the tool's answer followed by the numbers of passages that were shown before, if there are any."""
     if not tool.again:
         return prompt
     return f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in tool.again))}".strip()
 
 
 def in_language(prompt: str, language: str | None) -> str:
-    """Append the language of the answer, if one is set, at the end, where it overrides the template."""
+    """Return the prompt followed by the instruction to answer in `language`; unchanged if that is None.
+
+    At the end it overrides what the template says about the language.
+    """
     return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
 
 

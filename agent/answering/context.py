@@ -23,6 +23,7 @@ async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *,
 
     Args:
         chunks: the ranked passages, best first.
+        context: "passage" for none, "window" for `WINDOW_PASSAGES` on each side, else those of the same section.
         budget_tokens: reading around a passage stops once its surroundings exceed this many tokens.
     """
     around: dict[ChunkId, dict[ChunkId, Chunk]] = {chunk.id: {} for chunk in chunks}
@@ -51,18 +52,21 @@ async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *,
 
 
 def beside(chunk: Chunk, step: int, times: int = 1) -> ChunkId:
-    """Return the id of the passage `times` places further on in the document, or back if `step` is -1."""
+    """Return the id of the passage `times` places after this one in its document, or before it if `step` is -1."""
     return chunk.id._replace(ordinal=chunk.id.ordinal + step * times)
 
 
 def adjacent(one: Chunk, other: Chunk) -> bool:
-    """Return whether only white space lies between two passages; False if the document was replaced meanwhile."""
+    """Return whether only white space lies between two passages, in any order.
+
+    False if their offsets do not fit because the document was replaced after one of them was loaded.
+    """
     first, second = sorted((one, other), key=lambda chunk: chunk.id)
     return second.id == beside(first, 1) and first.end + len(first.gap) == second.start
 
 
 def _belongs(chunk: Chunk, found: Chunk, context: Context) -> bool:
-    """Return whether a passage is in the section of the ranked passage or in a section below it."""
+    """Return whether a passage is in the section of the ranked passage `found` or below; in "window" all are."""
     if context == "window" or chunk.heading == found.heading:
         return True
     return bool(found.heading) and chunk.heading.startswith(f"{found.heading} > ")

@@ -23,18 +23,18 @@ class Decision:
 
     Attributes:
         first: the first reading, used by the first searches.
-        later: the model's reading, if it arrived; then it is the result's intent.
+        later: the model's reading, which is then the result's intent; None if it did not arrive.
         answers: every step of the plan with its query and raw hits, in plan order.
         ranking: the fused ranking before reranking.
         page: the result's hits, with their chunks.
         stated: constraints that the first reading found in the question, each with its confidence.
         calls: the model calls; an abandoned call may be added after the result is returned.
         weights: full-text weight by search of the first round, for fusion methods that compute one.
-        rounds: the rounds of judging the hits and searching on.
+        rounds: the rounds of searches, each with the judgement on its hits.
         wanted: the filter that every hit satisfies.
         elapsed_ms: milliseconds by stage, in order.
         reranking: the record of the reranking; None if there was none.
-        passages: text under each number of the prompt, if a prompt was made.
+        passages: text of each citation in the prompt, from number 1; empty if no prompt was made.
         found: the search results that `ResultMerger.fuse` merged.
         templates: the tenant's prompt templates.
         lookups: the model's own searches in mode "tool", which run after this decision.

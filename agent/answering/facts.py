@@ -47,12 +47,12 @@ _ROOT = 4
 _ENDINGS = frozenset(
     ["", *"a e i y n s an ian n ish ese ic ain ay egian ia en istan istani land lander landic c ca".split()]
 )
-"""Endings of countries and of their adjectives and peoples, after the shared characters."""
+"""Ends of the names of countries, their adjectives and peoples, after the shared characters: "Ital" + "y", "ian"."""
 _COUNTRIES = {
     "french": "franc", "spanish": "spain", "danish": "denmark", "dutch": "netherland", "greek": "greec",
     "swiss": "switzerland", "welsh": "wale", "irish": "ireland", "polish": "poland", "finnish": "finland",
 }  # fmt: skip
-"""Stems of adjectives that share fewer characters with their country's."""
+"""Stem of an adjective to stem of its country, for pairs whose shared beginning is too short or whose ends differ."""
 _NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
 _CHINESE_NEGATIONS = frozenset(
     "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
@@ -60,11 +60,11 @@ _CHINESE_NEGATIONS = frozenset(
 _NO_NEGATIONS = frozenset(
     "不同 不断 不仅 不过 不久 不少 不论 不管 不但 不如 不安 不良 不足 不满 不幸 不料 不惜 不禁 不只 不错 不妨".split()
 )
-"""Words that begin with 不 but are not negations; every other word of two characters with 不 is one."""
+"""Words that begin with 不 ("not") but do not negate: 不同 ("different"). All others of two characters negate."""
 _SHORT = 40
-"""Maximum length in characters of a text whose language is not detected."""
+"""Maximum characters of a text that is read as English without detecting its language, which needs a longer text."""
 _REACH = 2
-"""Number of content words after a negation or a number that it applies to."""
+"""Number of content words to which the negation or number before them applies."""
 _COUNTED_WITHIN = 60
 """Number of characters after a number that are searched for counted words."""
 _TOKEN = re.compile(r"[^\W_]+(?:['’]t)?")
@@ -79,11 +79,11 @@ class Facts:
 
     Attributes:
         words: stems; for Chinese, words and pairs of characters.
-        numbers: one entry per number, with every way to write it.
-        worded: the entries of `numbers` that are written as words.
-        counts: (number, stem of a word after it that it may count).
+        numbers: for each number the set of ways to write it.
         names: stems of words that are written like names.
-        negated: for each negation the stems of the words after it.
+        negated: for each negation the stems of the first content words after it.
+        worded: the entries of `numbers` that the text writes as words.
+        counts: (number, stem of a word after it that it may count).
     """
 
     words: frozenset[str]
@@ -108,7 +108,7 @@ NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 
 
 def read(text: str) -> Facts:
-    """Return the facts of a sentence, or of part of a passage."""
+    """Return the facts of a sentence of an answer or a passage."""
     # Passages were cleaned for the prompt, but quotations of them may not be.
     return _read(_FRAME.sub("", _MARKUP.sub("", without_citations(prompt_text(text)))))
 
@@ -133,7 +133,10 @@ def _read(text: str) -> Facts:
 
 
 def _counts(text: str, language: str) -> frozenset[Count]:
-    """Return every number with each of the first content words after it, which it may count."""
+    """Return (number, stem) for each number and each of the next `_REACH` content words, which it may count.
+
+    "three wheels" -> ({"3"}, "wheel").
+    """
     stops = STOP_WORDS.get(language, frozenset())
     found = set()
     for ways, end in (*number_words(text), *plain_numbers(text)):
@@ -169,7 +172,7 @@ def is_derived(name: str, other: str) -> bool:
 
 
 def _negated(text: str, language: str) -> frozenset[tuple[str, ...]]:
-    """Return the first content words after each negation."""
+    """Return for each negation the stems of the first `_REACH` content words after it: "not red" -> ("red",)."""
     groups: list[list[str]] = []
     reach = 0
     stops = STOP_WORDS.get(language, frozenset())
@@ -200,8 +203,9 @@ class PassageFacts:
     """The facts of one passage.
 
     Attributes:
-        head: facts of the first sentence, which includes title and metadata; they apply to the whole passage.
+        head: facts of the first sentence, usually title and metadata; they apply to the whole passage.
         sentences: facts of each sentence, the first included.
+        texts: the sentences.
     """
 
     head: Facts

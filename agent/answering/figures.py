@@ -1,4 +1,7 @@
-"""Extract the numbers and dates of a text, each with every way to write it, to compare two texts."""
+"""Extract the numbers and dates of a text, each with every way to write it, to compare two texts.
+
+Two numbers are equal if they share a way to write them: {"2.5", "2.50"} and {"2.5"}.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +13,7 @@ Ways = frozenset[str]
 """One number in every form in which a text may write it, such as {"7", "07"}."""
 
 _MINUS = r"(?:(?P<minus>(?<![\w.,)−–—-])[-−]|\b(?:minus|negative)\s|负|零下)[$€£¥]?)"
-"""A sign or a word before a number; not the mark of a range: "10-15"."""
+"""A minus sign, or a word for it, before a number. The dash of a range, as in "10-15", does not match."""
 _SUBTRACTED = re.compile(r"\d\s?")
 _AMOUNT = re.compile(
     rf"(?:{_MINUS}|(?<![A-Za-z0-9_.]))"
@@ -48,7 +51,10 @@ _ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b", re.IGNORECASE)
 
 
 def numbers_in(text: str) -> frozenset[Ways]:
-    """Return the text's numbers in digits, months beside numbers, and dates."""
+    """Return the text's numbers in digits, months beside numbers, and dates, each as the set of ways to write it.
+
+    "3 May 2019" -> {"3"}, {"5"}, {"2019"}, {"2019-5"}, {"2019-5-3"}. "2007-11" may be a month or a range of years.
+    """
     text = plain_letters(text)
     found: set[Ways] = set()
     years = {
@@ -70,7 +76,10 @@ def numbers_in(text: str) -> frozenset[Ways]:
 
 
 def amounts_in(text: str) -> Iterator[Ways]:
-    """Yield the text's numbers in digits, and in English words from two on; only the year of a date is one."""
+    """Yield each number in digits, or in English words if it is at least two. Of a date only the year counts.
+
+    "3 May 2019, two cats, one dog" -> {"2019"}, {"2"}.
+    """
     text = plain_letters(text)
     text = _DATE.sub(lambda date: f" {date['year'] or date['year_en'] or date['year_eu']} ", text)
     for amount in _AMOUNT.finditer(text):
@@ -80,7 +89,7 @@ def amounts_in(text: str) -> Iterator[Ways]:
 
 
 def _with_unit(amount: re.Match[str]) -> Ways:
-    """Return the number with its unit applied: "3 million" is 3000000."""
+    """Return the ways to write a number, with its unit applied: "3 million" -> {"3000000"}."""
     if amount["unit"] and (value := parse_amount(f"{_digits(amount)} {amount['unit']}".lower())) is not None:
         return _signed(amount, [str(int(value)) if value == int(value) else str(value)])
     return _ways(amount)
@@ -91,9 +100,9 @@ def _digits(amount: re.Match[str]) -> str:
 
 
 def _ways(amount: re.Match[str]) -> Ways:
-    """Return the number with and without leading zeros, and without decimals if they are zeros.
+    """Return the number with and without leading zeros, and also without decimals if these are zeros.
 
-    2.50 is also 2.5 in percent and in money. Elsewhere they may be two versions.
+    Before "%" or after a currency sign, 2.50 is also 2.5. Elsewhere these may be two versions of a program.
     """
     digits = _digits(amount)
     ways = [digits.lstrip("0") or "0", digits]
@@ -108,7 +117,10 @@ def _ways(amount: re.Match[str]) -> Ways:
 
 
 def _signed(amount: re.Match[str], ways: Iterable[str]) -> Ways:
-    """Return the ways of a number with its sign; without it too if the sign may stand between two: "3 -5"."""
+    """Return the ways to write a number with its sign.
+
+    If the sign may be the dash between two numbers, also those without it: the 5 of "3 -5" -> {"-5", "5"}.
+    """
     if not amount["minus"]:
         return frozenset(ways)
     negative = frozenset(f"-{way}" for way in ways)
@@ -117,13 +129,13 @@ def _signed(amount: re.Match[str], ways: Iterable[str]) -> Ways:
 
 
 def number_words(text: str) -> Iterator[tuple[Ways, int]]:
-    """Yield (spellings, end offset) of each English number in words from two on."""
+    """Yield (ways to write it, end offset) of each number in English words that is at least two."""
     for number, _, end in _worded(plain_letters(text)):
         yield frozenset({str(number)}), end
 
 
 def without_number_words(text: str) -> str:
-    """Return the text without numbers from two on in English words."""
+    """Return the text without the numbers in English words that are at least two."""
     kept: list[str] = []
     place = 0
     for _, start, end in _worded(plain_letters(text)):
@@ -133,9 +145,9 @@ def without_number_words(text: str) -> str:
 
 
 def _worded(text: str) -> Iterator[tuple[int, int, int]]:
-    """Yield each number from two on in English words, with its start and end.
+    """Yield (number, start, end) of each number in English words that is at least two.
 
-    Words that are no number together are several: "one hundred and two hundred" is 100 and 200.
+    Words that do not form one number are several: "one hundred and two hundred" -> 100 and 200.
     """
     for run in _NUMBER_WORDS.finditer(text):
         places = list(_WORD.finditer(text, run.start(), run.end()))
@@ -149,11 +161,14 @@ def _worded(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _longest(words: Sequence[str]) -> tuple[int | None, int]:
-    """Return the number of the most first words, and how many they are; (None, 1) if the first begins no number."""
+    """Return the number that the longest beginning of `words` forms, and how many words that is.
+
+    "two hundred cats" -> (200, 2). (None, 1) if no number begins with the first word.
+    """
     ends = (n for n, word in enumerate(words) if word not in ("a", "an") and _number(words[: n + 1]) is None)
     end = next(ends, len(words))
     if end < len(words) and words[end] in GREAT and "and" in words[:end]:
-        # In "one hundred and two hundred" the two belongs to the second number.
+        # In "one hundred and two hundred" the "two" belongs to the second number.
         end = max(n for n in range(end) if words[n] == "and")
     number = _number(words[:end])
     return (number, end) if number is not None else (None, 1)
@@ -164,15 +179,16 @@ def _number(words: Sequence[str]) -> int | None:
 
 
 def plain_numbers(text: str) -> Iterator[tuple[Ways, int]]:
-    """Yield (spellings, end offset) of each number in digits."""
+    """Yield (ways to write it, end offset) of each number in digits."""
     for amount in _AMOUNT.finditer(text):
         yield _ways(amount), amount.end()
 
 
 def spelled_numbers(text: str) -> frozenset[Ways]:
-    """Return English ordinals and numbers in Chinese characters.
+    """Return the English ordinals and the numbers in Chinese characters: "the third" -> {"3"}, 三十 -> {"30"}.
 
-    They confirm a number but are not required, because they are too common in other uses.
+    In a passage they can confirm a number of an answer. In an answer they are not checked, because they are too common
+    in other uses.
     """
     text = plain_letters(text)
     values = [parse_count(found[0]) for found in _CHINESE_NUMBER.finditer(text)]

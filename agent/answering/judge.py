@@ -33,14 +33,14 @@ async def judge(
     *,
     templates: prompts.Library | None = None,
 ) -> tuple[AnswerSentence, ...]:
-    """Return the sentences with the model's verdicts; sentences without claims are unchanged.
+    """Return the sentences with the model's verdicts in `supported` and `score`.
 
     A sentence is supported only if the model says so and names an existing passage. A sentence without a verdict is not
-    supported.
+    supported. Sentences that claim nothing are unchanged.
 
     Args:
-        sentences: already checked by rules, which decide what is a claim.
-        passages: text under each number of the prompt, from 1.
+        sentences: already checked by rules. A sentence that is not judged and cites nothing claims nothing.
+        passages: text of each citation in the prompt, from number 1.
         deadline: time of `time.monotonic()`.
         key: identifies the question and its passages in a recording.
         templates: the tenant's prompt templates; None means the packaged ones.

@@ -1,8 +1,9 @@
 """Links in an answer: keep a hostile passage from making the reader's client load or open an address.
 
-A hostile document can leak the conversation through an image or link whose address contains its words (EchoLeak). So a
-blank is inserted into every Markdown or HTML construct that makes a link, unless its address is exactly that of a cited
-document. The text stays readable. It works on a stream: text that was already shown is never changed.
+A hostile document can make the model write an image or link whose address contains words of the conversation; the
+client that loads it leaks them (EchoLeak). So a blank is inserted into every Markdown or HTML construct that makes a
+link, unless its address is exactly that of a cited document: `[a](http://b)` -> `[a] (http:// b)`. It works on a
+stream: text that was already shown is never changed.
 """
 
 import re
@@ -27,17 +28,17 @@ _PENDING = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PENDING = 2000
-# If the text ends inside the blanks before an address, any address may follow.
+# `\Z`: if the text ends before the address, any address may follow.
 _LINK = re.compile(r"\](?=[(:]\s*+(?:(?P<address><|[^\s)\]]++)|\Z))")
-# A tag with attributes, or an unclosed tag, which may still get some; tags that are harmful without attributes; and
-# addresses without slashes.
+# The "<" of a tag with attributes, of an unclosed tag, which may still get attributes, of a tag that is harmful without
+# any, and of an address without slashes (<mailto:a@b>).
 _TAG = re.compile(
     r"<(?=[a-z!/?](?![^<>=]*+>)|[!?]|[a-z][a-z0-9+.-]*+:(?!//)"
     r"|(?:iframe|noembed|noframes|plaintext|pre|script|style|textarea|title|xmp)\b)",
     re.IGNORECASE,
 )
-# A relative address points to the site that shows the answer, so it is kept. In angle brackets an address may contain
-# blanks, and a title may follow.
+# An address is broken apart only if it may lead to another site. A relative one points to the site that shows the
+# answer. "<" counts as another site: in angle brackets an address may contain blanks, and a title may follow.
 _UNKNOWN = "//"
 _ELSEWHERE = re.compile(r"[:\\&<]|//")
 # ESC and other control characters drive a terminal; tag characters and direction marks hide words from a reader.
@@ -61,7 +62,10 @@ class LinkGuard:
         self._clear = True
 
     def feed(self, piece: str) -> str:
-        """Add a piece and return the text that can be shown so far."""
+        """Add streamed text and return what can be shown of the text so far.
+
+        The end of the text is held back while it may still become a link.
+        """
         self._held += piece
         pending = _PENDING.search(self._held, max(0, len(self._held) - _LONGEST_PENDING))
         if pending is None or len(self._held) - pending.start() == _LONGEST_PENDING:
@@ -70,7 +74,7 @@ class LinkGuard:
         return self._safe(ready)
 
     def end(self) -> str:
-        """Return the rest of the text."""
+        """Return the text that was held back, made safe; "" if there is none."""
         ready, self._held = self._held, ""
         return self._safe(ready)
 
@@ -82,7 +86,7 @@ class LinkGuard:
         return "".join(self._without_addresses(line) for line in text.splitlines(keepends=True))
 
     def _without_addresses(self, text: str) -> str:
-        """Return a line, or a part of one, with its addresses broken apart."""
+        """Return a line, or a part of one, with a blank in each address that is not allowed; code stays unchanged."""
         # In a code block an address is not a link, and a blank would break a command.
         shown = text if self._fence else _URL.sub(self._parted, text)
         self._line.append(shown)
@@ -92,7 +96,11 @@ class LinkGuard:
         return shown
 
     def _end_line(self, line: str) -> None:
-        """Track where a code block begins or ends; once that is unclear, no later line counts as a beginning."""
+        """Track where code blocks begin and end.
+
+        After a line that may begin a code block or HTML inside a list or quotation, this is unclear. From then on no
+        line counts as the beginning of a code block, so that all addresses are broken apart.
+        """
         if self._fence:
             closes = _CLOSES.fullmatch(line)
             self._fence = "" if closes and closes["mark"].startswith(self._fence) else self._fence

@@ -1,7 +1,7 @@
-"""Lookups: the searches of a model that uses retrieval as a tool, within what the caller may read.
+"""Lookups: the searches of a model that calls retrieval as a tool (mode "tool"), within what the caller may read.
 
-The model words the query and may narrow it. Tenant, principals, filter, sources and the other options are the caller's:
-no argument of a call can widen them. Passage numbers continue from search to search.
+The model writes the query and may narrow the search. Tenant, principals, filter, sources and the other options are the
+caller's: no argument of a tool call can widen them. Passage numbers continue from search to search.
 """
 
 import json
@@ -68,7 +68,7 @@ class Lookup:
     """The record of one tool call.
 
     Attributes:
-        round: turn of the model, from 1.
+        round: number of the model's turn that holds the call, from 1.
         arguments: the model's arguments, unchanged.
         outcome: `dropped` means not run, because a tool of the caller was called too, or there were too many calls.
         reason: why nothing was searched.
@@ -110,7 +110,7 @@ class Lookups:
         outside: names of sources that are paid per search.
     Attributes:
         records: all calls of the tool.
-        passages: text under each number, over all searches.
+        passages: text of each citation from number 1, over all searches.
     """
 
     look: Look
@@ -132,7 +132,7 @@ class Lookups:
 
     @property
     def open(self) -> bool:
-        """Whether the model may search again: rounds, tokens and time are left, and at most one call was refused."""
+        """Whether the model may search again: turns, tokens and time are left, and at most one call was refused."""
         return (
             self._rounds < self.settings.max_rounds
             and self._left_tokens >= _LEAST_TOKENS
@@ -153,8 +153,7 @@ class Lookups:
         """Return the options of the model's next turn: the caller's, plus the search tool while it is open."""
         given = self.request.model_options.model_dump(exclude_none=True) if self.request.model_options else {}
         choice = given.pop("tool_choice", None)
-        # With tool_choice "none" the caller's tools are not offered. The search tool is ours and is still offered.
-
+        # With tool_choice "none" the caller's tools are not offered, but the service's search tool still is.
         own = list(given.pop("tools", ())) if choice != "none" else []
         is_forced = isinstance(choice, dict) and choice.get("function") == {"name": NAME}
         if choice == "none" or ((is_forced or (choice == "required" and not own)) and self._rounds):
@@ -170,7 +169,11 @@ class Lookups:
         return {**given, "tools": tools, **({"tool_choice": choice} if choice else {})}
 
     def _schema(self) -> Json:
-        """Return the tool's schema for the caller's scope; without `collection` if the caller fixed the collection."""
+        """Return the definition of the tool for the caller's scope.
+
+        Its description names metadata fields and collections. The argument `collection` is left out if the caller
+        fixed the collection.
+        """
         names = [name for name in _ARGUMENTS if name != "collection" or self.request.collection is None]
         fields = _listed(f"{name} ({one.type})" for name, one in filterable(self.scope).items() if _is_plain(name))
         collections = _listed(one.name for one in self.scope.all if _is_plain(one.name))
@@ -200,7 +203,7 @@ class Lookups:
             calls: calls of the search tool, with distinct ids.
             reply: the model's reply that holds the calls.
             prompt: the prompt with everything found so far.
-            base: decision that collects the model calls made by the searches.
+            base: decision whose `calls` get the model calls made by the searches.
         Returns:
             The new messages (the model's turn and the tool's answers), and the prompt with the new results.
         """
@@ -220,7 +223,12 @@ class Lookups:
         return turns, prompt
 
     async def _answered(self, call: Json, number: int, shown: Sequence[Citation]) -> tuple[str, Lookup]:
-        """Return the tool's answer to one call, and the record of it."""
+        """Return the tool's answer to one call, and the record of the call.
+
+        Args:
+            number: index of the call in its turn.
+            shown: citations of all passages shown so far.
+        """
         began, arguments = time.monotonic(), _arguments(call)
         if number >= MOST_AT_ONCE:
             error = BadRequest(f"at most {MOST_AT_ONCE} searches run at once", where="tool_calls")
@@ -246,7 +254,7 @@ class Lookups:
         return prompt.prompt, record
 
     def _asked(self, arguments: str) -> AugmentRequest:
-        """Return the search request for a call, within the caller's bounds.
+        """Return the search request for a call, within the caller's options.
 
         Raises:
             BadRequest: the arguments do not fit the tool's schema, or exceed what the caller may search.
@@ -275,7 +283,7 @@ class Lookups:
 
     @property
     def is_misled(self) -> bool:
-        """Whether two calls were refused as invalid, or one was and no valid call followed."""
+        """Whether two calls were refused as invalid, or one was refused and none succeeded after it."""
         made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
         return self._refused > 1 or made[-1:] == ["refused"]
 
@@ -286,7 +294,7 @@ class Lookups:
         return prompt.model_copy(update={"degraded": (*prompt.degraded, "search_unavailable")})
 
     def whole(self, base: "Decision") -> "Decision":
-        """Return the decision with the results of all searches, for the record."""
+        """Return the decision record with the results of all searches added."""
         made = [one.decision for one in self.records if one.decision is not None]
         ranking = {hit.id: hit for one in made for hit in one.ranking}
         return replace(
@@ -334,7 +342,7 @@ def search_calls_and_others(calls: Sequence[Json]) -> tuple[list[Json], list[Jso
 
 
 def number_of(chunk: Chunk, shown: Sequence[Citation]) -> int | None:
-    """Return the number under which the whole passage was shown before; None if it was not."""
+    """Return the citation number under which the whole passage was shown before; None if it was not."""
     document = str(chunk.id).rpartition("#")[0]
     for one in shown:
         if one.chunk_id.rpartition("#")[0] == document and one.start <= chunk.start and chunk.end <= one.end:
@@ -346,7 +354,11 @@ _RANKS: Mapping[Status, int] = {"no_retrieval_needed": 0, "nothing_found": 1, "w
 
 
 def _joined(before: Prompt, found: Prompt, tokens: int) -> Prompt:
-    """Add the result of one more search to the prompt; the status becomes the better of both."""
+    """Return the prompt with the result of one more search added; its status is the better of both.
+
+    Args:
+        tokens: tokens of the tool's answer.
+    """
     hits: dict[str, RankedHit] = {hit.id: hit for hit in (*found.hits, *before.hits)}
     ordered = dict.fromkeys([*(hit.id for hit in before.hits), *(hit.id for hit in found.hits)])
     intent = before.intent.model_copy(

@@ -46,7 +46,7 @@ class PromptPassage:
 
 
 def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Drop chunks whose id, text or nearly whole wording occurred before."""
+    """Return the chunks without those whose id, text or nearly whole wording occurs in an earlier chunk."""
     kept: list[Chunk] = []
     seen: set[object] = set()
     wordings: list[frozenset[int]] = []
@@ -56,7 +56,7 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
             continue
         seen.update((chunk.id, text))
         if not chunk.text:
-            kept.append(chunk)  # found by its title: similar titles do not mean similar documents
+            kept.append(chunk)  # a document without text; similar titles do not mean similar documents
             continue
         wording = _shingles(text)
         if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
@@ -67,12 +67,12 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _wording(chunk: Chunk) -> str:
-    """Return the text of a passage; for a document without text, its title and metadata."""
+    """Return the text of a passage on one line; for a document without text, its title and metadata."""
     return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
-    """Join adjacent chunks of a document into passages, ordered by their best chunk."""
+    """Join chunks with consecutive numbers in a document into passages, ordered by the rank of their best chunk."""
     by_place = {
         (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
     }
@@ -94,6 +94,7 @@ def join_adjacent(chunks: Sequence[Chunk]) -> list[PromptPassage]:
 
 
 def within_budget(passages: Sequence[PromptPassage], budget_tokens: int) -> list[PromptPassage]:
+    """Return the passages that fit the budget, some shortened. The first is always kept, cut if needed."""
     kept: list[PromptPassage] = []
     left = budget_tokens
     for passage in passages:
@@ -133,7 +134,13 @@ def _shrunk(passage: PromptPassage, tokens: int) -> PromptPassage | None:
 def with_surroundings(
     passages: Sequence[PromptPassage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
 ) -> list[PromptPassage]:
-    """Extend each passage on both sides, best first; passages that meet are merged at the better one's place."""
+    """Extend each passage by the text around it while the budget lasts, best passage first.
+
+    Two passages that meet are merged at the place of the better one.
+
+    Args:
+        found: the ranked chunks by id; a passage whose chunk differs from these was cut, and is not extended.
+    """
     grown = dict(enumerate(passages))
     owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
     shown = {_wording(chunk) for passage in passages for chunk in passage.chunks}
@@ -185,7 +192,7 @@ def _tokens(text: str) -> int:
 
 
 def _cut(chunk: Chunk, tokens: int) -> Chunk:
-    """Cut the chunk's text to the tokens, ending at a word."""
+    """Return the chunk with its text cut to at most `tokens`, at the end of a word if one is near."""
     text = chunk.text
     while _tokens(text) > tokens and len(text) > 20:
         text = text[: int(len(text) * 0.9)]
@@ -197,7 +204,7 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
 
 
 def block_text(n: int, passage: PromptPassage) -> str:
-    """Return a passage as the prompt shows it: number and title, metadata, text."""
+    """Return a passage as the prompt shows it: a line "[n] title, place (URL)", lines of metadata, then its text."""
     first = passage.chunks[0]
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
     if place := describe([one.places for one in passage.chunks]):
@@ -226,7 +233,7 @@ def _one_line(text: str) -> str:
 
 
 def citation_of(n: int, passage: PromptPassage, found: Set[ChunkId]) -> Citation:
-    """Return the citation of a whole block; its chunk id is that of the first chunk that is a hit."""
+    """Return the citation of a passage; its chunk id is that of the first chunk that is a hit, that is, in `found`."""
     first, last = passage.chunks[0], passage.chunks[-1]
     places = [one.places for one in passage.chunks]
     return Citation(

@@ -39,7 +39,12 @@ class PromptStage:
         *,
         shown: Sequence[Citation] | None = None,
     ) -> tuple[Prompt, Decision]:
-        """Make the prompt from a result; with `shown`, make the answer of the search tool."""
+        """Return the prompt made from a result, and the decision with its passages.
+
+        Args:
+            started: when the request arrived, on the clock of `time.monotonic`.
+            shown: citations of earlier searches, to make the answer of the search tool; None to make a whole prompt.
+        """
         times = StageTimes(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         answering_tool = None
@@ -50,7 +55,7 @@ class PromptStage:
             chunks = [chunk for chunk in chunks if known[chunk.id] is None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
         around, degraded = await self._surroundings(request, decision, chunks, left_s)
-        # The collections were chosen by the service, not stated in the question, so the prompt does not mention them.
+        # A dropped choice of collections is not mentioned: the service chose them, the question did not state them.
         relaxed = distinct(*(in_words(one.dropped) for one in result.relaxed if one.reason != scoping.LET_GO))
         rung = decision.found.rung if decision.found is not None else None
         # Constraints that only later rounds left out may still hold for the first round's hits.
@@ -86,7 +91,10 @@ class PromptStage:
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
     ) -> tuple[Around, tuple[str, ...]]:
-        """Load the text around each passage if the request asks for it. On failure the passages are returned alone."""
+        """Return the passages around each passage, if the request asks for them, and notes for `degraded`.
+
+        On failure ({}, ("context_unavailable",)): the prompt then has the passages alone.
+        """
         kind = request.context or self.settings.context
         if kind == "passage":
             return {}, ()
@@ -114,6 +122,9 @@ def question_prompt(request: AugmentRequest, result: Result, decision: Decision,
 def _in_own_words(asked: str, question: str) -> str:
     """Return the self-contained question, preceded by the user's own words if a model has translated it.
 
-    The answer must be in the user's language.
+    The user's words show the model the language in which to answer.
+
+    Args:
+        asked: the user's own words.
     """
     return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"

@@ -1,8 +1,8 @@
 """Check without a model whether the cited passages support a sentence: by words, numbers, names and negations.
 
-The facts of a sentence are compared with the places of the passages that share most words with it. A number, name or
-negation that is missing there counts against the sentence. Missing words do not, because answers reword passages,
-unless nearly all are missing. The check compares wordings, not meanings.
+A place is two consecutive sentences of a passage. The facts of a sentence are compared with the places that share most
+words with it. A number, name or negation that is missing there counts against the sentence. Missing words do not,
+because answers reword passages, unless nearly all are missing. The check compares wordings, not meanings.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from retrievers.text.glosses import is_chinese
 from retrievers.text.languages import detect
 
 SUPPORTED_FROM = 0.6
-"""Minimum share of a sentence's words that its passages must hold to support it by wording."""
+"""Minimum share of a sentence's words that its passages must contain to support it by wording."""
 _PARAPHRASED_FROM = 0.3
-"""Minimum share at which missing words leave a sentence open, as a possible paraphrase, instead of unsupported."""
+"""Minimum share of these words at which the sentence may be a paraphrase: it stays open instead of unsupported."""
 _ALIKE_FROM = 0.6
 """Minimum cosine at which the embedder supports a sentence.
 
-No claim paired with an abstract on another subject reached it.
+In measurements, no claim paired with an abstract on another subject reached it.
 """
 _WIDTH = 2
-"""Number of consecutive sentences of a passage that are read together, as a place."""
+"""Number of consecutive sentences of a passage that form a place."""
 _PLACES = 2
 """Maximum number of places per cited passage that a sentence may draw on."""
 _UNCONFIRMED = 0.5
@@ -72,9 +72,10 @@ class SentenceSupport:
     """How far passages support a sentence.
 
     Attributes:
-        covered: share of its words that the chosen places hold, 0 to 1.
-        missing: numbers missing from these places, names missing from all passages, and negations that differ.
-        place: the text of the nearest place.
+        covered: share of its words that the chosen places contain, 0 to 1.
+        missing: numbers missing from these places, names missing from all passages, and negations that differ, such as
+            "not wheel" or "wheel without not".
+        place: the text of the place that shares most words with it; "" if there is none.
     """
 
     covered: float
@@ -103,7 +104,7 @@ class SentenceSupport:
 
 
 def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
-    """Compare the facts of a sentence with the passages that it cites."""
+    """Return how far the passages support a sentence with the facts `said`."""
     around = NOTHING
     windows: list[tuple[Facts, str]] = []
     for passage in passages:
@@ -136,13 +137,17 @@ def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
 
 
 def _only_here(one: Facts, other: Facts) -> list[tuple[str, ...]]:
-    """Return the negated groups of words in `one` that `other` holds without negation."""
+    """Return the negated groups of words in `one` that `other` contains without negation."""
     denied = {word for group in other.negated for word in group}
     return [group for group in one.negated if other.words.issuperset(group) and denied.isdisjoint(group)]
 
 
 def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
-    """Return the sentences of an answer with their citations, not judged; numbers beyond `passages` are dropped."""
+    """Return the sentences of an answer with their citations, not yet judged.
+
+    Args:
+        passages: number of passages; citations of larger numbers are dropped.
+    """
     found = []
     for span in spans(answer):
         text = answer[span.start : span.end]
@@ -152,7 +157,10 @@ def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
 
 
 def claims(text: str) -> bool:
-    """Return whether a sentence states a checkable fact, so is no heading, question or courtesy."""
+    """Return whether a sentence states a fact that can be checked. Headings, questions and courtesies do not.
+
+    A sentence that says that the documents lack the answer does not either.
+    """
     text = without_citations(text).strip()
     if _BOLD_LINE.fullmatch(text):
         return False
@@ -176,10 +184,11 @@ def faithfulness(sentences: Iterable[AnswerSentence]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """A place that a sentence may paraphrase, for the embedder to decide.
+    """A place that a sentence may paraphrase; the embedder decides.
 
     Attributes:
-        citations: citations of the sentence if it does.
+        text: the text of the place.
+        citations: the citations that the sentence gets if it does paraphrase the place.
     """
 
     text: str
@@ -194,15 +203,16 @@ async def check(
     deadline: float = math.inf,
     patience_s: float = 3.0,
 ) -> tuple[AnswerSentence, ...]:
-    """Judge each sentence by the passages it cites.
+    """Return the sentences, each judged by the passages it cites.
 
     A sentence without a citation is compared with every passage. It gets the citation of a passage that supports it; if
     none does, it is unsupported. A sentence that shares words with its cited passages and contradicts none is
-    unsupported only if it shares very few. Otherwise it stays open, unless the embedder supports it.
+    unsupported only if it shares very few. Otherwise it stays open (`supported` is None), unless the embedder supports
+    it.
 
     Args:
-        passages: the text under each number of the prompt, from 1.
-        embedder: asked if wording does not decide, for languages it knows.
+        passages: the text of each citation in the prompt, from number 1.
+        embedder: decides where wording does not, for languages it knows.
         deadline: moment of `time.monotonic()`; sentences not compared with all their passages by then stay unjudged.
         patience_s: maximum wait for the embedder in seconds; without its answer the wording decides.
     """
@@ -220,7 +230,10 @@ async def check(
 def _by_wording(
     sentences: Sequence[AnswerSentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
 ) -> list[tuple[AnswerSentence, _Close | None]]:
-    """Judge the sentences by wording; add the place to embed where wording does not decide and the embedder can."""
+    """Return each sentence judged by wording, with the place to embed.
+
+    The place is None where wording decides, or where the embedder does not know the language.
+    """
     known: dict[int, PassageFacts] = {}
     judged: list[tuple[AnswerSentence, _Close | None]] = []
     for sentence in sentences:
@@ -237,7 +250,7 @@ def _by_wording(
 
 
 def _known(known: dict[int, PassageFacts], number: int, passages: Sequence[str], deadline: float) -> PassageFacts:
-    """Return the facts of a passage, extracted once. Raises TimeoutError after the deadline."""
+    """Return the facts of a passage, extracted once and kept in `known`. Raises TimeoutError after the deadline."""
     if number not in known:
         _check_time(deadline)
         known[number] = evidence(passages[number - 1])
@@ -256,7 +269,7 @@ def _check_time(deadline: float) -> None:
 
 
 def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
-    """Judge a sentence by all the passages it cites together."""
+    """Return a sentence judged by all the passages it cites together, and the place to embed, if any."""
     held = list(cites.values())
     if not _comparable(sentence.text, held):
         return _by_figures(sentence, held), None
@@ -270,9 +283,10 @@ def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple
 def _uncited(
     sentence: AnswerSentence, passages: Mapping[int, PassageFacts], deadline: float
 ) -> tuple[AnswerSentence, _Close | None]:
-    """Add the citation of the one passage that supports the sentence; mark it unsupported if none does.
+    """Return a sentence without citations with that of the passage that supports it, and the place to embed, if any.
 
-    Passages in another script are compared by numbers alone. Raises TimeoutError after the deadline.
+    If no passage supports it, it is marked unsupported. If all passages are in another script, only numbers are
+    compared. Raises TimeoutError after the deadline.
     """
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
@@ -288,14 +302,14 @@ def _uncited(
 
 
 def _by_figures(sentence: AnswerSentence, held: Sequence[PassageFacts]) -> AnswerSentence:
-    """Judge a sentence by passages in another language: unsupported if a number is missing, otherwise left open."""
+    """Return a sentence judged by passages in another script: unsupported if a number is missing, else left open."""
     figures = {way for one in held for facts in one.sentences for ways in facts.numbers for way in ways}
     is_wrong = any(figures.isdisjoint(ways) for ways in read(sentence.text).numbers)
     return sentence.model_copy(update={"supported": False, "score": 0.0}) if is_wrong else sentence
 
 
 def _comparable(text: str, cites: Sequence[PassageFacts]) -> bool:
-    """Return whether the text and the passages share a script; across scripts only numbers can be compared."""
+    """Return whether a passage is in the script of the text, Chinese or not; otherwise only numbers are comparable."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
@@ -306,7 +320,10 @@ def _knows(embedder: Embedder | None, text: str) -> bool:
 async def _by_likeness(
     unsure: Sequence[tuple[AnswerSentence, _Close]], embedder: Embedder, patience_s: float
 ) -> Sequence[AnswerSentence]:
-    """Mark sentences as supported if the embedder finds their place similar in time; leave the others unchanged."""
+    """Return the sentences, marked supported if their embedding is similar to their place's; others are unchanged.
+
+    All are unchanged if the embedder fails or takes longer than `patience_s`.
+    """
     texts = [text for one, close in unsure for text in (without_citations(one.text), close.text)]
     try:
         vectors = await within(embedder.embed(texts), patience_s)

@@ -40,7 +40,11 @@ class SentenceSpan(NamedTuple):
 
 
 def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
-    """Return the sentences in order, without list markers and rules; code blocks are skipped unless `code` is True."""
+    """Return the sentences in order, without list markers and horizontal rules.
+
+    Args:
+        code: whether to include code blocks.
+    """
     found: list[SentenceSpan] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):
@@ -54,7 +58,7 @@ def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
 
 
 def cited(text: str) -> list[int]:
-    """Return the numbers that a text cites, in order, without repetition."""
+    """Return the numbers that a text cites, in order, without repetition: "so [2], but [1-3]" -> [2, 1, 3]."""
     numbers: dict[int, None] = {}
     for marker in CITATION.finditer(text):
         for first, last in _RANGE.findall(marker["numbers"]):
@@ -82,7 +86,7 @@ def _ends(line: str, start: int) -> Iterator[int]:
     at = start
     while found := _STOP.search(line, at):
         at = found.end()
-        # Not part of the pattern, which would try each mark of a long row of them.
+        # As a part of `_STOP`, this test would be repeated at each mark of a long row of marks ("......").
         if not found["full"] and not _AFTER_STOP.match(line, at):
             continue
         behind = _CITED_BEHIND.match(line, at)

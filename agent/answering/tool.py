@@ -132,9 +132,10 @@ def _copy(value: Any) -> Any:
 
 
 def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str] | None = None) -> dict[str, Any]:
-    """Read the arguments of a tool call, as JSON text or decoded, into request options; null means not given.
+    """Return the arguments of a tool call as options of a request; null means not given.
 
     Args:
+        arguments: JSON text, or the decoded object.
         names: names of the arguments that were offered; None means all.
     Raises:
         BadRequest: the arguments are not a JSON object or do not fit the schema.

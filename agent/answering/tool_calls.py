@@ -1,9 +1,9 @@
 """Tool calls: pass on only calls of tools that the caller offered, with arguments that fit the tool's schema.
 
-Keywords of all drafts of JSON Schema are honoured, since tools seldom name their draft. Those of draft 3 alone, such as
-`"required": true` in a property, count only where it is named. `format` is an annotation.
+Keywords of all drafts of JSON Schema are checked, since tools seldom name their draft. Keywords of draft 3 only, such
+as `"required": true` in a property, are checked only if the schema names draft 3. `format` is not checked.
 
-Names and arguments come from the model, schemas from the caller. Both may be hostile, so the work is bounded and no
+Names and arguments come from the model, schemas from the caller. Both may be hostile, so CPU time is limited and no
 reference is fetched. A call whose schema cannot be evaluated is dropped. The request itself is not refused: models
 accept schemas that no validator accepts, and the tool may never be called.
 """
@@ -39,7 +39,7 @@ _Errors = Iterator[ValidationError]
 _Check = Callable[[Any, Any, Any, Any], _Errors]
 
 _PROCESSOR_S = 0.5
-"""CPU seconds for all calls of an answer.
+"""Maximum CPU seconds to check all calls of an answer.
 
 A call takes about 0.1 ms; a garbage collection in between may take 0.2 s in a large process.
 """
@@ -53,7 +53,7 @@ _DRAFTS = {
 _KEYWORDS = {**Draft7Validator.VALIDATORS, **Draft201909Validator.VALIDATORS, **Draft202012Validator.VALIDATORS}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NOT_COLLECTED = re.compile(r'"(patternProperties|\$recursiveRef|\$(ref|dynamicRef)": "[^#])')
-"""Where the library does not find the evaluated properties, or not within the CPU time."""
+"""Keywords in whose schemas jsonschema does not find the evaluated properties, or is too slow to find them."""
 _LONGEST_PATTERN = 1000
 _LONGEST_MATCHED = 10_000
 
@@ -73,7 +73,7 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
     evaluator, passed = _Evaluator(offered), dict[str, Json]()
     for call in calls:
         tool = _tool(call)
-        # Results are matched by the call's id, so a second call with the same id could get none.
+        # The caller sends each result under the call's id, so a second call with the same id could get no result.
         if tool is None or tool not in offered or call["id"] in passed:
             continue
         if evaluator.fits(call, tool):
@@ -82,7 +82,7 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
 
 
 def _offered(options: ModelOptions | None) -> dict[_Tool, list[Json]]:
-    """Return the definitions of every tool that may be called; a tool offered twice has two."""
+    """Return by tool the definitions of every tool that may be called; a tool offered twice has two definitions."""
     offered: dict[_Tool, list[Json]] = {}
     chosen = _chosen(options.tool_choice if options else None)
     for one in (options.tools if options else None) or ():
@@ -92,7 +92,7 @@ def _offered(options: ModelOptions | None) -> dict[_Tool, list[Json]]:
 
 
 def _tool(value: object) -> _Tool | None:
-    """Return which tool an offer, a choice or a call names; None if it is not in OpenAI's form."""
+    """Return the (type, name) of a tool's offer, choice or call; None if `value` is not in OpenAI's form."""
     kind = value.get("type", "function") if isinstance(value, Mapping) else None
     named = value.get(kind) if isinstance(value, Mapping) and kind in ("function", "custom") else None
     name = named.get("name") if isinstance(named, Mapping) else None
@@ -137,7 +137,11 @@ class _Evaluator:
             return False
 
     def _is_input(self, text: str, form: Any) -> bool:
-        """Return whether a custom tool takes the text. A grammar in Lark's syntax cannot be evaluated."""
+        """Return whether a custom tool accepts the text; False if its grammar is in Lark's syntax.
+
+        Args:
+            form: the tool's `format`; None accepts any text.
+        """
         if form is None or form["type"] == "text":
             return True
         grammar = form["grammar"]
@@ -172,7 +176,8 @@ class _Evaluator:
         return extend(
             draft,
             {name: self._bounded(name, own.get(name, check)) for name, check in checks.items()},
-            # The library asks this of every part in which it looks for evaluated properties.
+            # jsonschema tests every subschema in which it looks for evaluated properties for being a boolean. So the
+            # test is a place to check the time.
             type_checker=draft.TYPE_CHECKER.redefine("boolean", self._is_boolean),
         )
 
@@ -195,7 +200,10 @@ class _Evaluator:
             raise _Unevaluable
 
     def _matches(self, pattern: str, text: str) -> bool:
-        """Return whether the pattern occurs in the text, in linear time; look-around and back-references are errors."""
+        """Return whether the regular expression matches somewhere in the text, in linear time.
+
+        Look-around and back-references raise an error, since they have no linear algorithm here.
+        """
         self._check_time()
         if len(pattern) > _LONGEST_PATTERN or len(text) > _LONGEST_MATCHED:
             raise _Unevaluable
@@ -205,7 +213,7 @@ class _Evaluator:
     def _unevaluated_properties(self, check: _Check) -> _Check:
         def checked(validator: Any, allowed: Any, instance: Any, schema: Any) -> _Errors:
             if isinstance(instance, dict):
-                # The library looks each name up in a list, whose length the schema decides.
+                # jsonschema searches a list for each name; the schema decides how long the list is.
                 yield from check(validator, allowed, _TimedObject(instance, self._check_time), schema)
 
         return checked
@@ -230,7 +238,7 @@ class _Evaluator:
 
 
 class _TimedObject(dict[str, Any]):
-    """An object that checks the CPU time for each name that is looked at."""
+    """A JSON object that checks the CPU time for each name over which one iterates."""
 
     def __init__(self, instance: Json, check_time: Callable[[], None]) -> None:
         super().__init__(instance)
@@ -243,7 +251,7 @@ class _TimedObject(dict[str, Any]):
 
 
 def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> _Errors:
-    # Linear time; the library compares every pair.
+    # In linear time, since jsonschema compares every pair.
     if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
         yield ValidationError("has items twice")
 
@@ -253,19 +261,24 @@ def _canonical(value: Any) -> str:
 
 
 def _number(text: str) -> int | float:
-    """Read a number so that 1 and 1.0 are the same."""
+    """Return the number in a JSON text; an int for 1.0, so that it equals 1."""
     number = float(text)
     return int(Decimal(text)) if number.is_integer() else number
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> _Errors:
-    # As decimal numbers, since 0.07 / 0.01 is no whole number in binary ones.
+    # With decimal fractions, since 0.07 / 0.01 is not a whole number in binary floating point.
     if validator.is_type(instance, "number") and (Fraction(str(instance)) / Fraction(str(step))).denominator != 1:
         yield ValidationError("is no multiple")
 
 
 def _exclusive(inclusive: str, check: _Check) -> _Check:
-    """Honour draft 4 too, where `true` excludes the inclusive limit beside it."""
+    """Return a check that also knows draft 4, in which `exclusiveMinimum: true` makes `minimum` exclusive.
+
+    Args:
+        inclusive: "minimum" or "maximum".
+        check: the check for an exclusive limit that is a number.
+    """
 
     def checked(validator: Any, limit: Any, instance: Any, schema: Any) -> _Errors:
         limit = (schema.get(inclusive) if limit else None) if isinstance(limit, bool) else limit
@@ -276,7 +289,7 @@ def _exclusive(inclusive: str, check: _Check) -> _Check:
 
 
 def _items(check: _Check) -> _Check:
-    """Honour the drafts before 2020-12 too, where a list holds a schema for each item."""
+    """Return a check that also knows the drafts before 2020-12, in which `items` may be a list: one schema per item."""
 
     def checked(validator: Any, items: Any, instance: Any, schema: Any) -> _Errors:
         by_place = isinstance(items, list)
@@ -286,13 +299,13 @@ def _items(check: _Check) -> _Check:
 
 
 def _required(validator: Any, names: Any, instance: Any, schema: Any) -> _Errors:
-    # Draft 3 has true or false here, about the property itself: see its `properties`.
+    # In draft 3 this is a boolean in the schema of a property; its check of `properties` handles it.
     if not isinstance(names, bool):
         yield from Draft7Validator.VALIDATORS["required"](validator, names, instance, schema)
 
 
 def _all_properties(check: _Check) -> _Check:
-    """In OpenAI's strict mode every property is required, and there are no others."""
+    """Return a check for OpenAI's strict mode: every property is required, and no other is allowed."""
 
     def checked(validator: Any, properties: Any, instance: Any, schema: Any) -> _Errors:
         if isinstance(instance, dict) and instance.keys() != properties.keys():
@@ -303,7 +316,7 @@ def _all_properties(check: _Check) -> _Check:
 
 
 def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-    # The library collects the items of all parts, in more memory than there may be.
+    # jsonschema collects the items of all subschemas, which may take more memory than there is.
     raise _Unevaluable
 
 
@@ -316,7 +329,7 @@ def _has_no_parameters(schema: Any) -> bool:
 
 
 def _without_drafts(schema: Any) -> Any:
-    """Remove `$schema` from all parts: it would bring in a validator without a time limit."""
+    """Return the schema without `$schema` at any level; with it, jsonschema would use validators without time limit."""
     if isinstance(schema, dict):
         return {
             key: _without_drafts(value)

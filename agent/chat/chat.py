@@ -1,6 +1,7 @@
 """Chat: run every advisor's `before`, then answer the request, then run every advisor's `after`.
 
-All requests go this way: for hits, prompts and answers, streamed or not, over HTTP, MCP or Python.
+An advisor is a step around a request, such as memory or a guard. All requests go this way: for hits, prompts and
+answers, streamed or not, over HTTP, MCP or Python.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ class Chat:
         yield end.answer or whole
 
     async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
-        """Return the end as the advisors' `after` leave it. They run to the end even if the caller has gone away."""
+        """Return the `End` that the advisors' `after` return. All of them run, even if the caller has gone away."""
         task = asyncio.create_task(_after(entered, end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from retrievers.core.types import Viewer, whole
 from retrievers.postgres.database import Database
 
-# Committed first, alone: any process that writes a record from now on sees it and skips erased questions.
+# Committed first, in its own transaction: any process that writes a record from then on sees it and skips erased
+# questions.
 _NOTE = """
     INSERT INTO signalbox.erasure (tenant, subject, principals, at)
     VALUES (%(tenant)s, signalbox.erasure_subject(%(kind)s, %(name)s), %(own)s, %(at)s) RETURNING id
 """
 _EXPIRE = "DELETE FROM signalbox.erasure WHERE expires_at <= now()"
-# An answer of the user may have been replayed, and feedback may outlive its trace.
+# The ids of traces come from three tables, since an answer of the user may have been replayed, and feedback, which is
+# deleted by these ids, may outlive its trace.
 _TRACES = """
     SELECT id FROM signalbox.trace
     WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
@@ -30,7 +32,7 @@ _TRACES = """
 """
 _FEEDBACK = "DELETE FROM signalbox.feedback WHERE trace = ANY (%(traces)s)"
 _TRACE = "DELETE FROM signalbox.trace WHERE id = ANY (%(traces)s)"
-# The trace of a question holds the turns before it, so other users' traces may repeat what this user said.
+# The trace of a question contains the earlier turns, so other users' later traces may repeat what this user said.
 _QUOTING = """
     WITH taken_part (conversation, since) AS (
         SELECT conversation, min(created_at) FROM (
@@ -76,7 +78,7 @@ class Erased:
 
     Attributes:
         traces: including other users' traces of the same conversation that repeat this user's turns.
-        conversations: conversations that have no turn left.
+        conversations: only those that have no turn left.
         feedback: feedback on the answers.
     """
 
@@ -88,7 +90,9 @@ class Erased:
 
 
 async def note(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
-    """Note the erasure, so that no question that arrived before now is stored later. The note outlasts any request.
+    """Store a note of the erasure, so that questions that arrived before it and are still running are not stored later.
+
+    The note outlasts any request.
 
     Raises:
         Unavailable: the database cannot be reached.
@@ -102,8 +106,8 @@ async def erase(database: Database, viewer: Viewer, *, user: str | None, convers
     """Erase what one user asked, or what was asked in one conversation; the other argument is None.
 
     Args:
-        viewer: only questions asked with principals that the viewer covers are erased, see `erases` in the schema.
-            Records that a change of readers has hidden from the viewer are erased too, without being shown.
+        viewer: only questions whose principals the viewer has too are erased, see `erases` in the schema. Records that
+            the viewer can no longer see, because a document's readers changed, are erased too.
     Raises:
         Unavailable: the database cannot be reached; nothing is erased.
     """

@@ -18,7 +18,7 @@ from retrievers.postgres.database import Database
 
 _SWEEP_BATCH = 100
 _MOST_WRITING = 256
-# Outcomes within this time are stored together: a transaction per question would slow the answers down.
+# Seconds for which outcomes are gathered and then stored together: a transaction each would slow the answers down.
 _GATHER_S = 0.1
 _WRITE_S = 5.0
 _DRAIN_S = 3.0
@@ -32,7 +32,7 @@ _BEGIN = """
     WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
     RETURNING id
 """
-# The row may have been written during an erasure, which did not see it.
+# Delete the row instead if its question was erased: a row written during an erasure was not seen by it.
 _END = """
     WITH gone AS (
         DELETE FROM signalbox.exchange
@@ -83,7 +83,7 @@ class Asking:
 
     Attributes:
         at: when it arrived.
-        user, metadata: as given by the caller.
+        user, metadata: the caller's labels.
         days: days that this record is kept; None means the setting.
     """
 
@@ -124,7 +124,7 @@ class Exchange:
 
 
 class ExchangeStore:
-    """The records of all tenants. Open inside `async with`.
+    """Stores and returns the records of all tenants. Open inside `async with`.
 
     Args:
         days: days that a record is kept, > 0.
@@ -151,6 +151,8 @@ class ExchangeStore:
     async def begin(self, who: str | Viewer, id: str, asking: Asking) -> None:
         """Store a question before it is answered.
 
+        Args:
+            id: the new record's id, a UUID in hex, to be given to `end`.
         Raises:
             Unavailable: the database cannot be reached.
         """
@@ -180,7 +182,7 @@ class ExchangeStore:
     async def newest(
         self, who: str | Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
     ) -> list[Exchange]:
-        """Return the records that the viewer may see, newest first; of one conversation, one user, or all.
+        """Return the newest records that the viewer may see, newest first; of one conversation, one user, or all.
 
         Raises:
             Unavailable: the database cannot be reached.

@@ -27,7 +27,7 @@ from retrievers.core.types import Viewer
 from retrievers.postgres.database import Database
 
 WINDOW = 20
-"""Maximum number of newest messages returned verbatim; once more are not summarised, a summary is made."""
+"""Maximum number of newest messages returned verbatim. Once more than these are not in a summary, one is made."""
 KEPT = 10
 """Number of newest messages that a summary leaves out."""
 STAGE = "summary"
@@ -88,7 +88,7 @@ class StoredTurn:
 
 
 class Memory:
-    """The conversations of all tenants. Open inside `async with`.
+    """Stores and returns the conversations of all tenants. Open inside `async with`.
 
     Args:
         days: days that a conversation is kept after its last turn, > 0.
@@ -129,7 +129,8 @@ class Memory:
     async def read(self, who: str | Viewer, conversation: str, window: int | None = None) -> tuple[Message, ...]:
         """Return the summary, as an assistant turn, and the newest turns, oldest first; empty if nothing is stored.
 
-        Turns beyond a prompt's token limit are left out here, so that the summary never has to give way.
+        The oldest turns are left out if all exceed `MOST_HISTORY_TOKENS`. Otherwise the prompt would leave out the
+        summary, which comes first.
 
         Args:
             window: return at most this many of the newest messages and no summary.
@@ -205,7 +206,7 @@ class Memory:
         task.add_done_callback(lambda _: self._summarising.pop(key, None))
 
     async def _summarise(self, model: Model, viewer: Viewer, id: str) -> None:
-        """Summarise the turns before the newest ones; on failure the newest turns alone remain available."""
+        """Store a summary of the turns before the newest `KEPT`; on failure the next turn tries again."""
         if not self._breaker.admit():
             return
         works: bool | None = None
@@ -237,25 +238,28 @@ class Memory:
 
 
 def stored_id(who: str | Viewer, conversation: str) -> str:
-    """Return the stored id: the conversation's id and its principals, since each set of principals has its own."""
+    """Return the id under which a conversation is stored: its id and the principals, one a line.
+
+    So the same conversation id with other principals is another conversation.
+    """
     return "\n".join((conversation, *Viewer.of(who).principals))
 
 
 def joined(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Message, ...]:
-    """Merge stored turns with the turns that a caller sends, without repeating common turns.
+    """Return the stored turns followed by the turns that the caller sends, without repeating common turns.
 
-    After the longest common run the caller's turns replace the stored ones, so a caller can go back and ask
-    differently. System turns are the caller's and are kept.
+    From the longest common run on, the caller's turns replace the stored ones, so a caller can go back and ask
+    differently. The caller's system turns come first.
     """
     system = [turn for turn in sent if turn.role == "system"]
     said = [turn for turn in sent if turn.role != "system"]
     matcher = SequenceMatcher(None, [_same(turn) for turn in stored], [_same(turn) for turn in said], autojunk=False)
     found = matcher.find_longest_match()
-    # Turns that the caller has before the common run are stored too, or were never stored.
+    # If the caller sends turns before the common run, these replace the stored ones before it.
     older = stored[: found.a] if found.size and found.b == 0 else () if found.size else stored
     return (*system, *older, *said)
 
 
 def _same(turn: Message) -> tuple[str, str]:
-    """Return a key that is equal for two copies of a turn; clients trim texts and remove citations."""
+    """Return a key that is equal for two copies of a turn, also if a client trimmed it or removed its citations."""
     return turn.role, "".join(without_citations(turn.content).split())

@@ -1,4 +1,4 @@
-"""Shared code of the adapters: call a service of either kind, and build a hit's metadata."""
+"""Shared code of the adapters: call a `Service` or a `BlockingService`, and build a hit's metadata."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from retrievers.core.extras import install_command
 AnyService = Service | BlockingService
 
 PROVENANCE = "signalbox"
-"""Metadata key that holds everything signalbox adds to the document's own metadata."""
+"""Metadata key of a mapping with everything that signalbox adds to the document's own metadata."""
 
 
 def retrieve(service: AnyService, query: str, options: Mapping[str, Any]) -> Result:
@@ -36,7 +36,7 @@ async def aretrieve(service: AnyService, query: str, options: Mapping[str, Any])
 
 
 def check_service(service: object) -> None:
-    """Raise TypeError if this is not an open service, so that the mistake shows before the first question."""
+    """Raise TypeError if this is not an open service. Otherwise the first question would fail with an unclear error."""
     if not isinstance(service, Service | BlockingService):
         what = "an open service from agent.open_service() or open_blocking()"
         raise TypeError(f"an adapter needs {what}, not {type(service).__name__}")
@@ -50,7 +50,7 @@ def options_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
     """Return a hit's metadata: title, URL and `own`, overridden by the document's metadata, plus a "signalbox" object.
 
-    That object holds trace_id, document_id, id (of the passage), rank, score, relevance, scores and ranks per source,
+    The object has trace_id, document_id, id (of the passage), rank, score, relevance, scores and ranks per source,
     the character range [start, end) of the passage in its document, and the highlights in the passage.
     """
     said = hit.model_dump(

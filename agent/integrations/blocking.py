@@ -1,4 +1,4 @@
-"""The service for synchronous code: it runs on its own event loop in a thread.
+"""The service for synchronous code. It runs in a thread of its own, on its own event loop.
 
 with open_blocking() as service:
     result = service.retrieve("How are sockets inherited?", collection="peps")
@@ -56,7 +56,7 @@ class BlockingService:
         self._running: set[concurrent.futures.Future[Any]] = set()
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         opened = threading.Event()
-        # A daemon thread, so that a program that forgets to close the service still ends.
+        # A daemon thread: otherwise a program that does not close the service would never end.
         self._thread = threading.Thread(
             target=self._run, args=(settings, changes, opened), name="signalbox", daemon=True
         )
@@ -97,7 +97,7 @@ class BlockingService:
         """Run a coroutine of `service` and return its result or raise its error.
 
         Raises:
-            RuntimeError: the service is closed, or the caller is the service's own thread, which would wait for itself.
+            RuntimeError: the service is closed, or the call comes from its own thread, which would wait for itself.
             concurrent.futures.CancelledError: the service was closed during the call.
         """
         if threading.current_thread() is self._thread:
@@ -109,10 +109,10 @@ class BlockingService:
         try:
             return future.result()
         finally:
-            future.cancel()  # after a KeyboardInterrupt, for example; no effect if the call is done
+            future.cancel()  # stops the call after a KeyboardInterrupt, for example; no effect if it is done
 
     async def acall(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """As `call`, but awaited on any event loop without blocking it."""
+        """Do the same as `call` without blocking the event loop of the caller, which may be any event loop."""
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def retrieve(self, query: str | None = None, **options: Any) -> Result:
@@ -154,7 +154,7 @@ class BlockingService:
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """See `Service.ingest`. `items` and `progress` are called in the service's thread."""
+        """See `Service.ingest`. `items` is read and `progress` called in the service's thread."""
         return self.call(self.service.ingest(items, collection, tenant=tenant, schema=schema, progress=progress))
 
     def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
@@ -192,7 +192,11 @@ class BlockingService:
         return future
 
     def _run(self, settings: Settings | None, changes: Mapping[str, Any], opened: threading.Event) -> None:
-        """Run the service in its thread until it is closed."""
+        """Run the service until it is closed; the target of its thread.
+
+        Args:
+            opened: set once the service is open or could not be opened.
+        """
 
         async def serve() -> None:
             async with open_service(settings, **changes) as self.service:

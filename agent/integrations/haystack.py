@@ -87,11 +87,11 @@ def filter_of(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Translate Haystack's filters into signalbox's grammar.
 
     Haystack writes `{"operator": "AND", "conditions": [...]}` and `{"field": "meta.year", "operator": ">=", "value":
-    2020}`; the "meta." prefix is optional. On a list, "==" and "in" test for a member, while Haystack compares the
-    whole list. With "==" and "!=", the value `None` means a missing field.
+    2020}`; the "meta." prefix is optional. On a field with a list, "==" and "in" test for a member, while Haystack
+    compares the whole list. With "==" and "!=", the value `None` means a missing field. No filters give None.
 
     Raises:
-        BadFilter: malformed, or not on metadata.
+        BadFilter: malformed, or a field is not metadata.
     """
     return _part(filters, "filters") if filters else None
 

@@ -71,7 +71,8 @@ class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
 class PassageNode(TextNode):  # type: ignore[misc]
     """A passage as a node.
 
-    Its hash ignores the metadata, so LlamaIndex merges hits of one passage from two searches.
+    Its hash ignores the metadata, in which ranks and scores differ between searches. So LlamaIndex recognises the same
+    passage in two searches and merges its hits.
     """
 
     @property
@@ -110,7 +111,7 @@ def filter_of(filters: MetadataFilters) -> dict[str, Any] | None:
     if not parts:
         return None
     condition = getattr(filters.condition, "value", "and")
-    if condition == "not":  # in LlamaIndex: none of the filters holds
+    if condition == "not":  # in LlamaIndex, "not" means that none of the filters is satisfied
         return {"type": "not", "filter": {"type": "or", "filters": parts}}
     return parts[0] if len(parts) == 1 else {"type": condition, "filters": parts}
 

@@ -1,1 +1,1 @@
-"""Intent takes a question, its history and the catalogue of the collections and returns a checked reading."""
+"""Read a question, its history and the field catalogue: return the filters, searches, sources and calculation meant."""

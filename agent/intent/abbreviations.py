@@ -1,4 +1,4 @@
-"""Whether a word of a field's name abbreviates a word of a question or shares its root."""
+"""Compare a word of a field's name with a word of a question: does it abbreviate the word or share its root?"""
 
 import re
 from functools import lru_cache
@@ -11,7 +11,7 @@ _LEAST_ROOT = 5
 
 @lru_cache(maxsize=1 << 15)
 def is_short_for(short: str, word: str) -> bool:
-    """Return whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" for priority ... weight."""
+    """Return whether `short`, a word of a field's name, abbreviates `word`: "prio" for priority, "wt" for weight."""
     if f"{short}e" == word and len(short) > 2:
         return True  # "typ" of type
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
@@ -19,7 +19,7 @@ def is_short_for(short: str, word: str) -> bool:
     if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
         return True
     if not short.strip("e"):
-        return False  # it has no consonant to compare
+        return False  # only the letter "e": no consonant to compare
     if len(short) == 2:
         return not VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
@@ -39,12 +39,12 @@ def singular_of(word: str) -> str:
 
 
 def is_short_in_a_form(one: str, word: str) -> bool:
-    """Return whether a field's word abbreviates a word as written ("ctry") or by its stem ("cites" of citations)."""
+    """Return whether a field's word `one` or its stem abbreviates `word`: "ctry" for country, "cites" for citations."""
     return is_short_for(one, word) or is_short_for(stem(one), word)
 
 
 def is_of_root(one: str, word: str) -> bool:
-    """Return whether a stem and a word begin with the same letters, at least five of them."""
+    """Return whether `one`, a stem, and `word` begin alike: with at least five letters and 60 % of the longer stem."""
     shared = 0
     for left, right in zip(one, word, strict=False):
         if left != right:

@@ -1,4 +1,4 @@
-"""Account names: which values are ones, and the given names and surnames in them."""
+"""Recognise account names such as `jdoe` or `ana-d`, and find the given names and surnames in them."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -16,11 +16,11 @@ _DOTTED = re.compile(r"(?P<initial>[a-z])\.(?P<surname>[a-z]{2,})\d{0,3}")
 _SHAPES = (_DOTTED, _INITIAL_FIRST, _INITIAL_LAST, _BOTH)
 _SEPARATED = re.compile(r"@[\w.-]+|[a-z][-._][a-z]{3,}\d{0,3}|[a-z]{2,}[-._][a-z]\d{0,3}")
 _LEAST_SHARE = 0.7
-"""Minimum share of a field's values that are account names."""
+"""Minimum share of account names among the values of a field that holds accounts."""
 _FEW = 3
-"""Minimum number of a field's values at which their surnames may be ordinary words: a.stone, s.may, r.price."""
+"""Minimum number of values at which accounts whose surname is an ordinary word count: a.stone, s.may, r.price."""
 _SHORTEST = 4
-"""Minimum letters of a given name with the initial of a surname behind it: `gracew`."""
+"""Minimum letters of a given name that the initial of a surname follows: `grace` in `gracew`."""
 
 
 def is_mail(text: str) -> bool:
@@ -29,33 +29,33 @@ def is_mail(text: str) -> bool:
 
 
 def looks_like_account(texts: Collection[str]) -> bool:
-    """Return whether most of two or more texts are account names: no ordinary words, or an initial and a surname."""
+    """Return whether at least 70 % of the texts are account names; False for fewer than two texts."""
     dotted = {text: found["surname"] for text in texts if (found := _DOTTED.fullmatch(text)) is not None}
     if len(texts) < _FEW or len(set(dotted.values())) < _LEAST_SHARE * len(dotted):
-        dotted = {}  # t.test and f.test are no people
+        dotted = {}  # a surname that repeats is not a surname: t.test, f.test
     return len(texts) > 1 and sum(text in dotted or is_account(text) for text in texts) >= _LEAST_SHARE * len(texts)
 
 
 def is_account(text: str) -> bool:
-    """Return whether a text has the form of an account name and is no ordinary phrase: jdoe, @ana-d, jo.lee."""
+    """Return whether a text is written like an account name and is no ordinary phrase: jdoe, @ana-d, jo.lee."""
     parts = re.findall(r"[a-z]{3,}", text)
     is_plain = bool(parts) and all(stem(part) in ordinary() for part in parts)
     return not is_plain and any(shape.fullmatch(text) for shape in _SHAPES)
 
 
 def is_separated(text: str) -> bool:
-    """Return whether an account name can be nothing else, because of a mark beside an initial: `m-smith`, `ana-d`."""
+    """Return whether marks show that a text is an account name: a leading @, or one beside an initial (`m-smith`)."""
     return _SEPARATED.fullmatch(text) is not None
 
 
 def initial_of(text: str) -> str:
-    """Return the initial that an account name begins with, else "": j for jdoe."""
+    """Return the initial at the start of an account name, "j" for jdoe; "" if there is none."""
     found = _INITIAL_FIRST.fullmatch(text)
     return found["initial"] if found is not None else ""
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Yield the given names and surnames that an account name may be made of; none if it is none."""
+    """Yield the given names and surnames that an account name may contain: "doe" for jdoe; nothing for another text."""
     for shape in _SHAPES:
         found = shape.fullmatch(text)
         yield from (part for name in ("given", "surname") if found and (part := found.groupdict().get(name)))
@@ -65,7 +65,10 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def parts_of(values: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (words, value) for the names in account names of a field that is not known to hold people."""
+    """Yield ((name,), value) for each name in an account name among a field's values: (("doe",), "jdoe").
+
+    If the field does not hold accounts as a whole, only values with a mark count, see `is_separated`.
+    """
     are_accounts = looks_like_account(values)
     for value in values:
         if are_accounts or (is_separated(value) and is_account(value)):

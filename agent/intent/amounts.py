@@ -1,4 +1,4 @@
-"""Amounts in a question: numbers in digits or words, with magnitude and unit, wherever they stand."""
+"""Find the amounts in a text: numbers in digits or words with magnitude and unit: "1.5 million euros", 3万元."""
 
 import itertools
 import math
@@ -24,25 +24,25 @@ _MAGNITUDE = (
 )
 _CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八九十百千万亿])[零〇一二两俩三四五六七八九十百千万亿]{1,12}"
 _EMPTY_ZH = re.compile("[一十]|[百千万亿]+")
-"""Numerals that are more often part of another word than a number, unless they count something."""
+"""Numerals that are mostly parts of other words. They are numbers only with a unit, a measure word or 半 ("half")."""
 _PARTS_ZH = frozenset("百千万亿点几")
 _LATE_ZH = re.compile("[早晚]点")
-"""Words that end like the point of a decimal number: 晚点[一小时]."""
+"""Words whose 点 is no decimal point: 晚点一小时 ("an hour late")."""
 _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
 _IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
 _CODE = 24
 """Maximum characters before a number that may belong to the same code: INC-2024-[05]."""
 _LARGEST = 1e100
-"""Larger numbers are no amounts; the limit keeps every product with magnitudes and units finite."""
+"""Larger numbers are not read, so that every product with magnitudes and units stays finite."""
 _HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
 _PART = "hal(?:f|ves)|quarters?|thirds?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|hundredths?|thousandths?"
 _FRACTION_OF = re.compile(
     rf"(?:\b(?:{_PART}|part|fraction|couple|dozens|hundreds|thousands)\s+of|(?:\d/\d+|[½⅓⅔¼¾])(?:\s+of)?)$",
     re.IGNORECASE,
 )
-"""Words before an amount that multiply or divide it: "two fifths of [a million]"."""
+"""Words before an amount that multiply or divide it, so that it is not read: "two fifths of [a million]"."""
 _GOES_ON = re.compile(rf"(?:\s\d{{1,2}})?/\d|\s?[½⅓⅔¼¾]|[\s-](?:{_PART})\s+of\s+(?:an?\s|\d)", re.IGNORECASE)
-"""Words after a number that belong to it and are not read: [2] 1/2, [2]½, [two] fifths of a million."""
+"""Text after a number that continues it and cannot be read, so that neither is: [2] 1/2, [two] fifths of a million."""
 _LONGEST_FRACTION = 20
 _PARTS = {"half": 0.5, "quarter": 0.25, "third": 1 / 3, "three": 0.75, "two": 2 / 3}
 _AND_PART = re.compile(r"half|quarter|three", re.IGNORECASE)
@@ -50,7 +50,7 @@ _AND_PART = re.compile(r"half|quarter|three", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class AmountReading:
-    """A possible meaning of an amount: `number` times `magnitude`, in a unit."""
+    """A possible meaning of an amount: `number` times `magnitude`, in `unit`, which is None if no unit is stated."""
 
     number: float
     magnitude: float = 1.0
@@ -62,7 +62,7 @@ class AmountReading:
 
     @property
     def size(self) -> float:
-        """The value in the base unit of its kind."""
+        """The value in the base unit of its kind, such as metres for km; the plain value without a unit."""
         return self.value * (self.unit.of if self.unit is not None else 1.0)
 
 
@@ -72,7 +72,7 @@ class Amount:
 
     Attributes:
         readings: its possible meanings: "2m" is two million or two metres, "4.500" is 4500 or 4.5.
-        is_worded: True if it is written in words without a unit, and so less surely a number.
+        is_worded: True if it is written in words without a unit; such a word is less surely a number.
     """
 
     start: int
@@ -85,7 +85,10 @@ class Amount:
         return any(one.unit is not None for one in self.readings)
 
     def like(self, other: "Amount") -> "Amount":
-        """Return this amount with the unit and magnitude that are stated once for both: "1 to 3 million dollars"."""
+        """Return this amount with the unit and magnitude of the next amount, `other`, if they are stated once for both.
+
+        In "1 to 3 million dollars", 1 becomes 1 million dollars.
+        """
         made = []
         for mine, its in itertools.product(self.readings, other.readings):
             unit = mine.unit or its.unit
@@ -98,7 +101,7 @@ class Amount:
         return replace(self, readings=tuple(dict.fromkeys(made)))
 
     def within(self, first: "Amount") -> "Amount":
-        """Return this amount with the unit of the one before it: "$1 to 3"."""
+        """Return this amount with the unit of the amount before it, if it has none: in "$1 to 3", 3 becomes $3."""
         if self.has_unit or not first.has_unit:
             return self
         units = dict.fromkeys(one.unit for one in first.readings)
@@ -137,7 +140,7 @@ def _amount() -> re.Pattern[str]:
 
 @cache
 def _per() -> re.Pattern[str]:
-    """Return a pattern of the unit for which an amount is given: 40 mg[/l], 30 hours [a week], 5毫克[每升]."""
+    """Return a pattern of the unit that an amount is divided by: 40 mg[/l], 30 hours [a week], 5毫克[每升] ("/l")."""
     return re.compile(
         rf"(?:\s?/\s?|\s(?:per|an?)\s|每)(?P<unit>{unit_pattern()})(?!\s+(?:ago|before|after|later|earlier)\b)",
         re.IGNORECASE,
@@ -169,7 +172,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
     if _LATE_ZH.search(text, max(0, match.start() - 2), match.start()):
         beside = beside[1:]
     if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
-        return None  # 三百多, 十几, or a part of 1千5百
+        return None  # vague, as 三百多 ("over 300") and 十几 ("10 to 20"), or cut out of 1千5百 (1500)
     end = match.end()
     if said["unit"] in DIGITS_ONLY and not said["digits"]:
         end, said["unit"] = match.start("unit"), None
@@ -179,7 +182,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         return None
     english = said["english"] or ""
     if english and parse_english(english) is None and " and " in english:
-        # "between [one hundred] and two hundred"
+        # "between [one hundred] and two hundred": the numeral ends before "and".
         said["english"] = english = english[: english.index(" and ")]
         end = match.start("english") + len(english)
     numbers = list(_numbers(said))
@@ -200,15 +203,15 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         return None
     magnitude *= scale
     if said["chinese"] and magnitude == 1 and said["chinese"][-1] in "万亿":
-        magnitude = float(_CHINESE_MAGNITUDES[said["chinese"][-1]])  # 一千万 is 1000 times 万
+        magnitude = float(_CHINESE_MAGNITUDES[said["chinese"][-1]])  # 一千万 (ten million) is 1000 times 万 (10,000)
         numbers = [number / magnitude for number in numbers]
     if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
-        numbers = numbers[:1]  # money has no three decimals
+        numbers = numbers[:1]  # money has no three decimals: "1.500 euros" is 1500
     numbers = [number for number in numbers if abs(number) <= _LARGEST]
     in_metres = units_of("m") if said["magnitude"] in ("m", "M") and not units else ()
     if (units or in_metres) and (per := _per().match(text, end)) is not None:
         others = units_of(per["unit"])
-        # 900 euros a month may be compared with a field of euros: rents are monthly, salaries yearly.
+        # "900 euros a month" also fits a field in plain euros: a field of rents does not say that they are monthly.
         plain = [
             one for one in units if one and one.kind in CURRENCIES and {"time", "months"} & {o.kind for o in others}
         ]
@@ -221,7 +224,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
 
 
 def _numbers(said: dict[str, str | None]) -> Iterable[float]:
-    """Return the possible numbers of digits or words; none if they are no number."""
+    """Return the numbers that the named groups of `_amount` may mean: several if ambiguous, none if no number."""
     if said["digits"]:
         return _of_digits(said["digits"], -1.0 if said["minus"] else 1.0)
     if said["one"]:
@@ -236,7 +239,7 @@ def _numbers(said: dict[str, str | None]) -> Iterable[float]:
 
 
 def _part_more(said: Mapping[str, str | None]) -> float:
-    """Return the fraction added to a number: 0.5 in "two and a half", half a million in "a million and a half"."""
+    """Return what "and a half" adds: 0.5 in "two and a half", 500,000 in "a million and a half", 0 if it is missing."""
     if not (said["half"] or said["more"] or said["tail"]):
         return 0.0
     part = _AND_PART.search(said["more"] or "half")
@@ -249,14 +252,17 @@ def _part_more(said: Mapping[str, str | None]) -> float:
 
 
 def _is_of_fraction(before: str, said: str) -> bool:
-    """Return whether words before an amount take an unread part of it: "two fifths of [a million]"."""
+    """Return whether the text `before` an amount multiplies or divides the amount `said`, see `_FRACTION_OF`."""
     if re.match(r"an?\b", said, re.IGNORECASE):
-        before = f"{before.removesuffix(' of')} of"  # "a fifth [a] million"
+        before = f"{before.removesuffix(' of')} of"  # "of" may be missing: "a fifth a million"
     return _FRACTION_OF.search(before) is not None
 
 
 def _of_digits(text: str, sign: float) -> Iterator[float]:
-    """Yield the possible numbers of digits: "1.500" is 1500 or 1.5. None if they are no number; it may be infinite."""
+    """Yield the numbers that digits may mean, times `sign`: 1500 and 1.5 for "1.500", 90 and 5400 seconds for "1:30".
+
+    Yield nothing for text that is no number. A very long number is infinite.
+    """
     if ":" in text:  # minutes and seconds, or hours and minutes
         first, last = map(int, text.split(":"))
         yield from (60.0 * first + last, 3600.0 * first + 60 * last)
@@ -286,7 +292,7 @@ def _magnitude(text: str | None) -> float | None:
 
 
 def _together(first: Amount, second: Amount, text: str) -> Amount | None:
-    """Return two adjacent amounts of time as one, the larger unit first; None if they are something else."""
+    """Return adjacent amounts of time as one, the larger unit first: "2 hours 30 minutes" is 2.5 hours; else None."""
     one, other = first.readings[0], second.readings[0]
     if one.unit is None or other.unit is None or one.unit.kind != other.unit.kind or one.unit.of <= other.unit.of:
         return None

@@ -1,4 +1,4 @@
-"""What a turn asks for: passages, some documents or all documents; and its separate questions.
+"""Decide what a turn asks for (passages, some documents or all documents), and split it into its separate questions.
 
 "Which proposals change the parser?" asks for documents, "list all rejected proposals" for all of them, "what do
 proposals say of the parser?" for passages, and "who leads Atlas, and when does it end?" for two things.
@@ -31,7 +31,7 @@ _PARTS = re.compile(
 )
 _LEANS = re.compile(
     r"\b(?:it|them|they|its|their|those|these|this|he|she|his|her)\b(?!\s+\w+\s+(?:is|are)\b)|"
-    # "a library that turns a script into a daemon" does not point back
+    # "a library that turns a script into a daemon" does not refer back
     r"\bthat\b(?=\s*(?:[?,.;]|$|(?:one|same|is|was|mean|count|number|change)\b))|\bhow\s+many\s+(?:are|were)\s+(?:there|those)\b|"
     r"^\s*(?:this|these|those)\s+\w+|^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|"
     r"它|他|她|分别|各|^(?:写|有|用|花|一共)?了?(?:多少|几)|什么时候能|呢[?？]*$",
@@ -42,7 +42,7 @@ _ASKS = re.compile(
     r"怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢|应该|还是|能不能|可不可以",
     re.IGNORECASE,
 )
-# "two things: this and that", 一是……，二是……: a list follows.
+# A list follows: "two things: this and that", 一是……，二是…… ("first ..., second ...").
 _COUNTED_OUT = re.compile(
     r"^[^:：?？]{0,60}\b(?:both|two|three|four|several|following|few)\b[^:：?？]{0,30}[:：](?P<list>.+)$", re.IGNORECASE
 )
@@ -68,15 +68,15 @@ _SINGULAR = frozenset("is was does has".split())
 _RELATIVE = re.compile(r"\w,?\s+(who|whose|which|that|where)\b", re.IGNORECASE)
 _RELATIVE_PLACE = re.compile(rf"(?:where|when)\s+(?!{_AUXILIARY}\b|to\b)", re.IGNORECASE)
 _RELATIVE_NOUN = re.compile(rf"(?:who|which)\s+{_AUXILIARY}\b", re.IGNORECASE)
-"""Ways to join a further clause to the same question, see `_goes_on`."""
+"""Three ways in which a further clause continues the same question, see `_goes_on`."""
 _IDENTIFIES = re.compile(r"who\s+(?:is|are|was|were)\s+(?:the|an?|his|her|its|their)\b", re.IGNORECASE)
-"""Asks for another person, unless a person was described before."""
+"""Asks for a person ("who is the ..."): another question, unless the text before it describes a person."""
 _DOES = re.compile(r"(?:do|does|did)\s+(?!not\b)", re.IGNORECASE)
 _MOST_PARTS = 5
 
 
 def wants_of(text: str, nouns: Collection[str]) -> Wants:
-    """Return what a turn asks for.
+    """Return "all" if a turn asks for all documents of a kind, "documents" if it asks for some, else "passages".
 
     Args:
         nouns: the collections' own words for a document ("pep", "peps"), see `derived.nouns_of`.
@@ -92,7 +92,7 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
     place, openers = _opened(words)
     is_listing = not openers.isdisjoint(said["listing"])
     if is_listing and words[place - 1].folded == "what":
-        return "all"  # "list what Roe inspected"
+        return "all"  # "list what Roe inspected": the documents have no noun
     first, determiners = place, _determiners()
     while place < len(words) and (words[place].folded in determiners or words[place].kind == "number"):
         place += 1
@@ -114,13 +114,13 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
         return "all" if is_told and not is_of_one and words[place].folded not in _stops() else "passages"
     if is_all or (is_listing and not is_number):
         return "all"
-    # A phrase without an opener may name its subject: "vacation rules".
+    # A phrase without "which" or "show me" may be a topic: "vacation rules".
     is_head = noun in nouns or noun in said["heads"].split()
     return "documents" if openers or is_some or is_head else "passages"
 
 
 def _opened(words: Sequence[Token]) -> tuple[int, set[str]]:
-    """Return the index after the phrases that ask for something, and these phrases."""
+    """Return the index after the opening phrases, and these: "please show me all reports" -> 3, {"show me"}."""
     polite = table("listing", "en")["polite"].split()
     place, openers = 0, set[str]()
     while True:
@@ -147,7 +147,7 @@ def _stops() -> frozenset[str]:
 
 @cache
 def _openers() -> Mapping[str, Sequence[tuple[str, ...]]]:
-    """Return the phrases by their first word, the longest first."""
+    """Map the first word of each opening phrase to the phrases, as tuples of words, the longest first."""
     said = table("listing", "en")
     phrases = (tuple(phrase.split()) for phrase in (*said["openers"], *said["imperatives"], *said["listing"]))
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -161,7 +161,11 @@ def _stands(phrase: Sequence[str], words: Sequence[Token], place: int) -> bool:
 
 
 def _noun(words: Sequence[Token], nouns: Collection[str], *, singular: bool) -> str | None:
-    """Return the word for documents that heads a phrase, after its modifiers, or None; a plural unless `singular`."""
+    """Return the noun for documents that a phrase begins with, after at most seven modifiers: "reports"; else None.
+
+    Args:
+        singular: whether a noun in the singular counts too.
+    """
     for word in words[: _MOST_MODIFIERS + 1]:
         if word.folded in _stops():
             return None
@@ -187,7 +191,7 @@ def _of_chinese(clause: str, nouns: Collection[str]) -> Wants:
 
 @cache
 def _enumerating() -> re.Pattern[str]:
-    """Return the pattern of a clause that begins with a request to list; 枚举 elsewhere may be the topic."""
+    """Return a pattern of a clause that begins with a request to list. Elsewhere 枚举 ("enumerate") may be a topic."""
     said = table("listing", "zh")
     return re.compile(rf"\s*(?:{'|'.join(said['polite'])})*\s*(?:{'|'.join(said['enumerate'])})")
 
@@ -197,7 +201,7 @@ def _has_any(clause: str, words: Iterable[str]) -> bool:
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the separate questions of a turn, or the turn itself if it asks one thing."""
+    """Return the separate questions of a turn; only the turn itself if it asks one thing."""
     pieces = [piece.strip(" ,;，；。") for piece in _separate(text) if piece.strip(" ,;，；。?？")]
     if not 1 < len(pieces) <= _MOST_PARTS or not all(map(_is_question, pieces)):
         return [text]
@@ -206,7 +210,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def _separate(text: str) -> Iterator[str]:
-    """Yield the pieces between the words that may join questions, where they do not go on with the same question."""
+    """Yield the parts of a text between words or marks, such as "and how" or ";", that start another question."""
     start = 0
     for joint in _PARTS.finditer(text):
         if not _goes_on(text[start : joint.start()], joint[0], text[joint.end() :]):
@@ -216,10 +220,11 @@ def _separate(text: str) -> Iterator[str]:
 
 
 def _goes_on(before: str, joint: str, after: str) -> bool:
-    """Return whether the words after a joint go on with the question before it.
+    """Return whether the words after a joint, such as "and" or "also", continue the question before it.
 
-    A second verb has no subject of its own: "which firm sells maps [and is accused of ...]", "who is [also] planning
-    ...". A second relative clause follows a first: "the owner who left [and who has sold ...]", "[and where] it grew".
+    A verb without a subject of its own continues it: "which firm sells maps [and is accused of ...]", "who is [also]
+    planning ...". A second relative clause continues it too: "the owner who left [and who has sold ...]", "[and where]
+    it grew".
     """
     words = joint.strip(" ,;").casefold()
     if has_chinese(after) or before.endswith(("?", ";")) or not words:
@@ -238,7 +243,10 @@ def _goes_on(before: str, joint: str, after: str) -> bool:
 
 
 def _has_wh_subject(before: str, verb: str) -> bool:
-    """Return whether a question word may be the subject of a further verb: not in "what does it say", [can] ..."""
+    """Return whether the question word in `before` may be the subject of the next clause's verb.
+
+    "who leads Atlas", "is" -> True; "what does it say", "can" -> False.
+    """
     asked = _WH.search(before)
     first = (asked["verb"] or "").casefold() if asked else ""
     agrees = not ({first, verb} & _PLURAL and {first, verb} & _SINGULAR)
@@ -246,9 +254,9 @@ def _has_wh_subject(before: str, verb: str) -> bool:
 
 
 def parts_perhaps(text: str) -> list[str]:
-    """Return the things a turn may ask for, split more freely than by `parts_of`; [] if there is only one.
+    """Return the 2 to 5 things that a turn may ask for, split more freely than by `parts_of`; else [].
 
-    They are too unreliable to be searched one by one, but good enough to check whether each was found.
+    They are too unreliable to be searched one by one, but good enough to check whether the hits cover each of them.
     """
     counted = _COUNTED_OUT.match(text)
     if counted is not None:
@@ -267,20 +275,20 @@ def parts_perhaps(text: str) -> list[str]:
 
 
 def _may_ask(sentence: str, piece: str) -> bool:
-    """Return whether a sentence is a question, or a piece begins as one: "list" occurs in statements too."""
+    """Return whether a sentence is a question, or its part `piece` begins as one: a later "list" may be a noun."""
     if sentence.rstrip().endswith(("?", "？")) or _WANTS.match(piece):
         return True
     return (_ASKS.search(piece) if has_chinese(piece) else _ASKS.match(piece.lstrip())) is not None
 
 
 def _has_subject(piece: str) -> bool:
-    """Return whether a piece can be searched for: it has two content words, or one of Chinese."""
+    """Return whether a part of a turn can be searched: it has two content words, or a Chinese word of 2 characters."""
     words = plain_words(piece)
     return len(words) > 1 or any(len(word) > 1 for word in words if has_chinese(word))
 
 
 def _is_question(piece: str) -> bool:
-    """Return whether a piece asks something: "a family is asking about a journey" only tells."""
+    """Return whether a part of a turn is a question; "a family is asking about a journey" is a statement."""
     if has_chinese(piece):
         return len(piece) >= 5 and _ASKS.search(piece) is not None
     asks = _ASKING_WORD.search(piece) or any(_ASKS.match(clause.lstrip()) for clause in _CLAUSES.split(piece))

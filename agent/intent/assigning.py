@@ -1,8 +1,8 @@
 """Decide which field each comparison of a question is about, for all comparisons together.
 
 A field is scored for a comparison by a matching unit, a nearby word for the field, a word for the quantity ("cheaper",
-重), and whether the amount lies in the field's range. The clearest pair is assigned first, together with its word and
-field. If two fields fit equally well, none is assigned.
+重 "heavy"), and whether the amount lies in the field's range. The clearest pair is assigned first; its word and its
+field serve no other comparison. If two fields fit equally well, none is assigned.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ from agent.intent.vocabulary import concepts_of
 from agent.intent.words import table
 
 _WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}
-"""Weight of a word for a field, by its strength, see `columns`."""
+"""Weight of a word that points at a field, by its `Column.strength`."""
 _UNIT, _MONEY, _SPEAKING, _INSIDE, _OUTSIDE = 2.5, 2.0, 2.0, 0.5, -1.5
 _FRACTION = 1.0
 """Penalty for a fraction compared with a field that has whole numbers only."""
 _ORDER = 10
-"""Maximum factor between an amount and a field's range if only the unit tells the field."""
+"""Maximum factor between an amount and a field's range if only the unit points at the field."""
 _BY_CHARACTER = 0.08
 """Reduction of a word's weight per character between it and the amount."""
 _NEAR, _BESIDE = 28, 4
-"""Maximum characters between an amount and a word for its field, and if the unit after the amount is ignored."""
+"""Maximum characters between an amount and a word for its field; the second if another noun follows ("5 people")."""
 _ELSEWHERE = 1.5
 """Reduction of the weight of a quantity word in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
@@ -44,7 +44,7 @@ _MONEY_KINDS = CURRENCIES | {"money"}
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A comparison with its field, and its amounts in the field's unit, in the order of `Comparison.amounts`."""
+    """A comparison with its field; `numbers` are its amounts in the field's unit, `unit` is that unit if stated."""
 
     comparison: Comparison
     field: str
@@ -54,7 +54,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word for fields at characters [start, end); `elsewhere` is True if it counts from another clause too."""
+    """A word at [start, end) that points at fields; if `elsewhere`, also for an amount in another clause."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The score of a field for a comparison, and the word that it depends on."""
+    """The score of a field for the comparison at index `place`, and the word that it depends on, or None."""
 
     score: float
     place: int
@@ -97,7 +97,7 @@ def assign(
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
-        # "under 50 or over 100"
+        # "under 50 or over 100" is a choice.
         if is_made and has_or_between(sentence, comparisons[place - 1].end, comparisons[place].start):
             unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
     return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
@@ -110,7 +110,7 @@ def _choose(
     made: dict[int, Assigned],
     unclear: dict[int, str],
 ) -> None:
-    """Assign the best pair of comparison and field, then the best of the rest, until none is left."""
+    """Assign the clearest of `fits`, one by one; write it to `made`, or a reason to `unclear`, by `_Fit.place`."""
     fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
     while fits:
         # Clear pairs come first: the word that they use may make another pair clear.
@@ -123,7 +123,7 @@ def _choose(
         stated = comparisons[best.place]
         numbers = chosen(columns, stated, best.field)
         if numbers is not None:
-            if stated.is_bare and best.word is not None:  # the word is part of "level 4"
+            if stated.is_bare and best.word is not None:  # "level 4" includes the word
                 start, end = min(stated.start, best.word.start), max(stated.end, best.word.end)
                 stated = replace(stated, start=start, end=end)
             made[best.place] = Assigned(stated, best.field, *numbers)
@@ -148,7 +148,10 @@ def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
 def _share(
     sentence: Sentence, columns: Columns, made: dict[int, Assigned], place: int, one: Comparison, beside: Assigned
 ) -> None:
-    """Assign a bound to the field of the opposite bound beside it: "over 100 [and under 200 euros]"."""
+    """Assign a bound to the field of the opposite bound `beside` it: "over 100 [and under 200 euros]".
+
+    The bound is written to `made`, under its index `place`.
+    """
     other = beside.comparison
     first, last = (one, other) if one.start < other.start else (other, one)
     between = range(sentence.index_from(first.end), sentence.index_from(last.start))
@@ -175,7 +178,7 @@ def _fit(
     name: str,
     words: Sequence[Word],
 ) -> _Fit | None:
-    """Return how well a field fits a comparison; None if nothing speaks for it."""
+    """Return how well the field `name` fits the comparison at index `place`; None if nothing speaks for it."""
     measure = columns.measures[name]
     numbers = possible(columns, one, name)
     if not numbers:
@@ -194,7 +197,7 @@ def _fit(
         of_unit = _UNIT
     elif one.kinds & CURRENCIES or _is_in_thousands(sentence, columns, one, name, numbers):
         of_unit = _MONEY
-    is_likely = is_inside if len(one.kinds - CURRENCIES) > 1 else _is_near_range  # degrees of an angle or of heat
+    is_likely = is_inside if len(one.kinds - CURRENCIES) > 1 else _is_near_range  # "degrees" measure angles or heat
     if of_unit and best[1] is None and not is_likely(columns, name, numbers):
         return None
     if _is_of_other_rate(one, measure) and not is_inside(columns, name, numbers):
@@ -211,13 +214,13 @@ def _fit(
 
 
 def _is_of_other_rate(one: Comparison, measure: Measure) -> bool:
-    """Return whether an amount per hour, day or year is compared with a field that holds no such rate."""
+    """Return whether the amount is money per something, such as euros an hour, and the field holds no such rate."""
     rates = {kind for kind in one.kinds if "/" in kind}
     return any(kind.partition("/")[0] in CURRENCIES for kind in rates) and not rates & {u.kind for u in measure.units}
 
 
 def _is_near_range(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    """Return whether an amount whose unit alone tells the field is of the order of the field's numbers."""
+    """Return whether a number of `possible` lies in the field's range, widened by the factor `_ORDER`."""
     low, high = field_range(columns, name)
     if low is None or high is None:
         return False
@@ -227,7 +230,7 @@ def _is_near_range(columns: Columns, name: str, numbers: Sequence[Sequence[float
 def _is_in_thousands(
     sentence: Sentence, columns: Columns, one: Comparison, name: str, numbers: Sequence[Sequence[float]]
 ) -> bool:
-    """Return whether an amount such as 100k lies in a field of thousands of money: "loans under 100k", amount_keur."""
+    """Return whether an amount such as 100k fits a field in thousands of money: "loans under 100k" for amount_keur."""
     is_large = all(reading.magnitude >= 1000 for amount in one.amounts for reading in amount.readings[:1])
     if not is_large or columns.measures[name].money_size < 1000 or not is_inside(columns, name, numbers):
         return False
@@ -237,7 +240,7 @@ def _is_in_thousands(
 def _of_level(
     sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
 ) -> _Fit | None:
-    """Return the fit of a number directly beside the word for a level: "2 bed", "5-star"; None if it is no level."""
+    """Return the fit of a number directly beside a word for a field of few numbers: "2 bed", "5-star"; else None."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
     if word is None or word.elsewhere or measure.units or known.distinct > LEVELS or is_key(sentence.vocabulary, name):
         return None
@@ -285,7 +288,7 @@ def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
 
 
 def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:
-    """Yield the words for fields and for quantities, outside the amounts."""
+    """Yield the words outside amounts that point at fields, by name ("price") or by the quantity ("cheaper")."""
     amounts = [(amount.start, amount.end) for one in comparisons for amount in one.amounts]
     behind = 0
     for index, token in enumerate(sentence.tokens):
@@ -310,7 +313,7 @@ def _is_of(name: str, measure: Measure, kinds: frozenset[str]) -> bool:
 
 @cache
 def _speaking() -> Mapping[str, frozenset[str]]:
-    """Return the kinds of quantity by the words for them."""
+    """Map each word for a quantity to kinds of units: "heavier" to weight, "cheaper" to money and all currencies."""
     found: dict[str, frozenset[str]] = {}
     for one in table("numbers")["speaking"]:
         kinds = frozenset(one["kinds"].split())
@@ -320,7 +323,7 @@ def _speaking() -> Mapping[str, frozenset[str]]:
 
 
 def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
-    """Return the possible values of each amount in the field's unit; [] if the field has none of their units."""
+    """Return each amount's possible values in the field's unit, ascending; [] if an amount has another unit."""
     measure = columns.measures[name]
     found: list[tuple[float, ...]] = []
     for amount in one.amounts:
@@ -343,17 +346,16 @@ def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading
         is_whole = low is not None and high is not None and low <= reading.value / size <= high < reading.value
         if is_whole or (measure.units and reading.magnitude >= 1000):
             return 1 / size
-        return 1.0 if measure.units or high is None or reading.value <= high else None  # 100 words, not 100,000
+        return 1.0 if measure.units or high is None or reading.value <= high else None  # "100 words", not 100,000
     if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
         return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
     return measure.scale(unit, money="money" in concepts_of(name))
 
 
 def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
-    """Return the amounts in the field's unit, and the unit used in the question.
+    """Return the amounts in the field's unit, and this unit if one was stated; None if an amount is unclear.
 
-    Return None if it is unclear which reading of an amount is meant: not exactly one of several lies in the field's
-    range.
+    An amount with several readings is clear if exactly one of them lies in the field's range.
     """
     low, high = field_range(columns, name)
     numbers: list[float] = []
@@ -371,7 +373,7 @@ def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, .
 
 
 def field_range(columns: Columns, name: str) -> tuple[float | None, float | None]:
-    """Return the least and the largest number of a field, or (None, None)."""
+    """Return the least and the largest number of a field; (None, None) if they are unknown."""
     if numbers := columns.measures[name].numbers:
         return min(numbers), max(numbers)
     known = columns.vocabulary.catalogue.fields[name]
@@ -381,7 +383,7 @@ def field_range(columns: Columns, name: str) -> tuple[float | None, float | None
 
 
 def is_broken(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    """Return whether fractions are compared with a field that has whole numbers only, as far as is known."""
+    """Return whether any number has a fraction although the field, as far as is known, has whole numbers only."""
     (low, high), texts = field_range(columns, name), columns.measures[name].texts
     known = columns.measures[name].numbers if texts else [one for one in (low, high) if one is not None]
     is_whole = all(one == int(one) for one in known)

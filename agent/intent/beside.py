@@ -1,4 +1,4 @@
-"""Classes of the words beside a name in a question, as given by the word lists."""
+"""Look up the classes of the words beside a name in a question: "by", "of", "about" and others of the word lists."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,6 +17,7 @@ def _classes(where: str, language: str) -> Mapping[str, str]:
 
 @cache
 def acting() -> frozenset[str]:
+    """Return the stems of English verbs for what people do with documents: to write, propose, approve."""
     return frozenset(table("link", "en")["acting"].split())
 
 
@@ -34,7 +35,12 @@ def has_or_between(sentence: Sentence, start: int, end: int) -> bool:
 
 
 def class_before(sentence: Sentence, place: int, end: int) -> str:
-    """Return the class of the word at a token, before a name that begins at character `end`; "" if it has none."""
+    """Return the class of the word before a name, such as "by"; "" if it has none.
+
+    Args:
+        place: index of the word's token, the last one of a Chinese word.
+        end: character at which the name begins.
+    """
     token = sentence.token(place)
     if token is None:
         return ""
@@ -46,14 +52,14 @@ def class_before(sentence: Sentence, place: int, end: int) -> str:
 
 
 def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
-    """Return whether the tokens [first, last) only introduce a value, like "by" and 关于."""
+    """Return whether the tokens [first, last) only introduce a value, like "by" and 关于 ("about")."""
     tokens = sentence.tokens[first:last]
     said = sentence.text[tokens[0].start : tokens[-1].end].casefold() if tokens else ""
     return any(_classes("before", language).get(said) in ("by", "for", "in", "of", "about") for language in LANGUAGES)
 
 
 def class_after(sentence: Sentence, place: int) -> str:
-    """Return the class of the word at a token, after a name; "" if it has none."""
+    """Return the class of the word after a name, which begins at the token `place`; "" if it has none."""
     token = sentence.tokens[place]
     if token.kind != "cjk" and token.folded not in "、":
         return _classes("after", "en").get(token.folded, "")

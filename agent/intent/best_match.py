@@ -1,4 +1,4 @@
-"""Find the values of a field that a name stands for: the closest, and other spellings of it."""
+"""Choose among the values of a field that a name may stand for: the closest one, and other spellings of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +12,13 @@ _CLOSEST = (
 
 
 def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
-    """Return the values that a name stands for in one field: the closest, and other spellings of it.
+    """Return the values of one field that a name stands for: the closest one, and other spellings of it.
 
-    The result is empty if the name is ambiguous.
+    Several exact values are all returned, and so are the values of a group; else the result is empty if several are
+    equally close.
+
+    Args:
+        known: the values of the field that have this name.
     """
     for hows in _CLOSEST:
         chosen = sorted(

@@ -1,4 +1,4 @@
-"""Comparisons of amounts in a question, before their field is known: at least 5, 20 to 30, 500 or less."""
+"""Find comparisons of amounts in a question, before their field is known: "at least 5", "20 to 30", "500 or less"."""
 
 import re
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from agent.intent.words import table
 
 Span = tuple[int, int]
 _REACH = 40
-"""Maximum characters before or after an amount in which its comparison stands."""
+"""Number of characters before and after an amount in which comparing words are looked for."""
 _REACH_ZH = 16
 _REACHED = 10
-"""Maximum words between a denial and the comparison that it denies."""
+"""Maximum words between a negation ("not") and the comparison that it denies."""
 _SIGNS = {"more": r"[>＞](?!=)", "least": r">=|=>|[≥⩾]", "less": r"[<＜](?!=)", "most": r"<=|=<|[≤⩽]", "exactly": "="}
 _OPPOSITE = {"more": "most", "least": "less", "less": "least", "most": "more"}
 _INCLUDING = re.compile(r"\s*[（(]\s*(?P<not>不)?(?:含|包含|包括)[^）)]{0,8}[）)]")
@@ -62,19 +62,22 @@ class Comparison:
 
 
 def turned(one: Comparison) -> Comparison:
-    """Return the condition with its bounds swapped: "faster than 100" means more, except for a duration."""
+    """Return the condition with its bounds swapped, for a field in which "faster" or "older" mean the opposite.
+
+    "faster than 100" is first read as less than 100, as for a duration; for a speed it means more.
+    """
     return replace(
         one, low=one.high, high=one.low, low_included=one.high_included, high_included=one.low_included, by=""
     )
 
 
 def compared_alone(sentence: Sentence, one: Amount) -> Comparison | None:
-    """Return the condition on a single amount; None if it is unclear."""
+    """Return the condition on an amount, as if the question stated no other amount; None if it is unclear."""
     return _of_one(sentence, 0, one, len(sentence.text))
 
 
 def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
-    """Return the conditions on numbers in order, and the characters of unclear ones."""
+    """Return the comparisons outside of dates, in order, and the characters [start, end) of unclear ones."""
     text = sentence.text
     amounts = [
         one
@@ -83,7 +86,7 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
     ]
     found: list[Comparison] = []
     unclear: list[Span] = []
-    place, since = 0, 0
+    place, since = 0, 0  # words before the character `since` belong to the previous comparison
     while place < len(amounts):
         following = amounts[place + 1] if place + 1 < len(amounts) else None
         count = 1 if following is None or not _belong(text, since, amounts[place], following) else 2
@@ -102,19 +105,19 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
 
 
 def _first(text: str, since: int, one: Amount) -> int:
-    """Return where the comparing words before an amount begin."""
+    """Return the character at which the comparing words before an amount begin, or the amount if there are none."""
     before = _before(text, since, one) or _between(text, since, one)
     return before.start() if before is not None else one.start
 
 
 def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
-    """Return the comparison before an amount: directly before it, or with a noun between ("min. rating 4"); or None."""
+    """Return the comparing words before an amount, directly or with a noun between ("min. rating 4"); or None."""
     near = max(since, one.start - _REACH)
     return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
 
 
 def _over_name(sentence: Sentence, since: int, one: Amount) -> tuple[str, int] | None:
-    """Return kind and start of the comparison before the field's word and an amount: "beyond page 150"; or None."""
+    """Return kind and start of comparing words before a field's name and the amount ("beyond page 150"), or None."""
     place = sentence.index_from(one.start) - 1
     if place < 1 or not sentence.cue_fields(place) or sentence.mention_at(place) is not None:
         return None
@@ -140,7 +143,7 @@ def _between(text: str, since: int, first: Amount) -> re.Match[str] | None:
 
 
 def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Comparison | None:
-    """Return the condition on two amounts that belong together; None if it is unclear."""
+    """Return the condition on two amounts that form a range or a choice; None if it is unclear."""
     text = sentence.text
     joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
     before, behind = _between(text, since, first), _BETWEEN_ZH.match(text, second.end)
@@ -154,7 +157,7 @@ def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Co
 
 
 def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparison | None:
-    """Return the condition on one amount; None if it is unclear."""
+    """Return the condition on an amount; None if it is unclear. The next amount begins at the character `until`."""
     text = sentence.text
     compared = _compared(text, since, one, one.end, until)
     if compared is None or _is_vague(text, one.start, one.end):
@@ -179,16 +182,20 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
 
 
 def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tuple[str, int, int, str] | None:
-    """Return kind ("" if none), start, end and `by` of an amount's comparison.
+    """Return kind, start, end and `Comparison.by` of an amount's comparison.
 
-    Return None if the words before and after contradict each other.
+    The kind is "more", "least", "less", "most", "exactly", or "" without comparing words. The result is None if the
+    words before and after the amount contradict each other.
+
+    Args:
+        last: end of the amount, or of the second amount of a choice.
+        until: where the next amount begins; words directly before it belong to that amount.
     """
     before = _before(text, since, one)
-    # Words directly before the next amount belong to that one.
     behind = _patterns()["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
     kinds = [_kind(match) for match in (before, behind) if match is not None]
     if behind is not None and len(set(kinds)) > 1 and (word := _WORD.match(behind[0])) and not _compares(word[1]):
-        behind, kinds = None, kinds[:1]  # "under 10 m that ended up severe"
+        behind, kinds = None, kinds[:1]  # "up" compares nothing: "under 10 m that ended up severe"
     if before is not None and before[0].startswith("比"):
         return (kinds[-1][0], before.start(), behind.end(), "") if behind and kinds[-1][1] == "than" else None
     if kinds and kinds[-1][1] == "than":
@@ -205,7 +212,7 @@ def _compares(word: str) -> bool:
 
 
 def _kind(match: re.Match[str]) -> tuple[str, str]:
-    """Return the kind of a comparison, and `by`: "less" by "speed" for "faster than"."""
+    """Return the kind of comparing words, and `Comparison.by`: ("less", "speed") for "faster than"."""
     kind, _, by = (match.lastgroup or "").partition("_by_")
     return kind, by
 
@@ -214,12 +221,12 @@ def _is_vague(text: str, start: int, end: int) -> bool:
     """Return whether the number is approximate, so that it makes no condition: "about 5", 5左右."""
     patterns = _patterns()
     before = patterns["vague"].search(text, max(0, start - _REACH), start)
-    behind = text[end : end + _REACH].lstrip().casefold()  # worse is less of a score and more of a severity
+    behind = text[end : end + _REACH].lstrip().casefold()  # "or worse": less for a score, more for a severity
     return before is not None or behind.startswith(("左右", "or worse"))
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
-    """Return where the denial of a comparison begins ("not [more than 5]"), False if there is none, None if unclear."""
+    """Return where the negation of the comparison at `start` begins; False if there is none, None if it is unclear."""
     text = sentence.text
     chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
     if chinese is not None and not chinese["asking"]:
@@ -243,7 +250,7 @@ def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
 
 
 def _names(sentence: Sentence, start: int, end: int) -> bool:
-    """Return whether a value is named in these characters, so that a denial before them refers to it."""
+    """Return whether the characters [start, end) name a value, which a negation before them then denies."""
     places = range(sentence.index_from(start), sentence.index_from(end))
     return any(sentence.mention_at(place) is not None for place in places)
 
@@ -261,7 +268,7 @@ def _denies(sentence: Sentence, place: int) -> bool:
 
 
 def _first_of_denial(sentence: Sentence, place: int) -> int:
-    """Return the first character of a denial; "t" in "don't" is two tokens after the verb."""
+    """Return the character at which a negation begins; "don't" has three tokens, of which "t" is found first."""
     first = place - 2 if sentence.folded(place) == "t" else place
     return sentence.tokens[max(first, 0)].start
 
@@ -277,7 +284,7 @@ def _reached() -> frozenset[str]:
 
 
 def _words(*names: str, language: str | None = None) -> str:
-    """Return a regular expression for the words of some classes, the longest first."""
+    """Return a regular expression of the words in lists of the table "numbers", in one language or (None) in all."""
     known = table("numbers", language)
     given = (known.get(name, []) for name in names)
     words = [word for one in given for word in (one.split() if isinstance(one, str) else one)]
@@ -289,7 +296,7 @@ def _words(*names: str, language: str | None = None) -> str:
 
 @cache
 def comparing_words() -> frozenset[str]:
-    """Return the comparing words that follow an amount."""
+    """Return the words that occur in comparisons after an amount: "more", "upwards", "least"."""
     known = table("numbers")
     classes = ("least_behind", "most_behind", "more_behind", "rising", "falling")
     listed = (one for name in known if name.startswith(classes) for one in known[name])
@@ -297,9 +304,10 @@ def comparing_words() -> frozenset[str]:
 
 
 def _behind_zh(name: str) -> str:
-    """Return a pattern of Chinese comparing words after an amount, with a counted noun between: 4[学分]以上.
+    """Return a pattern of Chinese comparing words after an amount: 4学分以上 ("4 credits or more").
 
-    A word of one character must not be followed by another character.
+    A counted noun of up to three characters may stand between. A word of one character must not be followed by another
+    character, of which it would be a part.
     """
     words = table("numbers", "zh")[name]
     longer, shorter = ("|".join(one for one in words if (len(one) > 1) == is_long) for is_long in (True, False))
@@ -321,7 +329,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             for by in ("speed", "age")
         },
     }
-    # What may stand between an amount and the comparing words after it: "20 [places] at most", 4[学分]以上.
+    # What may stand between an amount and the comparing words after it: "20 [places] at most".
     beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
     either = r"\b(?:or|and)\s+(?:even\s+)?"
     behind = {

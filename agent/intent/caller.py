@@ -1,4 +1,4 @@
-"""Make intents under the caller's filter, sources and collections, and limit which values a reading may name.
+"""Combine readings with what the caller fixed (filter, sources, collections), and limit which values they may name.
 
 The catalogue knows the values of whole collections. If the caller's filter is fixed, values that occur only in
 documents outside it are not revealed: neither as candidates, nor as the full name or correct spelling of words in the
@@ -38,12 +38,19 @@ _SHARE = 0.2
 _MOST_READINGS = 3
 _MOST_VALUES = 100
 _MOST_DOCUMENTS = 2000
-"""Maximum values per field offered to a model, and maximum documents inside the filter for which any are offered."""
+"""Maximum values per field that a model sees. It sees none if more than 2,000 documents satisfy the filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stating:
-    """Turns readings into intents, within what the caller fixed."""
+    """Turns readings into intents, within what the caller fixed.
+
+    Attributes:
+        wanted: the caller's filter, parsed; None if there is none.
+        cards: the cards of the available sources by name.
+        ignored: conditions that the caller rejects, see `ignored_by`.
+        withheld: sources that no reading may choose.
+    """
 
     request: Request
     scope: Scope
@@ -54,7 +61,7 @@ class Stating:
     withheld: frozenset[str] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
-        """Return the rules' reading as an intent, with its firm and soft filters."""
+        """Return the rules' reading and its intent: likely conditions filter, less likely ones only boost documents."""
         firm: list[tuple[float, Filter]] = []
         soft: list[tuple[float, Filter]] = []
         made = self._calculating_surely(made)
@@ -95,7 +102,7 @@ class Stating:
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated), is_listing=is_listing)
 
     def _calculating_surely(self, made: RulesReading) -> RulesReading:
-        """Drop a calculation that would leave out a condition which is only likely; search instead."""
+        """Replace a calculation by a search if it would leave out a condition that is only likely."""
         unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < FILTERS_FROM]
         if made.aggregate is None or not unsure:
             return made
@@ -107,15 +114,15 @@ class Stating:
         return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
 
     def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
-        """Return the searches. A Chinese search over documents in both languages is repeated in English."""
+        """Return the searches; over documents in both languages, a Chinese one is repeated in English."""
         languages = [one.languages for one in self.scope.all]
         english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
         return (*made.searches, english) if english else made.searches
 
     def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
-        """Return the model's reading as an intent, after checking each part.
+        """Return the intent of `said`, the model's reading, after checking each part.
 
-        The rules' constraints fill in for filter parts that were rejected.
+        Parts of its filter that were rejected are replaced by constraints of `made`, the rules' reading.
         """
         known = vocabulary.build(context.catalogue)
         filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
@@ -184,7 +191,7 @@ class Stating:
         return both(parts) if parts else None
 
     def _collections(self, named: Sequence[str], confidence: float) -> tuple[tuple[SourceChoice, ...], list[Rejected]]:
-        """Return the model's choice if it leaves out a collection, and the unknown names as rejected."""
+        """Return the model's choice, () if it leaves out no collection, and a rejection for each unknown name."""
         known = sorted({one.name for one in self.scope.collections})
         chosen = [name for name in dict.fromkeys(named) if name in known]
         unknown = [_unknown("collection", name, known) for name in dict.fromkeys(named) if name not in known]
@@ -194,7 +201,7 @@ class Stating:
         return tuple(SourceChoice(name=name, confidence=confidence, reason=reason) for name in chosen), unknown
 
     def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[str]]:
-        """Return the model's choice of sources, and the names that do not exist."""
+        """Return the model's choice of sources, and the names of sources that do not exist."""
         chosen, unknown = [], []
         world = cheapest_world(self.cards)
         for name in dict.fromkeys(world if name == WEB else name for name in named):
@@ -212,7 +219,7 @@ def _unknown(kind: str, name: str, valid: Iterable[str]) -> Rejected:
 def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:
     """Yield the conditions that the caller rejects, and the members of each rejected "and".
 
-    A range may be read as one condition or as two.
+    The members count because a range may be read as one condition or as two.
     """
     for number, condition in enumerate(request.ignore):
         try:
@@ -225,7 +232,7 @@ def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter
 
 
 def _mended(filter: Json | None, made: RulesReading) -> Json | None:
-    """Return the model's filter plus the rules' constraints on fields that it does not name."""
+    """Return the model's filter joined with the rules' constraints on fields that it lacks; None if both are empty."""
     named = keys_named(filter) if filter else set()
     parts = [piece.filter for piece in made.pieces if piece.field not in named]
     return both([*([filter] if filter else []), *parts]) if filter or parts else None
@@ -263,7 +270,7 @@ class Offered:
             again: reads the question in another context.
             readings: how many times to read again; after that the constraints are dropped instead.
         """
-        # Folding a long conversation would block the event loop for too long.
+        # In a thread, because folding a long conversation would block the event loop for too long.
         said = await asyncio.to_thread(_said, [made.question, *(turn.content for turn in history)])
         guesses = {place: list(_unsaid(piece.filter, said, context)) for place, piece in enumerate(made.pieces)}
         calculated = list(_unsaid((made.aggregate or {}).get("where"), said, context))
@@ -293,7 +300,7 @@ class Offered:
         return rules.without(made, [made.pieces[place] for place in outside], context)
 
     async def for_model(self, catalogue: FieldCatalogue) -> FieldCatalogue:
-        """Return the catalogue with the values inside the filter and without ranges, for a model to see and name."""
+        """Return the catalogue for a model: only values inside the filter, and no ranges of numbers or dates."""
         asked = {
             name: list(one.values)[:_MOST_VALUES]
             for name, one in catalogue.fields.items()
@@ -306,7 +313,7 @@ class Offered:
     async def _held(
         self, candidates: Mapping[str, Collection[str]], *, most_documents: int | None = None
     ) -> Mapping[str, Mapping[str, int]]:
-        """Return the candidates inside the filter with their document counts; {} if the lookup is late or fails."""
+        """Return document counts of the candidates inside the filter, by field; {} if the lookup is late or fails."""
         work = self.catalogue.values_within(self.scope, self.wanted, candidates, most_documents=most_documents)
         try:
             return await within(work, _SHARE * (self.deadline - time.monotonic()))
@@ -315,12 +322,12 @@ class Offered:
 
 
 def _said(turns: Sequence[str]) -> str:
-    """Return the parts of the turns that rules read, folded."""
+    """Return the text that rules read of all turns, folded for comparison."""
     return " ".join(fold(readable(turn)) for turn in turns)
 
 
 def _unsaid(filter: Json | None, said: str, context: Context) -> Iterator[tuple[str, str]]:
-    """Yield (field, value) for text values in a filter that do not occur literally in the turns."""
+    """Yield (field, value) for text values of a filter that do not occur literally in `said`, the folded turns."""
     if filter is None:
         return
     for inner in filter.get("filters") or ([filter["filter"]] if "filter" in filter else ()):
@@ -338,7 +345,10 @@ def _are_held(pairs: Sequence[tuple[str, str]], held: Mapping[str, Mapping[str, 
 
 
 def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rejected, ...]:
-    """Return a rejection with only the values inside the filter; with fewer than two of them, what it has `instead`."""
+    """Return a rejection with only the values in `held`.
+
+    If fewer than two are left for an ambiguous name, return its narrowed `instead` in its place.
+    """
     if not isinstance(one, RejectedValue):
         return (one,)
     valid = tuple(value for value in one.valid if any(value in held.get(field, ()) for field in one.fields))
@@ -348,7 +358,7 @@ def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rej
 
 
 def _without(values: Mapping[str, Collection[str]], context: Context) -> Context:
-    """Return the context without the given values."""
+    """Return the context as if these values, by field, did not exist."""
     fields = dict(context.catalogue.fields)
     for name, gone in values.items():
         one = fields[name]

@@ -30,12 +30,12 @@ addresses; flag: the name of a field that is true or false.
 """
 
 DISTANT: tuple[How, ...] = ("part", "fuzzy", "code", "group")
-"""Relations of a name that is less than the whole value or its inflection."""
+"""Relations of a name that is neither the whole value nor an inflection of it."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _PATH = re.compile(r"::|/")
 _LONG_NUMBER = re.compile(r"\d{3,}")
-"""The rest of `CC-4100`, which is still a name; a shorter number is only a count."""
+"""A number that still names a value without its first word: 4100 for CC-4100; a shorter one may be a count."""
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
 _NUMBERED_ZH = re.compile(r"([1-9])([\u4e00-\u9fff]+)")
@@ -46,7 +46,7 @@ _AND = ("und", "et", "y")
 _LONGEST_NAME = 12
 _LONGEST_VALUE = 80
 _LEAST_SHARED = 0.75
-"""Minimum share of the values with a common first or last word, at which that word is no part of their names."""
+"""Minimum share of values that begin or end with a word, at which questions may leave it out of their names."""
 _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
 MARKS = "*+"
@@ -78,7 +78,7 @@ class Known:
 
 
 class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
-    """Values by name, then by field and value. The first name added for a value is kept."""
+    """Maps a name, as words, to its values: {words: {(field, value): Known}}. The first `Known` of a value stays."""
 
     def add(self, words: tuple[str, ...], known: Known) -> None:
         """Add a name of a value, unless it is empty or too long."""
@@ -90,7 +90,7 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
 
 def truth_of(values: FieldValues) -> dict[bool, str] | None:
-    """Return the values for true and false of a field that has nothing else; None for any other field."""
+    """Return the texts of a field's values for true and false if it has exactly these two values; else None."""
     if values.field.item == "number":
         both = values.distinct == 2 and (values.low, values.high) == (0, 1)
         return {True: "1", False: "0"} if both else None
@@ -119,6 +119,8 @@ def add_own_names(
     """Add values as written, their declared aliases, and other inflections of both, such as the plural.
 
     Args:
+        name: the field.
+        names, stems: receive the names, by their words and by the stems of their words.
         fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".
     """
     for said, value, documents in names_of_numbers(values.values):
@@ -135,9 +137,9 @@ def add_own_names(
         if role == "label":
             stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
             if len(value) > 2 and value[0] in "已被" and has_chinese(value):
-                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 for 已废止
+                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 for 已废止: "repealed"
         elif role == "tag" and words:
-            # The verb of a tag is a topic ("type", "package"), but its plural is still the tag.
+            # Stems of a tag may be verbs of a topic ("type" for typing), but its plural is still the tag.
             names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
     for alias, value in values.aliases.items():
         if value in values.values:
@@ -149,10 +151,10 @@ def add_own_names(
 def add_other_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Add looser names of the values to `names` and `stems`: without words that most values share, in another form, or
-    in part. A name may stand for several values.
+    """Add looser names of the values: without words that most values share, in another form, or in part.
 
     Args:
+        name, names, stems: see `add_own_names`. A name may stand for several values.
         cues: words that point at fields, and therefore at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
@@ -169,7 +171,7 @@ def add_other_names(
 def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Add values by a part of their name, and groups of values that share a name."""
+    """Add parts of names, such as surnames, and names of groups of values; see `add_other_names`."""
     if role == "person":
         owned = _owned((part, value) for value in held for part in parts_of_name(value))
     else:
@@ -185,9 +187,9 @@ def _add_parts(
             known = Known(name, value, "part", held[value], round(min(share, 1.0), 2))
             names.add(words, known)
             if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
-                stems.add(tuple(map(stem, words)), known)  # events for type::event
+                stems.add(tuple(map(stem, words)), known)  # "events" for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
-                names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs for bug-report; not for a verb
+                names.add((*words[:-1], f"{words[-1]}s"), known)  # "bugs" for bug-report; a stem might be a verb
     if role in ("label", "tag"):
         owned = {words: owners for words, owners in parts.items() if _is_family(words, owners, held)}
     for words, group in _groups(role, held, owned):
@@ -206,8 +208,9 @@ def _unnaming() -> frozenset[str]:
 def _groups(
     role: str, held: Mapping[str, int], owned: Mapping[tuple[str, ...], list[str]]
 ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
-    """Yield (words, values) for names of several values: the domain of their addresses, a surname in the plural, or
-    the first word of several labels.
+    """Yield (words, values) for names of several values.
+
+    Such a name is the domain of addresses, a surname in the plural ("Millers"), or a word of labels given in `owned`.
     """
     domains: dict[str, list[str]] = {}
     for value in held if role == "person" else ():
@@ -228,7 +231,7 @@ def _is_family(words: tuple[str, ...], owners: Sequence[str], held: Mapping[str,
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
-    """Yield (folded code, value) for values that may abbreviate a word."""
+    """Yield (folded code, known) for values that may abbreviate a word: "trv" for travel."""
     for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
         code = value.casefold()
         is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
@@ -243,7 +246,7 @@ def _is_nameable(value: str, role: str) -> bool:
 
 
 def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, value) without a word that nearly all values share: "payments" for `team-payments`."""
+    """Yield (words, known) without a word that most values share ("payments" for team-payments) or a legal form."""
     by_words = {value: _split(value) for value in held}
     several = [words for words in by_words.values() if len(words) > 1]
     for end in (0, -1):
@@ -265,7 +268,7 @@ def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
 def _scripts_of(value: str) -> tuple[str, ...]:
     """Return both names of a value that has one in Chinese and one in Latin script: 翡翠湾 and "Jade Bay".
 
-    One ordinary word is a translation, but no name: 北方 North.
+    A single ordinary word is left out, because it only translates the other name: "North" in 北方 North.
     """
     found = _BILINGUAL.fullmatch(value)
     names = tuple(filter(None, found.groups())) if found is not None else ()
@@ -280,7 +283,7 @@ def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Group values that are spellings of one name, keyed by each of them: "Müller, K." and "Mueller, K."."""
+    """Map each value that has other spellings to all of them: "Müller, K." to itself and "Mueller, K."."""
     alike: dict[str, list[str]] = {}
     for value in values:
         plain = value.translate(_UMLAUTS)
@@ -290,7 +293,7 @@ def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def shared_words(held: Iterable[str]) -> set[str]:
-    """Return the words that nearly all values have at one end; they name the field."""
+    """Return the words with which nearly all values begin or end; they say what the field is."""
     several = [words for words in map(_split, held) if len(words) > 1]
     total = len(several)
     counts = Counter(word for words in several for word in {words[0], words[-1]})
@@ -298,14 +301,14 @@ def shared_words(held: Iterable[str]) -> set[str]:
 
 
 def _split(value: str) -> tuple[str, ...]:
-    """Split a value into words; a Chinese name of 4 to 12 characters into its last two and the rest."""
+    """Split a value into words. A Chinese name of 4 to 12 characters is split before its last two."""
     if has_chinese(value) and value.isalpha() and not value.isascii() and 4 <= len(value) <= _LONGEST_NAME:
         return value[:-2], value[-2:]
     return words_of(value)
 
 
 def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, value) in other forms: human error for HumanError, J. Lee for "Lee, J.", Jo Lee for jo.lee@x.io."""
+    """Yield (words, known) for other forms: "human error" of HumanError, "J. Lee" of "Lee, J." or j.lee@x.io."""
     for value, documents in held.items():
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
@@ -321,9 +324,9 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
             if len(own := words_of(surname["name"])) > 1 and len(own[0]) == 1:
-                yield ("".join(own),), known  # ODowd for "O'Dowd, B."
+                yield ("".join(own),), known  # "ODowd" for "O'Dowd, B."
         if (numbered := _NUMBERED_ZH.fullmatch(value)) is not None:
-            yield words_of(in_chinese(int(numbered[1])) + numbered[2]), known  # 三号线 for 3号线
+            yield words_of(in_chinese(int(numbered[1])) + numbered[2]), known  # 三号线 for 3号线 ("line three")
         path = _PATH.split(value)
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
@@ -345,11 +348,10 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (words, value) for the first words of a longer name, "Quillsoft" for "Quillsoft Inc.", and the last part of
-    a path.
+    """Yield (words, value) for the first words of a name, "Quillsoft" of "Quillsoft Inc.", and the last part of a path.
 
     A value in one word is split at its capitals: "marine" for MarineSystems. A Chinese value can be named by its
-    beginning: 江城交响 for 江城交响乐团.
+    beginning: 江城交响 ("Jiangcheng Symphony") for 江城交响乐团 ("... Orchestra").
     """
     for value in held:
         words = words_of(value)
@@ -365,11 +367,11 @@ def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (words, value) for words inside a longer name: "trout" of rainbow trout; in Chinese its beginning."""
+    """Yield (words, value) for words inside a name, "trout" of rainbow trout, or for beginnings of a Chinese name."""
     for value in held:
         words = words_of(value)
         if has_chinese(value):
-            # Its end says what kind of thing it is, and questions use that for all of the kind.
+            # The end of a Chinese name says what kind of thing it is; in a question it means all of the kind.
             yield from ((words[:end], value) for end in range(_SHORT_CHINESE, len(words)))
             continue
         if len(words) == 1 and value != value.upper():
@@ -389,7 +391,7 @@ def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...]
 
 
 def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
-    """Return the people that a name means: one alone if he has four times the documents of the next, else five."""
+    """Return the values that a name means: the first if it has 4 times the documents of the next, else up to 5."""
     ordered = sorted(owners, key=lambda value: (-held[value], value))
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]

@@ -1,4 +1,4 @@
-"""Decide whether a short Chinese name stands for its value, or is a part of another word: 一 in 一共, 明 in 说明."""
+"""Decide whether a short Chinese name stands for its value or is part of another word: 一 ("one") in 一共 ("total")."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ def without_parts_of_words(
             known = tuple(one for one in known if one.field in beside)
         elif len(said) == 1 and has_chinese(said):
             word = words.get(mention.start, said)
-            is_measure = mention.first > 0 and tokens[mention.first - 1].text in _COUNTING  # 多少[元]
+            is_measure = mention.first > 0 and tokens[mention.first - 1].text in _COUNTING  # 多少[元]: "how many yuan"
             known = tuple(
                 one
                 for one in known
@@ -46,7 +46,7 @@ def without_parts_of_words(
 
 
 def _fields_joined(tokens: Sequence[Token], found: Sequence["Mention"], place: int) -> set[str]:
-    """Return the fields of the names in the list that a name belongs to: [一]、二级."""
+    """Return the fields of the other names in the list of names at `place`: of 二级 ("level 2") for 一 in 一、二级."""
     fields: set[str] = set()
     for step in (-1, 1):
         one, other = place, place + step
@@ -63,7 +63,7 @@ def _fields_joined(tokens: Sequence[Token], found: Sequence["Mention"], place: i
 
 
 def _words_at(tokens: Sequence[Token]) -> dict[int, str]:
-    """Map each character of a Chinese dictionary word to the word."""
+    """Map the position of each character in a Chinese dictionary word to the word."""
     text = ""
     for token in tokens:
         text = text.ljust(token.start) + token.text
@@ -72,8 +72,11 @@ def _words_at(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> bool:
-    """Return whether a word is made of a name and words for its field or other names of it (明代, 明清), or means the
-    same: 女生 for 女, 兰花 for 兰科.
+    """Return whether `word`, which contains the name `said`, still means the value.
+
+    It does if its other characters are words for the field or names of its values: 明代 ("Ming dynasty"), 明清 ("Ming
+    and Qing"). It also does if it means the same: 女生 ("girl student") for 女 ("female"), 兰花 for 兰科 (both
+    "orchid").
     """
     field = one.field
     rest = [character for character in word if character != said]
@@ -87,13 +90,13 @@ def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> 
 
 
 def _roots_of(word: str) -> frozenset[str]:
-    """Return the first letters of the English meanings of a Chinese word: the same for orchid and Orchidaceae."""
+    """Return the first five letters of the English meanings of a Chinese word: equal for orchid and Orchidaceae."""
     return frozenset(part[:_ROOT] for sense in senses_of(word) for part in sense)
 
 
 @cache
 def _english() -> dict[str, frozenset[str]]:
-    """Return the first letters of the English names of Chinese words, from the general list."""
+    """Map Chinese words to the first five letters of each word in their English names, from the general word list."""
     found: dict[str, set[str]] = {}
     for phrase, others in lexicon.bilingual().items():
         for other in filter(has_chinese, others):

@@ -1,4 +1,4 @@
-"""Numbers kept as texts that identify something, such as shelf "0042": a question must name their field before them."""
+"""Read numbers kept as texts that identify something, such as shelf "0042"; a question must name their field."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,10 @@ _MOST_FILLERS, _LONGEST_CUE = 3, 4
 
 
 def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, value, documents) for numbers if some begin with 0: "0042", also as 42 if no other value is 42."""
+    """Yield (name, value, documents) for the numbers in `held` if some begin with 0, as identifiers do.
+
+    "0042" has the name "0042", and also "42" if no other value is 42.
+    """
     codes = {value: documents for value, documents in held.items() if value.isdecimal() and value.isascii()}
     if not any(len(code) > 1 and code.startswith("0") for code in codes):
         return
@@ -30,14 +33,14 @@ def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
 
 
 def start_of_list(tokens: Sequence[Token], place: int) -> int:
-    """Return the first token of the list or range of numbers that a number ends: "[0007], 0012 and 0042"."""
+    """Return the index of the first number in the list or range that ends at `place`: "[0007], 0012 and 0042"."""
     while place > 1 and tokens[place - 1].folded in _LISTING | TO and tokens[place - 2].kind == "number":
         place -= 2
     return place
 
 
 def is_of_range(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a number is a bound of a range: "0007 to 0042"."""
+    """Return whether the number at `place` is a bound of a range: "0007 to 0042"."""
     return any(
         0 <= other < len(tokens) and tokens[other].kind == "number" and tokens[between].folded in TO
         for between, other in ((place - 1, place - 2), (place + 1, place + 2))
@@ -45,7 +48,10 @@ def is_of_range(tokens: Sequence[Token], place: int) -> bool:
 
 
 def fields_named_before(tokens: Sequence[Token], place: int, vocabulary: "Vocabulary") -> set[str]:
-    """Return the fields named directly before a number or a list of numbers: "berths 0007 and [0042]", 架位[027]."""
+    """Return the fields named directly before the number at `place`, or before its list; empty if there is none.
+
+    Examples: "berths 0007 and [0042]", 架位[027] ("shelf 027").
+    """
     end = place = start_of_list(tokens, place)
     while end and place - end < _MOST_FILLERS and tokens[end - 1].folded in _FILLERS:
         end -= 1

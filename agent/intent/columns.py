@@ -1,4 +1,4 @@
-"""Find which field the words of a question mean, by the field's own name, its stems, abbreviations and concepts."""
+"""Find which field the words of a question point at: by its own name, its stems, abbreviations or concepts."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -28,10 +28,10 @@ _NAMES = 0.6
 _REPEATED = 0.5
 """Maximum distinct values of a field that groups documents, as a share of the documents."""
 _SHORT = 60
-"""Maximum characters of a text that names a document."""
+"""Maximum characters of a text that can name a document."""
 _YEARS = (1000, 2100)
 _SHARED = 0.6
-"""Minimum share of a field's values with a common word, at which that word does not tell them apart."""
+"""Minimum share of a field's values that contain a word, at which the word does not tell them apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed 名次 排名 最终排名".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
@@ -39,12 +39,12 @@ _NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P
 _ENDINGS = frozenset("name nm no nr num number id cd code ref key".split())
 """Last words of a field name that say nothing about its content."""
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
-"""Roles of fields whose values can be counted or grouped by."""
+"""Roles of fields whose values can be counted, or by which documents can be grouped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Fields that the tokens of a question up to `last` point at; the higher `strength`, the surer."""
+    """Fields that a phrase up to the token `last` (excluded) points at, the surer the higher `strength` is (1 to 5)."""
 
     fields: tuple[str, ...]
     last: int
@@ -62,9 +62,9 @@ class Columns:
         nouns: the stems of what a field counts: "page" for texts like "120 pages", or a declared unit.
         keys: text fields with a different value in (almost) every document.
         called: the fields by their stems and by their nouns.
-        parts: the fields by each run of their stems.
-        words_by_letter, stems_by_letter: (field, word, whether it is the field's last) by the word's first letter.
-        longest: tokens of the longest name of a field.
+        parts: the fields by each run of adjacent stems of their names.
+        words_by_letter, stems_by_letter: (field, word, whether it is the last of the name) by the word's first letter.
+        longest: number of words in the longest name of a field, at most 5.
     """
 
     vocabulary: Vocabulary
@@ -80,7 +80,7 @@ class Columns:
     longest: int
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
-        """Return the fields that the words from a token on point at, or None."""
+        """Return the fields that the phrase starting at the token `index` points at, or None; cached."""
         known: dict[int, Column | None] = sentence.once_for_words(("columns", id(self.vocabulary)), dict)
         if index not in known:
             known[index] = self._at(sentence, index)
@@ -98,7 +98,11 @@ class Columns:
         return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
 
     def _without_parts(self, sentence: Sentence, index: int, behind: int, cued: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the fields of a cue, unless it only introduces a value or is a word of a field's name."""
+        """Return those fields of a cue, a phrase for fields at the tokens [index, behind), that it can mean.
+
+        The result is () for a preposition ("by") and for a part that cannot stand for a field, see `_may_be`. "cost"
+        does not mean a field of budgets.
+        """
         said = sentence.tokens[index:behind]
         stems, texts = [token.stem for token in said], [token.folded for token in said]
         of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
@@ -107,10 +111,10 @@ class Columns:
         return tuple(name for name in cued if name not in self.measures or not are_others(self.words[name], texts))
 
     def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
-        """Return the numeric fields that words imply: prices for "expensive" and 多少钱, times for "how long".
+        """Return the numeric fields that words imply: prices for "expensive" and 多少钱 ("how much"), or durations.
 
         Args:
-            sorts: "ends" for words of an order, "nouns" for words of a quantity.
+            sorts: the word lists to use: "ends" for words of an order ("longest"), "nouns" for words of a quantity.
         """
         listed = kinds_implied(sorts)
         said = [listed[word] for word in words if word in listed]
@@ -133,7 +137,7 @@ class Columns:
         return None
 
     def _glossed(self, sentence: Sentence, index: int) -> Column | None:
-        """Return fields named by the head noun of a Chinese word's first English senses: 房价 is a "house price"."""
+        """Return fields named by the last word of a Chinese word's first English senses: 房价 is a "house price"."""
         start = sentence.tokens[index].start
         end = chinese_words(sentence.text).get(start)
         if end is None:
@@ -146,7 +150,7 @@ class Columns:
         return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
-        """Return the fields whose own name, or the longest part of it, stands here."""
+        """Return the fields whose own name, or the longest part of it, starts at this token."""
         said: list[str] = []
         for token in sentence.tokens[index : index + self.longest]:
             if token.kind not in ("word", "number"):
@@ -171,7 +175,7 @@ class Columns:
         return self._shortened(sentence, index)
 
     def _counted(self, sentence: Sentence, index: int) -> Column | None:
-        """Return the fields whose noun or declared unit stands here, or None."""
+        """Return the fields whose noun or declared unit starts at this token, or None."""
         stems = tuple(token.stem for token in sentence.tokens[index : index + _LONGEST]) if self.nouns else ()
         said = {name: len(noun) for name, noun in self.nouns.items() if stems[: len(noun)] == noun}
         return Column(tuple(said), index + max(said.values()), _FULL) if said else None
@@ -202,14 +206,14 @@ class Columns:
     def _may_be(self, name: str, run: Sequence[str], texts: Sequence[str]) -> bool:
         """Return whether a part of a field's name may stand for it: "novelty" for noveltyScore.
 
-        For a numeric field the part must contain the last word, or be written as in the name: "units" does not
-        mean unit_price.
+        For a numeric field the part must contain the last word, or be written as in the name: "units" does not mean
+        unit_price. `run` is the part as stems, `texts` as the question writes it.
         """
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
-        """Return fields whose names are the Pinyin initials of Chinese words: xf for 学分."""
+        """Return fields whose names are the Pinyin initials of Chinese words: xf for 学分 (xuefen, "credits")."""
         for name, words in self.stems.items():
             size = len(words[0]) if len(words) == 1 and not VOWELS.search(words[0]) else 0
             tokens = sentence.tokens[index : index + size]
@@ -220,13 +224,13 @@ class Columns:
         return None
 
     def names(self) -> list[str]:
-        """Return at most two fields whose short texts tell documents apart."""
+        """Return at most two fields whose short texts name single documents, such as titles."""
         fields = self.vocabulary.catalogue.fields
         keys = sorted(self.keys - self.vocabulary.units.keys())
         return [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)][:2]
 
     def people(self) -> tuple[str, ...]:
-        """Return the fields of people: by their role, else by the look of their values."""
+        """Return the fields of people: by their role; if there is none, by the look of their values."""
         known = self.vocabulary.of_role("person")
         named = tuple(name for name in known if PEOPLE & self.vocabulary.concepts[name])
         if known:
@@ -238,7 +242,7 @@ class Columns:
         return len(values) > 2 and sum(map(looks_like_name, values)) >= _NAMES * len(values)
 
     def dates(self) -> tuple[str, ...]:
-        """Return the date fields, the most frequent first."""
+        """Return the date fields, those in most documents first."""
         return self.vocabulary.of_role("date")
 
     def is_list(self, name: str) -> bool:
@@ -251,7 +255,7 @@ class Columns:
         return (known.roles.get(name) in GROUPS or name in known.units) and name not in self.measures
 
     def is_repeated(self, name: str) -> bool:
-        """Return whether a field's values denote groups of documents rather than single documents."""
+        """Return whether the values of a field stand for groups of documents, not for single documents."""
         one = self.vocabulary.catalogue.fields[name]
         return one.field.type == "list" or one.distinct <= _REPEATED * max(one.documents, 1)
 
@@ -263,7 +267,7 @@ class Columns:
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
 
     def is_called(self, name: str, word: str) -> bool:
-        """Return whether a word is the noun of a field's name: "state" of vacancyState, "customer" of cust_nm."""
+        """Return whether a word is the head noun of a field's name: "state" of vacancyState, "customer" of cust_nm."""
         own = [one for one in self.words[name] if one not in _ENDINGS] or list(self.words[name])
         said = singular_of(word.casefold())
         return bool(own) and (stem(own[-1]) == stem(said) or is_short_in_a_form(own[-1], said))
@@ -275,7 +279,7 @@ class Columns:
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 
     def may_be_value(self, noun: str) -> bool:
-        """Return whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 begins 选修课."""
+        """Return whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 is part of 选修课."""
         word = noun.casefold().removesuffix("s")
         parts = {word[place : place + 2] for place in range(len(word) - 1)} if has_chinese(word) else {f" {word}"}
         for name in self.vocabulary.of_role("label"):
@@ -300,7 +304,10 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 
 def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
-    """Return whether a field's name is a run of words, some abbreviated: alt_supp for "alternative supplier"."""
+    """Return whether a field's `words` are a run of a question, some abbreviated: alt_supp, "alternative supplier".
+
+    `run` holds the stems of the question's words, `texts` the words.
+    """
     if len(words) != len(run):
         return False
     said = zip(words, run, texts, strict=True)
@@ -314,7 +321,7 @@ def columns_of(vocabulary: Vocabulary) -> Columns:
 
 
 def pointed(sentence: Sentence) -> Mapping[int, Column]:
-    """Map the tokens of a question that point at fields to those fields."""
+    """Map the first token of each phrase that points at fields, by its index, to the phrase's fields."""
     columns = columns_of(sentence.vocabulary)
 
     def point() -> dict[int, Column]:

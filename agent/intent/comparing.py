@@ -1,4 +1,4 @@
-"""Conditions on numeric fields: comparisons, ranges, levels, and documents by their number."""
+"""Read conditions on numeric fields: comparisons, ranges, levels ("2 bed"), and documents by number ("PEP 703")."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear
 
 
 def _range(one: Assigned, columns: Columns) -> NumberRange:
-    """Return the condition on the field, with integers where possible."""
+    """Return the condition on the field of an assigned comparison; whole numbers become integers."""
     stated, measure = one.comparison, columns.measures[one.field]
     is_time = any(unit.kind == "time" for unit in measure.units)
     if (stated.by == "speed" and not is_time) or (stated.by == "age" and holds_years(columns.vocabulary, one.field)):
@@ -67,7 +67,7 @@ def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
 
 
 def _of_texts(made: NumberRange, columns: Columns, said: Unit | None) -> NumberRange:
-    """Return the condition with the texts that satisfy it, for numbers kept as text."""
+    """Add the texts that satisfy it to a condition on numbers kept as text, which are in the unit `said`, if any."""
     texts = columns.measures[made.field].texts
     if not texts:
         return made

@@ -1,4 +1,4 @@
-"""What a number in a question counts: the field that its size tells, and counts of none or some: "no days lost"."""
+"""Decide what a number counts, which field the size of an amount tells, and what means none or some: "no fines"."""
 
 import re
 from collections.abc import Iterator
@@ -17,17 +17,18 @@ HAVING = frozenset("with of for worth having has have had whose where".split())
 _ANY = frozenset("a an any each every no".split())
 _DETERMINERS = frozenset("a an the their its".split())
 _LEAST_BARE = 100
-"""Minimum number that can identify its field by range alone; smaller ones lie in any range."""
+"""Minimum number that can identify its field by range alone; smaller ones lie in the range of too many fields."""
 _COUNTED = frozenset(["time", *CURRENCIES])
-"""Kinds of units of which there may be none: "no days lost", "without a fine"."""
+"""Kinds of units of which a document may have none: "no days lost", "without a fine"."""
 _COUNT_ZH = re.compile(r"(?<=..)(?:总?[人次件个]?数量?|数|总?金?额)$")
 _REACH = 40
 
 
 def none_or_some(sentence: Sentence, columns: Columns) -> Iterator[NumberRange]:
-    """Yield the conditions that a count is 0 or more than 0: "no days lost", "somebody voted against", 没有罚款的.
+    """Yield conditions that a count is 0 or more than 0: "no days lost", "somebody voted against", 没有罚款 ("no
+    fine").
 
-    The field is named in full, every document has it, and 0 is its least number.
+    The field must be named in full, every document must have it, and 0 must be its least number.
     """
     for name in filter(lambda name: _may_be_none(columns, name), columns.measures):
         for start, end in _named(sentence, columns, name):
@@ -55,14 +56,14 @@ def _is_idiom(sentence: Sentence, columns: Columns, name: str, said: re.Match[st
 
 
 def _may_be_none(columns: Columns, name: str) -> bool:
-    """Return whether every document has a whole number from 0 in a field."""
+    """Return whether every document has a number in a field, from 0 to a whole number above 1."""
     known = columns.vocabulary.catalogue.fields[name]
     is_whole = isinstance(known.high, int | float) and known.low == 0 and known.high == int(known.high) > 1
     return is_whole and known.field.item == "number" and columns.is_everywhere(name)
 
 
 def _is_count(columns: Columns, name: str) -> bool:
-    """Return whether a field's name says a count: a plural, or an amount of time or money; a score of 0 is not none."""
+    """Return whether a field's name says a count, unlike a score: a plural, or an amount of time or money."""
     words = lexicon.name_words(name)
     plural = words[-1].endswith("s") and not words[-1].endswith(("ss", "us", "is"))
     amount = any(unit.kind in _COUNTED for unit in columns.measures[name].units)
@@ -70,7 +71,7 @@ def _is_count(columns: Columns, name: str) -> bool:
 
 
 def _named(sentence: Sentence, columns: Columns, name: str) -> Iterator[tuple[int, int]]:
-    """Yield the characters where the full name of a field stands, with or without its unit and "number of"."""
+    """Yield the characters [start, end) of each full name of a field, with or without its unit and "number of"."""
     words = lexicon.name_words(name)
     chinese = _COUNT_ZH.sub("", "".join(filter(has_chinese, words)).removesuffix("元"))
     for match in re.finditer(re.escape(chinese), sentence.text) if len(chinese) > 1 else ():
@@ -85,12 +86,15 @@ def _named(sentence: Sentence, columns: Columns, name: str) -> Iterator[tuple[in
 
 @cache
 def _patterns(language: str) -> dict[str, re.Pattern[str]]:
-    """Return the patterns of words before and behind a count, and of words that deny it."""
+    """Return the patterns of words before and behind a count, and of words that negate it ("denied")."""
     return {name: re.compile(said, re.IGNORECASE | re.VERBOSE) for name, said in table("none", language).items()}
 
 
 def tells_field(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether an amount with no counted noun beside it may identify its field by size: "under 400k, ..."."""
+    """Return whether an amount may identify its field by size: it is large, and no noun for it stands beside it.
+
+    "under 400k, near the river" may identify a price; "over 500 people" may not.
+    """
     if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
     if counts_other(sentence, one):
@@ -101,25 +105,25 @@ def tells_field(sentence: Sentence, one: Comparison) -> bool:
 
 
 def _is_plain(sentence: Sentence, place: int) -> bool:
-    """Return whether the token at a place cannot be what a number counts."""
+    """Return whether the token at a place cannot be what a number counts: a mark, a stop word, or no token."""
     token = sentence.token(place)
     return token is None or token.kind == "mark" or token.folded in lexicon.STOP_WORDS
 
 
 def _begins_clause(sentence: Sentence, place: int) -> bool:
-    """Return whether a Chinese word stands after a blank, which separates clauses: "4000以下 能养猫"."""
+    """Return whether the Chinese word at a place follows a blank, which separates clauses: "4000以下 [能养猫]"."""
     token = sentence.token(place)
     return token is not None and token.kind == "cjk" and sentence.text[token.start - 1 : token.start].isspace()
 
 
 def counts_thing(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether words around a large number may say what is counted, so that it is no money: 超过50万[人]."""
+    """Return whether words around a large number may say what is counted, not money: 超过50万[人] ("people")."""
     before = sentence.index_from(one.start) - 1
     return counts_other(sentence, one) or _counts_chinese(sentence, one) or has_quantity(sentence, before)
 
 
 def _counts_chinese(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether a Chinese word that is none for documents follows an amount directly."""
+    """Return whether a Chinese word directly after an amount may be counted; a noun for documents is not."""
     place = sentence.index_from(one.end)
     token = sentence.token(place)
     is_word = token is not None and token.kind == "cjk" and token.text not in "的且并和而元"
@@ -127,7 +131,7 @@ def _counts_chinese(sentence: Sentence, one: Comparison) -> bool:
 
 
 def has_quantity(sentence: Sentence, last: int) -> bool:
-    """Return whether the words up to a place may name an unknown quantity rather than the documents.
+    """Return whether the words up to the token `last` may name an unknown quantity rather than the documents.
 
     Examples: "with [downloads] over 100k", "[population] over 100k"; not "loans over 100k", "any offer over 100k".
     """
@@ -143,7 +147,7 @@ def has_quantity(sentence: Sentence, last: int) -> bool:
 
 
 def counts_other(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether a word after an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
+    """Return whether a word after an amount says what is counted: "more than 5 [people]", 40 [个]提案 ("proposal")."""
     if any(amount.has_unit for amount in one.amounts):
         return False
     place = sentence.index_from(one.amounts[-1].end)

@@ -8,15 +8,15 @@ from babel import Locale
 from agent.intent import lexicon
 
 _FIELDS = frozenset("country countries ctry cntry nation nationality citizenship 国家 国籍 国别 guojia guoji".split())
-"""Words in the names of fields that hold countries. The codes alone show nothing: IT, IN, CA, DE and QA may be a
-department, a state or a language.
-"""
+"""Words in names of fields that hold countries. Codes alone prove nothing: IT may be a department, IN a state."""
 _NO_COUNTRIES = frozenset("EU EZ UN QO XA XB XK ZZ".split())
 
 
 def country_names(field: str, codes: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return names and adjectives by code, in English and Chinese; {} unless the field says that it holds countries and
-    all values are ISO 3166 codes in capitals.
+    """Return the names and adjectives of the countries by code, in English and Chinese: Canada and Canadian for CA.
+
+    The result is {} unless the field's name says that it holds countries and all its values are ISO 3166 codes in
+    capitals.
     """
     if _FIELDS.isdisjoint((field.casefold(), *lexicon.name_words(field))):
         return {}

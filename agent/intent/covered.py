@@ -1,4 +1,4 @@
-"""Conditions that exclude each other: one inside a longer name that is read, and two that no document can meet."""
+"""Find conditions that exclude each other: one on a part of a longer name, and two that no document can satisfy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from retrievers.core.types import FieldValues
 
 
 def without_covered(found: Found) -> Found:
-    """Drop a condition on words inside a longer name that is a condition: "solar" in "solar panel"."""
+    """Drop conditions on words inside a longer name that is a condition on another field: "solar" in "solar panel"."""
     stated = {(one.field, value) for one in found.constraints for value in one.values}
     names = [one for one in found.sentence.mentions if any((known.field, known.value) in stated for known in one.known)]
     if not names:
@@ -29,7 +29,7 @@ def without_covered(found: Found) -> Found:
 
 
 def contradict(pieces: Sequence[Piece], fields: Mapping[str, FieldValues]) -> bool:
-    """Return whether no document can meet two of the conditions, such as blue and black, so that one is misread."""
+    """Return whether no document can satisfy two of the conditions, such as blue and black, so that one is misread."""
     single = [
         (one.field, set(values_allowed(one.filter)))
         for one in pieces

@@ -1,4 +1,4 @@
-"""Choose the date field that a date in a question is about, and the year of a date without a year."""
+"""Choose the date field that a date in a question is about, and the occurrence of a date without a year."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _DATES = ("published", "created", "updated", "", "effective", "expires")
 _SHORTEST_PAST = 4
 _QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
 _HISTORY_YEARS = 20
-"""Minimum years from the end of a period to the first document that make it history: "beer in the 18th century"."""
+"""Minimum years from the end of a period to the first document, at which it is history: "beer in the 18th century"."""
 _TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
 _STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
 """"as of today" describes a state; it is no date of a document."""
@@ -34,7 +34,7 @@ _ASKING = frozenset("what which who when where how please show want need find li
 
 
 def rank_of_date(field: str) -> int:
-    """Return how little a field's name says that its dates are those of the documents, from 0."""
+    """Return a field's rank by how clearly its name says when documents were made: 0 ("published") is the clearest."""
     concepts = concepts_of(field)
     if "expires" in concepts:
         return _DATES.index("expires")  # "end_date" means the end of something, not an ordinary date
@@ -42,10 +42,11 @@ def rank_of_date(field: str) -> int:
 
 
 def main_date(vocabulary: Vocabulary) -> str | None:
-    """Return the date field that says when documents were made, or None.
+    """Return the date field that says when documents were made; None without a date field.
 
-    Of fields whose names say equally much, it is the one that most documents have, and then the one whose dates begin
-    first: loans are dated by when they begin. Of those, a field of months, quarters or years comes after one of days.
+    Of fields whose names say it equally clearly, a field of days comes before one of months, quarters or years. Then
+    the field that most documents have comes first, then the one whose dates begin first: loans are dated by when they
+    begin.
     """
     values = vocabulary.catalogue.fields
 
@@ -56,22 +57,23 @@ def main_date(vocabulary: Vocabulary) -> str | None:
 
 
 def is_main_unclear(vocabulary: Vocabulary) -> bool:
-    """Return whether the names of several date fields say equally much about when documents were made."""
+    """Return whether several date fields say equally clearly when documents were made."""
     ranks = sorted((rank_of_date(name), name in vocabulary.units) for name in vocabulary.of_role("date"))
     return len(ranks) > 1 and ranks[0] == ranks[1]
 
 
 def is_ordered(vocabulary: Vocabulary, name: str) -> bool:
-    """Return whether the values of a date field are in the order of time."""
+    """Return whether the values of a date field, compared as texts, are in the order of time."""
     return name not in vocabulary.units or vocabulary.units[name].form is not None
 
 
 def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRange, bool]:
-    """Return which occurrence of a part of the year is meant, "before Christmas", and whether that is sure.
+    """Return the range with the occurrence of a part of the year that is meant, and whether that is sure.
 
-    "Since" means the latest. Else the field's range may tell: dates that lie in one of the two only, or that an open
-    end divides. If it does not, the coming one is meant in a field of ends with dates ahead, such as `next_due`; in
-    another field with dates ahead it may be either.
+    "before Christmas" may mean the latest or the coming one. "Since" means the latest. Else the field's dates decide:
+    the one is meant that contains dates if the other contains none, or that contains some if the other, an open range,
+    contains all. If they do not decide, the latest is meant, unless the field has dates after today: then the coming
+    one is meant in a field of ends, such as `next_due`; in any other the latest is only a guess.
     """
     past, ahead = one.period, one.period.coming
     if ahead is None or any(word in one.phrase.casefold() for word in table("dated")["up_to_now"]):
@@ -87,7 +89,7 @@ def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRa
 
 
 def of_beginning(one: DateRange, field: str) -> DateRange:
-    """Return what a range means in a field: said of when a thing begins, "starting in June" means in June."""
+    """Return a range with its meaning in a field of beginnings: "starting in June" means in June; else unchanged."""
     within = one.period.within
     is_begun = within is not None and any(word in table("dated")["begins"] for word in lexicon.name_words(field))
     return replace(one, period=within) if within is not None and is_begun else one
@@ -97,7 +99,7 @@ _LIKELY = ("none", "all", "some")
 
 
 def _part_in(period: Period, values: FieldValues) -> str:
-    """Return how many of a field's dates may lie in a period: "none", "all" (of an open period), or "some"."""
+    """Return how many of a field's dates may lie in a period: "none", "all" (only if it is open), or "some"."""
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     low, high = (day.isoformat() if day is not None else None for day in (period.low, period.high))
     if (low is not None and low > last) or (high is not None and high <= first):
@@ -107,9 +109,9 @@ def _part_in(period: Period, values: FieldValues) -> str:
 
 
 def shortened(token: Token, fields: Sequence[str]) -> list[str]:
-    """Return the field, as a list, whose name abbreviates a word: `dt_intro` for "introduced", `nxt_dt` for "next".
+    """Return the field whose name abbreviates a word, as a list: `dt_intro` for "introduced", `nxt_dt` for "next".
 
-    The list is empty if several fields do, or if the word has a capital.
+    The list is empty if no field or several do, or if the word has a capital.
     """
     word = token.folded if not token.is_capital else ""
 
@@ -122,18 +124,18 @@ def shortened(token: Token, fields: Sequence[str]) -> list[str]:
 
 
 def unsaid(sentence: Sentence, field: str) -> int:
-    """Return how many words of a field's name a question does not say: 1 for `next_service` in "service in May"."""
+    """Return how many words of a field's name a question lacks: 1 for `next_service` in "service in May"."""
     words = {stem(word) for word in lexicon.name_words(field) if len(word) > 1 and word not in lexicon.STOP_WORDS}
     return len(words - {token.stem for token in sentence.tokens})
 
 
 def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
-    """Return whether a range can be about when documents were made.
+    """Return whether a range can be about when documents were made, and not only a part of their content.
 
-    It is not if it lies after all of them ("the year 2038 problem") or inside a quoted title. A range long before them
-    counts only if the question speaks of making documents. A month alone ("an hour repeats in October") or "today"
-    ("can one do it today") counts only if the question speaks of documents, of making them or, for a month, of the
-    past or of nothing but values.
+    It cannot if it lies after all documents ("the year 2038 problem") or inside a quoted title. A range long before
+    them counts only if the question has a word for a date field ("published"). A month alone ("an hour repeats in
+    October") or "today" ("can one do it today") counts only with such a word or a noun for documents. A month also
+    counts in a question in the past tense, or in one that consists of values.
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
@@ -141,7 +143,7 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
         return False
     before = sentence.token(sentence.index_from(one.start) - 1)
-    is_dated = before is not None and bool(shortened(before, dates))  # "injuries in March" in `inj_dt`
+    is_dated = before is not None and bool(shortened(before, dates))  # "injuries in March": the field inj_dt
     is_made = any(not set(fields).isdisjoint(dates) for _, fields in sentence.cued)
     is_title = _is_in_title(sentence.text, one) or _begins_title(sentence, one)
     if (_is_history(vocabulary, one) and not is_made) or is_title:
@@ -161,7 +163,7 @@ def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first document and no numeric field holds years."""
+    """Return whether a period ended 20 years or more before the first document, and no numeric field holds years."""
     lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
     if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
         return False
@@ -170,7 +172,7 @@ def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
 
 
 def _begins_title(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a date of one word begins a name that is no value: "Saturday Night Live", not "May Lisbon"."""
+    """Return whether a date of one word begins a title that is no value: "Saturday Night Live", not "May Lisbon"."""
     first, after = sentence.index_from(one.start), sentence.index_from(one.end)
     token = sentence.token(after)
     if token is None or after - first != 1 or sentence.text[one.end : token.start] != " ":
@@ -186,17 +188,17 @@ def _is_in_title(text: str, one: DateRange) -> bool:
 
 
 def _is_of_values(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether every other word of a question names a value or says nothing: "van 14, oil changes, in March"."""
+    """Return whether the other words of a question name values or say nothing: "van 14, oil changes, in March"."""
     outside = [place for place, token in enumerate(sentence.tokens) if token.end <= one.start or token.start >= one.end]
     named = [place for place in outside if sentence.mention_at(place) is not None]
     return bool(named) and not any(is_content(sentence, place) for place in outside if place not in named)
 
 
 def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:
-    """Return whether a name is the verb of the date behind it: "signed in 2025", although a status is called "signed".
+    """Return whether a name is the verb of the date after it: "signed in 2025", although a status is called "signed".
 
-    A word can name the date field or the status, not both. "still signed", "status signed" and "draft or signed" name
-    the status.
+    The word cannot name both the date field and the status. In "still signed", "status signed" and "draft or signed" it
+    names the status.
     """
     is_beside = any(mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates)
     if not is_beside or mention.last - mention.first > 1 or not is_past_verb(sentence.folded(mention.first)):

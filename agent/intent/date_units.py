@@ -1,4 +1,4 @@
-"""Fields whose texts are days, months, quarters or years ("3 May 2024", 2025年11月): dates in whole units."""
+"""Recognise fields whose texts are days, months, quarters or years ("3 May 2024", 2025年11月), and filter them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,26 +15,26 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 Json = dict[str, Any]
 
 _MOST = 600
-"""Maximum distinct texts of such a field: fifty years of months; each is read once."""
+"""Maximum distinct texts of such a field, fifty years of months, because each of them has to be parsed."""
 _LONGEST = 20
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _NUMBERED = re.compile(r"(\d{4})(\D+)(\d{1,2})(\D*)|(\d{4})(\D*)")
 _NUMERIC = re.compile(r"(\d{1,2})[/.-](\d{1,2})[/.-]\d{4}")
 _MONTHS = (1, 3, 12)
 _CALENDARS = (Calendar(date(2001, 2, 3)), Calendar(date(2031, 8, 7), week_start=6, fiscal_start=7))
-"""What a text means must not depend on the day of asking or on the fiscal year."""
+"""A text must mean the same in both: its meaning must not depend on the day of asking or on the fiscal year."""
 _YEAR_WORDS = frozenset(["year", "yr", "年", "年份", "年度"])
 
 
 @dataclass(frozen=True, slots=True)
 class DateUnits:
-    """The units of time that a field of texts holds.
+    """The days, months, quarters or years, here called units, that the texts of a field stand for.
 
     Attributes:
         months: length of a unit in months: 1, 3 or 12; 0 for days.
         texts: the text of each unit in the catalogue, by its first day.
-        form: the text of any unit, as a format of `year` and `number`; None if the texts are not written in one form
-            whose order is that of time.
+        form: a format string with `year` and `number` for the text of any unit, such as "{year}-Q{number}"; None if the
+            texts have no common form, or if their order as texts is not that of time.
     """
 
     months: int
@@ -43,21 +43,25 @@ class DateUnits:
 
     @property
     def functions(self) -> frozenset[str]:
-        """The functions of aggregates that make such units from days, for days of one year or of any."""
+        """The functions of aggregates that make such units from days: "year_quarter", or "quarter" within a year."""
         return frozenset({0: [], 1: ["year_month"], 3: ["year_quarter", "quarter"], 12: ["year"]}[self.months])
 
     @property
     def low(self) -> date:
-        """The first day."""
+        """The first day of the earliest unit."""
         return min(self.texts)
 
     @property
     def high(self) -> date:
-        """The last day."""
+        """The last day of the latest unit."""
         return max(self.texts) if not self.months else add_months(max(self.texts), self.months) - timedelta(days=1)
 
     def filter(self, name: str, period: Period) -> Json | None:
-        """Return the filter of a period on the field; None if the period cuts a unit or if no text can say it."""
+        """Return the filter of a period on the field `name`.
+
+        The result is None if the period cuts a unit. Without `form` it is also None if the period contains no known
+        unit.
+        """
         low, high = period.low, period.high
         if not all(day is None or self._begins(day) for day in (low, high)):
             return None
@@ -78,11 +82,11 @@ class DateUnits:
         return bounds[0] if len(bounds) == 1 else {"type": "and", "filters": bounds}
 
     def first(self) -> str:
-        """Return the text of the first unit."""
+        """Return the text of the earliest unit."""
         return self.texts[min(self.texts)]
 
     def last(self) -> str:
-        """Return the text of the last unit."""
+        """Return the text of the latest unit."""
         return self.texts[max(self.texts)]
 
     def is_written(self, period: Period, phrase: str) -> bool:
@@ -92,7 +96,7 @@ class DateUnits:
         return any(word in text.casefold() for word in words)
 
     def up_to(self, day: date) -> date:
-        """Return the day, or the end of the unit that it cuts."""
+        """Return the day if a unit begins on it, else the first day of the next unit."""
         if self._begins(day):
             return day
         begin = date(day.year, (day.month - 1) // self.months * self.months + 1, 1)
@@ -102,14 +106,14 @@ class DateUnits:
         return not self.months or (day.day == 1 and (day.month - 1) % self.months == 0)
 
     def text_of(self, day: date) -> str:
-        """Return the text of the unit that begins on a day, "" if it is unknown."""
+        """Return the text of the unit that begins on a day; "" if it is unknown."""
         if self.form is None:
             return self.texts.get(day, "")
         return self.form.format(year=day.year, number=(day.month - 1) // self.months + 1)
 
 
 def units_of(values: FieldValues) -> DateUnits | None:
-    """Return the units that a field of texts holds; None if any of its texts is none, or they differ in length."""
+    """Return the units of a field of texts; None if a text is no day, month, quarter or year, or if lengths differ."""
     field, texts = values.field, values.values
     is_known = field.type == "string" and 0 < values.distinct == len(texts) <= _MOST
     if not is_known or not all(len(text) <= _LONGEST and _YEAR.search(text) for text in texts):
@@ -140,7 +144,10 @@ def units_of(values: FieldValues) -> DateUnits | None:
 
 
 def _is_order_sure(days: Mapping[date, str]) -> bool:
-    """Return whether day and month of texts such as 10/9/2009 have one order, which a number above 12 shows."""
+    """Return whether the order of day and month in texts such as 10/9/2009 is sure.
+
+    It is if a number above 12 shows it and all texts agree, or if no text can be read in both ways.
+    """
     numbers = {day: match for day, text in days.items() if (match := _NUMERIC.fullmatch(text)) is not None}
     orders = [
         {int(match[1]) == day.day, int(match[2]) != day.day} for day, match in numbers.items() if match[1] != match[2]
@@ -150,7 +157,7 @@ def _is_order_sure(days: Mapping[date, str]) -> bool:
 
 
 def with_days(catalogue: FieldCatalogue, units: Mapping[str, DateUnits]) -> FieldCatalogue:
-    """Return the catalogue with the first and last day of each field of units as its range, as for other dates."""
+    """Return the catalogue with the first and last day of each field in `units` as its range, as for other dates."""
     if not units:
         return catalogue
     ends = {name: (one.low.isoformat(), one.high.isoformat()) for name, one in units.items()}
@@ -169,7 +176,7 @@ def _among(name: str, texts: list[str]) -> Json:
 
 @lru_cache(maxsize=4096)
 def _period_of(text: str) -> Period | None:
-    """Return the period that a text states on whatever day it is read; None if there is none or words are left over."""
+    """Return the period that a text means under both `_CALENDARS`; None if there is none or words are left over."""
     one, other = (read_dates(text, calendar).ranges for calendar in _CALENDARS)
     if len(one) != 1 or one != other or one[0].phrase != text:
         return None
@@ -177,7 +184,7 @@ def _period_of(text: str) -> Period | None:
 
 
 def _form(texts: Iterable[str], months: int) -> str | None:
-    """Return the form in which all texts are written, if their order as texts is the order of time."""
+    """Return the format string of texts for units of so many months, see `DateUnits.form`; None if they have none."""
     found = set[tuple[str, ...]]()
     for text in texts:
         read = _NUMBERED.fullmatch(text)

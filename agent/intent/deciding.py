@@ -1,4 +1,4 @@
-"""Decide with what probability each value that a question names is a constraint; the others are topics.
+"""Decide with what probability each value that a question names is a constraint; less likely ones are topics.
 
 The probability is learned, see `likelihood`. A filter excludes documents, so a list of alternatives is only as sure as
 its least sure member, and is not sure if it may contain an unknown name.
@@ -23,7 +23,7 @@ from agent.intent.words import table
 _CLOSE = 24
 """Maximum characters between two values of one phrase."""
 UNCLEAR = 0.55
-"""Probability of a condition that is as likely meant as not: it only boosts."""
+"""Probability of a condition that may or may not be meant: it boosts documents, but does not filter."""
 _MOST = 0.98
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
@@ -58,7 +58,10 @@ DENIED = 0.75
 
 
 def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention]]:
-    """Return the constraints made by named values, and the mentions that are topics or unclear."""
+    """Return the constraints that named values make, and the mentions that make none, in order of the question.
+
+    A mention is a name of values in the question. It makes no constraint if it is a topic or unclear.
+    """
     made: list[tuple[Mention, Constraint]] = []
     left: list[Mention] = []
     likely = likelihoods(sentence)
@@ -81,7 +84,10 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
 def _constraint(sentence: Sentence, mention: Mention, likely: Sequence[Likely]) -> Constraint | None:
     """Return the likeliest constraint that a name makes; None if it cannot be one.
 
-    A name belongs to one field: its fields' probabilities are weighed against each other and against no constraint.
+    Only one field of the name is meant: the probabilities of its fields and of no constraint compete.
+
+    Args:
+        likely: the candidates of the name, one for each field, the likeliest first.
     """
     negated = sentence.denials.get(mention.first, False)
     if not likely or negated is None:
@@ -105,7 +111,7 @@ def _constraint(sentence: Sentence, mention: Mention, likely: Sequence[Likely]) 
 
 
 def _offers(sentence: Sentence, one: str, other: str) -> bool:
-    """Return whether cues of two fields stand side by side as a choice: "wrote [or] sponsored", 作者或审阅人."""
+    """Return whether "or" joins words for both fields: "wrote or sponsored", 作者或审阅人 ("author or reviewer")."""
     for place, token in enumerate(sentence.tokens):
         if token.folded not in _OR:
             continue
@@ -125,7 +131,10 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 
 def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Give names side by side the field of the surer one, and its probability if they are in that field already."""
+    """Move unsure names to the field of a surer name beside them, if they have a value there.
+
+    The probability becomes that of the surer name if the field was the same and likely, else the mean of both.
+    """
     alike = []
     for mention, one in made:
         beside = [second for other, second in made if other is not mention and joined_with(sentence, mention, other)]
@@ -144,9 +153,9 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
 def _without_determiners(
     sentence: Sentence, made: list[tuple[Mention, Constraint]]
 ) -> list[tuple[Mention, Constraint]]:
-    """Make conditions unclear whose name is a word like "other" or "first", if nothing says that a value is meant.
+    """Lower conditions on a word like "other" or "first" to `UNCLEAR`, unless something shows that a value is meant.
 
-    Its field beside it says so, and a sure value of the field that it is joined with: "open or [other]".
+    A word for the field beside it shows that, and a sure value of the field that it is joined with: "open or [other]".
     """
     sure = [(mention, one) for mention, one in made if not is_determiner(sentence, mention)]
 
@@ -169,7 +178,7 @@ def _without_determiners(
 
 
 def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Make constraints on two fields unclear if the question offers a choice between them: "by Ann or about rent"."""
+    """Lower neighbouring constraints on two fields to `UNCLEAR` if "or" joins them: "by Ann or about rent"."""
     unclear = {
         place
         for place, ((_, one), (_, other)) in enumerate(pairwise(made))
@@ -186,7 +195,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 
 
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Return whether "or" joins two names; in "by Ann about [fail-over] or rent" it joins another word."""
+    """Return whether "or" joins two names, with no content word between: "by Ann about fail-over or rent" has one."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
     return has_or_between(sentence, one.end, other.start) and not any(
         is_content(sentence, place) and sentence.folded(place) not in _OR for place in between
@@ -216,7 +225,7 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
         if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
-            continue  # Ann is one of all the people at that domain
+            continue  # a person, who is one of all the people at a domain
         same = _kind(one)
         place = next((n for n, other in enumerate(joined) if _kind(other) == same), None)
         if place is None:
@@ -239,12 +248,16 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
 
 
 def _kind(one: Constraint) -> tuple[object, ...]:
-    """Return what conditions that are joined have in common. Sure values of a denied list exclude by themselves."""
+    """Return the key by which conditions are joined. Sure and unsure denials differ, so that sure ones filter."""
     return one.field, one.negated, one.also, one.negated and one.confidence < DENIED
 
 
 def _wary(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likely]]) -> Constraint:
-    """Lower the probability if another word may be an alternative; make a surely denied value sure."""
+    """Lower the probability if an unknown or unsure word may be an alternative; raise that of a likely denied value.
+
+    Args:
+        left: the candidates of names that made no constraint, by the name's first token.
+    """
     if one.negated:
         # A value that a question denies is hardly ever its topic.
         return replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence >= DENIED else one
@@ -252,7 +265,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likel
 
 
 def _has_stranger(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likely]]) -> bool:
-    """Return whether another word is an alternative to the values: "by Ann or [Zoe]", "guides and [blog] posts"."""
+    """Return whether a word without a constraint is an alternative: "by Ann or [Zoe]", "guides and [blog] posts"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
     if before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1))):
@@ -269,7 +282,7 @@ def _has_stranger(sentence: Sentence, one: Constraint, left: Mapping[int, Sequen
 
 
 def _joins(sentence: Sentence, place: int, one: Constraint) -> bool:
-    """Return whether a word offers a choice: "or", and between people also "and"."""
+    """Return whether the token at `place` offers a choice: "or", and between people also "and"."""
     token = sentence.token(place)
     of_people = sentence.vocabulary.roles.get(one.field) == "person"
     return token is not None and (token.folded in _OR or (of_people and token.folded in ("and", "&")))

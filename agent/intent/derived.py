@@ -1,4 +1,4 @@
-"""Describe how the words of a collection are understood, beside what its schema declares."""
+"""Infer how the words of a collection are understood, in addition to what its schema declares."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ class Derived:
     """What was inferred without a declaration.
 
     Attributes:
-        records: words for a document.
-        units: of numbers, by field.
-        names: words that point at a field, by field.
+        records: nouns for a document, such as "pep" and "peps".
+        units: unit of each numeric field whose name states one.
+        names: phrases of a question that point at each field.
     """
 
     records: tuple[str, ...]
@@ -31,7 +31,11 @@ class Derived:
 
 
 def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
-    """Infer words and units from field names and from what documents are called."""
+    """Infer nouns for documents, units and phrases that point at fields.
+
+    Args:
+        called: nouns that ids and titles of the documents contain: "pep" for documents named "PEP 8".
+    """
     words = nouns_of(called, catalogue) - forms_of(catalogue.records)
     names: dict[str, list[str]] = {}
     for cue, fields in vocabulary.build(catalogue).cues.items():
@@ -45,13 +49,14 @@ def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
 
 
 def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
-    """Return the words for documents, in singular and plural: "pep" and "peps" for documents called peps.
+    """Return the nouns for a document, in singular and plural: "pep" and "peps".
 
     Args:
-        catalogue: adds the words declared by the schema, which always count, and a label that all documents share
+        called: see `derive`.
+        catalogue: adds the nouns declared by the schema, which always count, and a value that all documents share
             ("source: peps").
     """
-    # "Minutes of 3 May" says what a document is, but "20 minutes" is a time.
+    # Units are no nouns for documents: a title may be "Minutes of 3 May", but "20 minutes" is a time.
     names = [
         *(word for word in called if unit_of(word) is None),
         *(_said_of_all(catalogue) if catalogue is not None else ()),
@@ -72,7 +77,7 @@ def forms_of(words: Collection[str]) -> frozenset[str]:
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
-    """Yield one-word values that all documents share, in fields that say what the documents are."""
+    """Yield one-word values that all documents share, in fields that say what documents are ("kind", "source")."""
     for name, values in catalogue.fields.items():
         says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
         if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
@@ -83,7 +88,7 @@ def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
 
 
 def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
-    """Return the unit in a numeric field's name; None if there is none or one is declared."""
+    """Return the unit in a numeric field's name, as written there; None without one, or if the schema declares one."""
     field = catalogue.fields[name].field
     if field.item != "number" or field.unit is not None:
         return None
@@ -95,7 +100,11 @@ def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
 
 
 def with_derived(described: Mapping[str, Any], derived: Derived) -> dict[str, Any]:
-    """Return the description of a collection (`Catalogue.describe`) with what was inferred."""
+    """Return a collection's description with what was inferred.
+
+    Args:
+        described: the description, as `Catalogue.describe` returns it; it is not changed.
+    """
     fields = [
         {**field, "derived_unit": derived.units.get(field["name"]), "names": list(derived.names.get(field["name"], ()))}
         for field in described["fields"]

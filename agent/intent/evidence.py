@@ -1,6 +1,7 @@
-"""Countable evidence that a name in a question is meant as a constraint, for any domain.
+"""Collect signs that a name in a question is meant as a constraint, for documents of any domain.
 
-This module draws no conclusions: `deciding` weighs the evidence with weights learned from examples.
+A sign is a pair of a name and a number, such as ("after by", 1.0) for a value after the word "by". This module draws no
+conclusions: `likelihood` weighs the signs with weights learned from examples.
 """
 
 import math
@@ -30,7 +31,7 @@ _AFTER = ("of", "join", "about", "kind", "in", "by", "for", "with", "being", "wh
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _BESIDE = 3
-"""Number of words before and after a name whose distance from it counts."""
+"""Number of words on each side of a name that are recorded with their distance from it."""
 _JOINED = 24
 """Maximum characters between two values of one phrase."""
 _JOINS = re.compile(
@@ -43,12 +44,12 @@ _JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name at a place, read as values of one field: a possible constraint.
+    """A name in a question, read as values of one field: a possible constraint.
 
     Attributes:
-        known: the values that the name may stand for; they differ at most in spelling.
+        known: the values that the name may stand for: spellings of one value, or the values of a group.
         fields: number of fields that have a value with this name.
-        place: rank of this field among them, from 0, by the number of documents with the value.
+        place: rank of this field among them, from 0 for the field with most documents that have the value.
     """
 
     mention: Mention
@@ -63,7 +64,7 @@ class Candidate:
 
 
 def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
-    """Return each sign by name; a missing sign counts as 0."""
+    """Return the numbers of a candidate's signs by the names of the signs; a missing sign counts as 0."""
     return dict(
         chain(
             signs_of_match(sentence, one),
@@ -97,7 +98,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 
 
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) from the words beside a name: an article, and the word before the article."""
+    """Yield (sign, number) for an article before a name, the two words before that, and the words behind."""
     place = mention.first - 1
     while sentence.folded(place) in QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
@@ -152,7 +153,10 @@ def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
 
 
 def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
-    """Yield (sign, 1) for the other words of the question by their distance; which of them matter is learned."""
+    """Yield (sign, 1) for each other word of the question: by its distance from the name, by its side, and anywhere.
+
+    Which of these words matter is learned.
+    """
     yield f"first: {sentence.folded(0)}", 1.0
     for step in range(_BESIDE):
         yield f"{step} before: {sentence.folded(mention.first - 1 - step)}", 1.0
@@ -163,7 +167,10 @@ def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, fl
 
 
 def _noun_after(sentence: Sentence, place: int) -> bool:
-    """Return whether a word for documents follows closely, with only other values and conjunctions between."""
+    """Return whether a noun for documents ("reports") follows from `place` on, after only values and conjunctions.
+
+    "finance and legal reports" -> True for the place after "finance".
+    """
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
@@ -173,7 +180,10 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
 
 
 def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for cues of the field, and of other fields with the value, beside the value or near it."""
+    """Yield (sign, 1 or 0) for cues beside the value, near it or anywhere: of its field, and of competing fields.
+
+    A cue is a phrase that points at a field, as "approved by" points at `approver`.
+    """
     mention = one.mention
     others = {known.field for known in mention.known} - {one.field}
     kin = set(sentence.vocabulary.of_role(sentence.vocabulary.roles[one.field])) - {one.field}
@@ -206,7 +216,7 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
 
 
 def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how strongly words near the value, or anywhere, point at fields by name."""
+    """Yield (sign, strength) for words near the value, or anywhere, that point at a field by the field's name."""
     mention = one.mention
     near: dict[str, float] = {}
     anywhere: dict[str, float] = {}
@@ -225,7 +235,7 @@ def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float
 
 
 def _of_deeds(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how close the name is to a verb of its field's role, and to verbs of other roles."""
+    """Yield (sign, closeness) of a person's name to verbs for its field ("wrote" for authors) and for other fields."""
     if sentence.vocabulary.roles[one.field] != "person":
         return
     near = closeness(sentence, one.mention)
@@ -243,17 +253,24 @@ _FILLERS = frozenset(
 
 
 def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
-    """Return the fields whose cue stands beside a value; fillers and other values between them are skipped."""
+    """Return the fields whose cue stands next to a value; empty if there is none.
+
+    Fillers such as "the", and other values, may stand between.
+
+    Args:
+        before: whether to look before the value; if False, after it.
+    """
     step, place = (-1, mention.first - 1) if before else (1, mention.last)
     for _ in range(_NEAR):
         if before:
-            # The longest cue says most: in "released by", `releasedBy` and not every field that "by" may mean.
+            # Take the longest cue: "released by" points at `releasedBy`, "by" alone at every field of people.
             starts = (first for first in range(max(place - 3, 0), place + 1) if sentence.cue(first)[1] == place + 1)
             fields = set(sentence.cue_fields(next(starts, -1)))
         else:
             fields = set(sentence.cue_fields(place))
         over = sentence.mention_at(place)
-        is_verb = over is not None and all(known.how == "stem" for known in over.known)  # "Ann release" of `released`
+        # The verb of "did Ann release" is a cue, although it is also an inflection of the value `released`.
+        is_verb = over is not None and all(known.how == "stem" for known in over.known)
         if fields and (over is None or is_verb):
             return _narrowed(sentence, place, fields) if before else fields
         said = sentence.folded(place)
@@ -264,7 +281,10 @@ def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[
 
 
 def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
-    """Narrow the fields of a preposition by the verb before it: "owned" says which field "by" means in "owned by"."""
+    """Return the fields that a preposition means by the verb before it; `fields` if there is no such verb.
+
+    In "owned by", "by" at `place` may mean any field of people; "owned" says that it is the owner.
+    """
     for earlier in (place - 1, place - 2):
         deed = set(sentence.cue_fields(earlier))
         if not deed or sentence.mention_at(earlier) is not None:
@@ -347,7 +367,7 @@ def asking() -> frozenset[str]:
 
 
 def is_content(sentence: Sentence, place: int) -> bool:
-    """Return whether a word adds something beyond names, fields and words for documents."""
+    """Return whether a token is content: no stop word, value, cue of a field or noun for documents ("reports")."""
     token = sentence.tokens[place]
     return (
         token.kind in ("word", "cjk")

@@ -1,4 +1,4 @@
-"""Compare a question with the examples of sources."""
+"""Choose a source by the example questions that are configured for it."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,13 @@ _LIKE, _NEARER = 0.6, 0.1
 
 
 def example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
-    """Return the only named source that has the question, word for word, among its examples; else None."""
+    """Return the only configured source (`[sources.NAME]`) with this question, word for word, among its examples.
+
+    None if no such source has it, or several have.
+
+    Args:
+        cards: the sources by name.
+    """
     said = words_of_question(readable(question))
     names = [name for name, card in cards.items() if card.named and any(words_of(one) == said for one in card.examples)]
     return SourceChoice(name=names[0], confidence=1.0, reason="it is one of its examples") if len(names) == 1 else None
@@ -25,7 +31,11 @@ def example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
 async def source_like(
     question: str, cards: Mapping[str, Card], embedder: Embedder, language: str
 ) -> SourceChoice | None:
-    """Return the outside or named source whose examples or description the question clearly resembles most, or None."""
+    """Return the source whose examples or description the question clearly resembles most; None if there is none.
+
+    Only an outside source or a configured one (`[sources.NAME]`) is returned; other sources with examples compete. None
+    also if the embedder fails or does not know the language.
+    """
     told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
     told = {name: texts for name, texts in told.items() if texts}
     may_be = [name for name in told if cards[name].kind == "outside" or cards[name].named]
@@ -43,6 +53,6 @@ async def source_like(
 
 
 async def _likeness(question: str, texts: Sequence[str], embedder: Embedder) -> float:
-    """Return the cosine of the question and the nearest of the texts."""
+    """Return the largest cosine between the question and one of the texts."""
     asked, *told = await asyncio.gather(*map(embedder.embed_query, (question, *texts)))
     return max(float(np.dot(asked, one)) for one in told)

@@ -1,4 +1,4 @@
-"""Find fields that documents must have or lack: "without a sponsor", "nobody has inspected", 未填写地址."""
+"""Find conditions that a field has a value, or has none: "without a sponsor", "nobody has inspected"."""
 
 import re
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from agent.intent.words import table
 
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
 _LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+(?:want|mean)\b)", re.IGNORECASE)
-"""The lack is not a document's: "I have no sponsor"."""
+"""Matches a person as the one that lacks something, which is no condition on documents: "I have no sponsor"."""
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
 _MEASURED = ("distance", "length", "amount", "size", "level", "rate")
-"""Nouns after a number's word that say what is measured: "no metro [distance]"."""
+"""Nouns after the word for a numeric field that may belong to it: "no metro [distance]" for `metro_m`."""
 _LONGEST = 60
-"""Maximum characters before or after a field's word that may say that the field is missing."""
+"""Maximum characters before or after a field's word in which it may be said that the field has a value or none."""
 
 Existence = tuple[str, bool, int, int]
-"""A field, whether it must exist, and the characters [start, end) that say so."""
+"""(field, whether it must have a value, start, end): a condition stated at characters [start, end)."""
 
 
 def read_existence(sentence: Sentence) -> list[Existence]:
-    """Return the fields that documents must have or lack, each once."""
+    """Return the conditions that a field has a value or has none; fields that all documents have are left out."""
     catalogue, found = sentence.vocabulary.catalogue, dict[str, Existence]()
     lacked = [name for name, values in catalogue.fields.items() if values.documents < catalogue.documents]
     if not lacked:
@@ -47,7 +47,7 @@ def read_existence(sentence: Sentence) -> list[Existence]:
 
 
 def without_values(sentence: Sentence, existing: Sequence[Existence]) -> list[tuple[int, int]]:
-    """Return the characters of the fields that name no value: "without a sponsor", not "without Ann as sponsor"."""
+    """Return the characters [start, end) of the conditions that name no value, unlike "without Ann as sponsor"."""
     return [
         (start, end)
         for name, _, start, end in existing
@@ -56,7 +56,7 @@ def without_values(sentence: Sentence, existing: Sequence[Existence]) -> list[tu
 
 
 def _left_undone(sentence: Sentence, lacked: Sequence[str]) -> dict[str, Existence]:
-    """Return the fields of what nobody did: "nobody has acknowledged", "not unloaded by anyone", 没有人处理."""
+    """Return conditions that nobody did something, by field: "nobody has acknowledged", "not unloaded by anyone"."""
     found = {}
     language = "zh" if has_chinese(sentence.text) else "en"
     is_explanation = sentence.folded(0) in asking()
@@ -76,7 +76,7 @@ def _left_undone(sentence: Sentence, lacked: Sequence[str]) -> dict[str, Existen
 def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
     """Return the field whose words begin at a token, and the index after them.
 
-    The field is None unless exactly one is named and some documents lack it.
+    The field is None unless the words mean exactly one field, and some documents lack it.
     """
     roles = sentence.vocabulary.roles
     cued, behind = sentence.cue(place)
@@ -86,16 +86,19 @@ def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[st
         return None, behind
     behind = max(behind, place + 1)
     while sentence.text.startswith(_GENERIC, sentence.tokens[behind].start) if behind < len(sentence.tokens) else False:
-        behind += 1  # an expiry [date]
+        behind += 1  # "date" in "expiry date"
     return named[0], behind
 
 
 def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> bool:
-    """Return whether the words are of the field's own name, in another form, or its Chinese translation."""
+    """Return whether the token at `place` is a form of a word of the field's name.
+
+    A Chinese phrase at tokens [place, behind) must be a translation of the name.
+    """
     token = sentence.tokens[place]
     words = [word for word in lexicon.name_words(field) if word not in ("dt", "date", "time", "day") and len(word) > 1]
     if token.kind != "cjk":
-        # "no Lindquist" does not mean a missing line.
+        # A capitalised word must match exactly: "no Lindquist" does not mean that a field `line` has no value.
         least = 1.0 if token.is_capital and place else LOOSE
         return token.kind == "word" and any(closeness(token.folded, word) >= least for word in words)
     said = sentence.text[token.start : sentence.tokens[behind - 1].end] if behind > place else ""
@@ -104,7 +107,11 @@ def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> boo
 
 
 def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:
-    """Return whether a field named at these characters must exist, and the characters that say so; or None."""
+    """Return (whether the field must have a value, start, end) of the condition; None if nothing states one.
+
+    Args:
+        start, end: the characters of the field's words.
+    """
     text = sentence.text
     language = "zh" if has_chinese(text) else "en"
     before, after = text[max(start - _LONGEST, 0) : start], text[end : end + _LONGEST]
@@ -124,13 +131,13 @@ def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool,
             there = name.startswith(("having", "counted"))
             if not name.endswith("after"):
                 return there, start - len(before) + match.start(), end
-            denied = is_negated(sentence, start, end, (field,))  # "nothing whose brand is missing"
+            denied = is_negated(sentence, start, end, (field,))  # "nothing whose brand is missing" has a brand
             return None if denied is None else (there != denied, start, end + match.end())
     return None
 
 
 def _is_whole(sentence: Sentence, end: int) -> bool:
-    """Return whether a field's word stands for itself and describes no other noun: not in "no author page"."""
+    """Return whether a field's word, which ends at `end`, is no part of a longer noun: False in "no author page"."""
     following = sentence.token(sentence.index_from(end))
     if following is not None and following.kind == "cjk":
         return following.text in "的也和、" or sentence.is_noun(sentence.index_from(end))
@@ -145,5 +152,5 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
 
 @cache
 def _pattern(name: str, language: str) -> re.Pattern[str]:
-    """Return the pattern of words before or after a field's word."""
+    """Return the regular expression with this name in the word list `existence`."""
     return re.compile(table("existence", language)[name], re.IGNORECASE | re.VERBOSE)

@@ -21,7 +21,10 @@ def values_allowed(filter: Json) -> list[Any]:
 
 
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
-    """Return the filter for a constraint on named values."""
+    """Return the filter for a constraint on values.
+
+    If it may be satisfied by several fields, their filters are joined by "or", or by "and" if it is negated.
+    """
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]
     return parts[0] if len(parts) == 1 else {"type": "and" if one.negated else "or", "filters": parts}
 
@@ -42,12 +45,14 @@ def _typed(value: str, values: FieldValues) -> str | bool | int:
 
 
 def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits | None = None) -> Json | None:
-    """Return the filter for a range of days on a date field, half-open.
+    """Return the filter for a range of days on a date field: from its first day to before its end.
 
     Args:
+        values: the field.
+        zone: the asker's time zone.
         units: for a field of months, quarters or years.
     Returns:
-        The filter; None if the range cuts one of the units.
+        The filter; None if the range begins or ends inside one of the units, or no stored text lies in it.
     """
     period, high = one.period, one.period.high
     if period.until is not None and str(values.high or "") >= period.until.isoformat():
@@ -66,7 +71,7 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits 
 
 
 def of_number(one: NumberRange) -> Json:
-    """Return the filter for a range of numbers or certain numbers; for numbers kept as text, for the texts."""
+    """Return the filter for a range of numbers or for single numbers; for a field of texts, for these."""
     if one.texts is not None:
         return {"type": "nin" if one.negated else "in", "key": one.field, "value": sorted(one.texts)}
     if one.values:
@@ -102,7 +107,7 @@ def either(parts: Sequence[Json]) -> Json:
 
 
 def excludes(filter: Json) -> bool:
-    """Return whether a filter excludes values."""
+    """Return whether a filter is a negation: "ne", "nin" or "not"."""
     return filter["type"] in ("ne", "nin", "not")
 
 
@@ -112,25 +117,28 @@ def is_outside(filter: Json) -> bool:
 
 
 def takes_away(filter: Json) -> bool:
-    """Return whether a filter only says which documents are left out."""
+    """Return whether a filter only says which documents are left out: a negation or the outside of a range."""
     return excludes(filter) or is_outside(filter)
 
 
 def keys_named(filter: Json) -> set[str]:
-    """Return the fields that a filter names."""
+    """Return the fields of all conditions in a filter."""
     inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
     return {key for one in inner for key in keys_named(one)} if inner else {str(filter["key"])}
 
 
 def keyed(filter: Json, field: str) -> Json:
-    """Return the filter with another field."""
+    """Return the filter with all its conditions moved to another field."""
     if "filters" in filter:
         return {**filter, "filters": [keyed(one, field) for one in filter["filters"]]}
     return {**filter, "filter": keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
 
 
 def of_years_later(filter: Json, years: int) -> Json:
-    """Return a filter on a range of days, or of months or quarters that begin with the year, moved by some years."""
+    """Return a filter on dates moved by some years; its values are days, times, or texts that begin with the year.
+
+    29 February becomes 28 February, also in a leap year.
+    """
     if "filters" in filter:
         return {**filter, "filters": [of_years_later(one, years) for one in filter["filters"]]}
     value = str(filter["value"])

@@ -1,4 +1,4 @@
-"""Find the words of a true/false field's name in a question, and judge the place where they stand."""
+"""Find the words of a flag's name in a question, and judge their place. A flag is a field that is true or false."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from retrievers.text.glosses import glossed_words, senses_of
 DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 MOST_SENSES = 4
 _PLAIN_SHORT = 4
-"""Minimum letters of an abbreviation that needs no other word written in full."""
+"""Minimum letters of an abbreviation that counts even if all other words of the name are abbreviated as well."""
 _SHORTEST = 2
 _GAP = 2
 """Maximum words between two words of a field's name."""
@@ -28,12 +28,18 @@ _ARTICLES = frozenset("the a an any some".split())
 _STATING = frozenset(
     "is are was were be been being has have had having with without for and or but not no non - get got".split()
 )
-"""Words before a word that state it of the documents: "camps [with] parking", "which camps [are] quiet"."""
+"""Words that ascribe the next word to the documents: "camps [with] parking", "which camps [are] quiet"."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameHit:
-    """A word of a flag's name at tokens [first, last); `word` is its index in the name."""
+    """A word of a question, at tokens [first, last), that means a word of a flag's name.
+
+    Attributes:
+        word: index of that word in the name.
+        closeness: how closely the two agree, see `text.closeness`.
+        denied: True if the question's word begins or ends with a denial: "[un]answered".
+    """
 
     first: int
     last: int
@@ -47,18 +53,18 @@ class NameHit:
 
 
 def find_hits(sentence: Sentence, words: Sequence[str]) -> list[NameHit]:
-    """Return the places of a name's words in order.
-
-    A hit is denied if its word begins or ends with a denial: "[un]answered".
-    """
+    """Return the hits for the words of a flag's name, in the order of the question."""
     hits = list(_close_hits(sentence, words))
     return sorted([*hits, *_short_hits(sentence, words, hits)], key=lambda hit: hit.first)
 
 
 def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit]) -> Iterator[NameHit]:
-    """Yield the places of words that a name abbreviates, if its other words stand beside: "road closure" for rd_close.
+    """Yield hits for words that the name abbreviates, if all its words stand together: "road closure" for `rd_close`.
 
-    At least one word of the name is a form of a word of the question, or a long abbreviation.
+    At least one word of the name must have four letters or be a form of the question's word.
+
+    Args:
+        hits: the hits without abbreviations.
     """
     if len(words) < 2:
         return
@@ -79,23 +85,23 @@ def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit
 
 
 def _is_explained(sentence: Sentence, place: int, words: Sequence[str]) -> bool:
-    """Return whether a word is general, the name of a value, or a cue for other fields than those with these words."""
+    """Return whether the question's word has another meaning: a stop word, a value, or a cue for another field."""
     fields = sentence.cue_fields(place)
     is_other = bool(fields) and not any(set(words) <= set(lexicon.name_words(field)) for field in fields)
     return is_other or sentence.folded(place) in lexicon.STOP_WORDS or sentence.mention_at(place) is not None
 
 
 def _is_beside(one: NameHit, other: NameHit, words: Sequence[str]) -> bool:
-    """Return whether two words stand together; one that abbreviates to two letters must touch the other."""
+    """Return whether at most one word stands between two hits; none if one abbreviates its word to two letters."""
     gap = max(one.first, other.first) - min(one.last, other.last)
     return gap < (_GAP if min(len(words[one.word]), len(words[other.word])) > 2 else 1)
 
 
 def _abbreviates(short: str, said: str) -> bool:
-    """Return whether a word of a name abbreviates a word, maybe in the plural: `rd` of road, `creds` of credentials.
+    """Return whether a word of a name abbreviates a word of a question: `rd` "road", `creds` "credentials".
 
-    Two letters must be all consonants of the word and end it (not `tr` of "trade" or "tree"), and a short word in its
-    own right abbreviates none: `tow`, towel.
+    Two letters must be the only consonants of the word, and its first and last letter: `tr` is not "tree". A short
+    English word abbreviates nothing: `tow` is not "towel".
     """
     if len(short) == _SHORTEST:
         return consonants_of(said) == short == said[0] + said[-1]
@@ -110,15 +116,15 @@ def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
     for first, last, said in _said(sentence):
         is_general = said in lexicon.STOP_WORDS or (is_plain and {stem(said)} & set(map(stem, words)))
         if is_general and not (is_plain and said in words and _describes(sentence, first, last)):
-            continue  # "what did Ann submit" states no `submitted`
+            continue  # "what did Ann submit" does not ask for `submitted`
         for place, word in enumerate(words):
             base = said if word.endswith("less") else said.removesuffix("less")
             near = closeness(base, word)
-            is_other = near < 1 and sentence.folded(last - 1) in ("free", "less")  # "egg-free" is no longer `egg`
+            is_other = near < 1 and sentence.folded(last - 1) in ("free", "less")  # the word "egg" of "egg-free" counts
             if near and not (is_other and last - first > 1):
                 hyphen = sentence.folded(last) == "-"
                 behind = sentence.folded(last + hyphen)
-                is_own = any("free".startswith(one) or one.endswith("free") for one in words)  # `nut_fr`, `glutenfree`
+                is_own = any("free".startswith(one) or one.endswith("free") for one in words)  # `glutenfree`
                 is_free = behind == "free" and not is_own
                 lacks = base != said or is_free or (hyphen and behind == "less")
                 yield NameHit(first, last, place, near, lacks)
@@ -132,7 +138,8 @@ def _close_hits(sentence: Sentence, words: Sequence[str]) -> Iterator[NameHit]:
 def _describes(sentence: Sentence, first: int, last: int) -> bool:
     """Return whether a common word at tokens [first, last) describes documents: "new loans", "loans that are new".
 
-    It does not in "published [in] May", "[Ann] published", "the new [office]", "new [or] old" and "what's new?".
+    Words beside it can show that it does not: "published [in] May", "[Ann] published", "the new [office]", "new [or]
+    old", "[what]'s new?".
     """
     before, author = sentence.token(first - 1), sentence.mention_at(last - 2)
     if author is not None and sentence.vocabulary.roles[author.known[0].field] == "person":
@@ -147,12 +154,15 @@ def _describes(sentence: Sentence, first: int, last: int) -> bool:
 
 
 def _is_of_records(sentence: Sentence, place: int) -> bool:
-    """Return whether a token is a word for documents or a value of theirs."""
+    """Return whether a token is a noun for documents ("loans") or part of a value."""
     return sentence.is_noun(place) or sentence.mention_at(place) is not None
 
 
 def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
-    """Yield (first, last, word) for the English words of a question, and of its Chinese words' glosses."""
+    """Yield (first, last, word) for the English words of a question and the English meanings of its Chinese words.
+
+    A word with a hyphen is yielded as one word as well: "wi-fi" as wifi.
+    """
     tokens = sentence.tokens
     for index, token in enumerate(tokens):
         is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge
@@ -162,13 +172,17 @@ def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
                 yield index, index + 3, token.folded + sentence.folded(index + 2)  # "wi-fi"
     for run in chinese_runs(tokens, set()):
         for start, word, _ in glossed_words("".join(tokens[index].text for index in run)):
-            # "effectiveness" in "lose effectiveness" is no meaning of 失效.
+            # Skip meanings of several words: 失效 means "lose effectiveness", not "effectiveness".
             glosses = dict.fromkeys(sense[0] for sense in senses_of(word)[:MOST_SENSES] if len(sense) == 1)
             yield from ((run[start], run[start] + len(word), gloss) for gloss in glosses)
 
 
 def grouped(hits: Sequence[NameHit]) -> Iterator[list[NameHit]]:
-    """Yield groups of hits: different words of a name that stand together."""
+    """Yield the hits in groups that stand together and mean different words of the name.
+
+    Args:
+        hits: in the order of the question.
+    """
     group: list[NameHit] = []
     for hit in hits:
         if group and (hit.first > group[-1].last + _GAP or any(hit.word == one.word for one in group)):
@@ -182,10 +196,13 @@ def grouped(hits: Sequence[NameHit]) -> Iterator[list[NameHit]]:
 def is_only_head(
     sentence: Sentence, mention: Mention, hits: Sequence[NameHit], words: Sequence[str], *, is_own: bool
 ) -> bool:
-    """Return whether only the last word of a longer name is said, and the flag hardly meant: "books" for "rare book".
+    """Return whether the question says only the last word of a longer name, which hardly means the flag.
 
-    A field's own name may be cut short where it is stated ("with a pool" for `swimming_pool`), but not where another
-    word may stand for the one that is left out: "[public] session items" for `closed_session`.
+    Examples: "books" for `rare_book`, "[public] session items" for `closed_session`. False if a word such as "with"
+    precedes a field's own name: "with a pool" for `swimming_pool`.
+
+    Args:
+        is_own: whether `words` are the field's own name; if False, a translation.
     """
     has_more = any(word not in lexicon.STOP_WORDS for word in words[:-1])  # not `at_risk`
     is_head = has_more and all(hit.word == len(words) - 1 for hit in hits)
@@ -193,9 +210,7 @@ def is_only_head(
 
 
 def in_place_of_records(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a word stands where a question names the documents: "which [rare books] did Ann finish?",
-    2025年入库的[古籍]有多少.
-    """
+    """Return whether a flag stands where a question names the documents: "which [rare books] did Ann finish?"."""
     following = sentence.token(mention.last)
     if sentence.tokens[mention.first].kind == "cjk":
         behind = tuple(table("link", "zh")["truth"]["behind_records"].split())
@@ -208,7 +223,7 @@ def in_place_of_records(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _is_stated(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a word is stated of the documents by the one before it: "camps [with] parking"."""
+    """Return whether the word before a mention ascribes it to the documents: "with" in "camps with parking"."""
     if sentence.tokens[mention.first].kind == "cjk":
         return _is_stated_zh(sentence.text[: mention.start])
     place = mention.first - 1
@@ -219,7 +234,7 @@ def _is_stated(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _is_stated_zh(before: str) -> bool:
-    """Return whether a Chinese text ends in a word that states the next of the documents: 有, 是, but not 所有."""
+    """Return whether a Chinese text ends in a word such as 有 ("have"), and not only as part of 所有 ("all")."""
     words = table("link", "zh")["truth"]
     stating = re.search(rf"(?:{'|'.join(words['between'].split())}|{'|'.join(words['denying'].split())})$", before)
     if stating is None:
@@ -228,11 +243,12 @@ def _is_stated_zh(before: str) -> bool:
 
 
 def set_to(sentence: Sentence, end: int) -> tuple[bool, int] | None:
-    """Return the value that is written behind a flag, and the character where it ends.
+    """Return the value written behind a flag, and the character behind the value; None if no single value is written.
 
-    The value is False for "pets: no", `pets=0`, "photo n" and 投流标记为否.
+    "pets: no", `pets=0` and "photo n" -> False; "photo y/n" -> None.
 
-    Return None if there is none, or both are: "photo y/n".
+    Args:
+        end: the character behind the flag's words.
     """
     found = _setting().match(sentence.text, end)
     if found is None:
@@ -247,7 +263,7 @@ def set_to(sentence: Sentence, end: int) -> tuple[bool, int] | None:
 
 @cache
 def _setting() -> re.Pattern[str]:
-    """Return the pattern of a value behind a flag: after a mark any of its words, else the plainest."""
+    """Return the pattern of a value behind a flag: any word for true or false after ":" or "=", else a plain one."""
     words = sorted((word for one in truths().values() for word in one), key=len, reverse=True)
     plain = [word for word in words if word in ("true", "false", "yes", "no", "y", "n")]
     chinese = [word for word in words if has_chinese(word)]
@@ -261,7 +277,7 @@ def _setting() -> re.Pattern[str]:
 
 
 def is_left_open(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether the opposite of a flag is asked for too, without its word: "fragile or not", 善本与否."""
+    """Return whether a phrase such as "or not" leaves open whether the flag is true: "fragile or not", 善本与否."""
     before, behind = sentence.text[: mention.start], sentence.text[mention.end :]
     return any(
         _choice(name, language).search(text) is not None

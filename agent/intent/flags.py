@@ -1,7 +1,7 @@
-"""Find fields that are true or false by their own words: "with parking".
+"""Find conditions on flags, which are fields that are true or false: "with parking".
 
-The words of a true/false field are a name of its value for true. `deciding` gives the probability that they are a
-condition, as for any other value; this module only finds them and tells whether they are denied.
+The words of a flag's name stand for its value true. The weights of `likelihood` give the probability that they are a
+condition, as for any other value. This module finds the words and tells whether they are denied.
 """
 
 import re
@@ -39,9 +39,9 @@ from retrievers.text.glosses import senses_of
 
 _LEAST_SHARE = 0.3
 _WHOLE = 0.8
-"""Minimum share of a flag's name that is said, for a value written behind it to be the flag's for certain."""
+"""Minimum share of a flag's name in the question at which a value behind it certainly belongs to the flag."""
 _MOST_PLACES = 8
-"""Maximum places at which one flag is looked at: a text that repeats its name would take too long."""
+"""Maximum places that are examined for one flag; a text that repeats its name often would take too long."""
 _SET = 0.98
 """Probability of a flag whose value is written behind it."""
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
@@ -52,7 +52,7 @@ _OF_ONE = re.compile(
     r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
     re.IGNORECASE,
 )
-"""Marks a question about a document found before, or about people: "was it [escalated]?"."""
+"""Matches a subject that is one known document or a person, so that the flag is no condition: "was it [escalated]?"."""
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 
 
@@ -61,10 +61,10 @@ class Flag:
     """A field that is true or false.
 
     Attributes:
-        truth: its values for true and false.
-        documents: number of documents with each.
-        names: English names as words, without those that only say that it is true or false. The first `own` are the
-            field's, the others glosses.
+        truth: the field's values that mean true and false.
+        documents: number of documents that are true, and that are false.
+        names: English names as words, without words such as "is". The first `own` names are the field's own, the others
+            translations of its Chinese name.
         chinese: Chinese names.
         is_denial: True if the name itself denies: `non_smoking`.
     """
@@ -80,12 +80,13 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A flag named in a question, as a candidate for `deciding`.
+    """A flag that a question names, as a candidate for a condition.
 
     Attributes:
+        truth: the field's values that mean true and false.
         start, end: the characters of the condition; they include a value that is written behind it: "pets = no".
-        denied: True if its words are denied.
-        is_loose: True if a mere translation of the flag stands where the documents are named.
+        denied: True if the condition is that the flag is false.
+        is_loose: True if a translation of the flag's name stands where the documents are named.
     """
 
     candidate: Candidate
@@ -97,7 +98,7 @@ class Named:
 
 
 def read_flags(sentence: Sentence) -> list[Constraint]:
-    """Return the true/false fields that a question asks about, each at its likeliest place if it is likely enough.
+    """Return the conditions on flags that are likely enough to boost, one for each field, at its likeliest place.
 
     A field named together with its opposite ("fragile and non-fragile") is no condition.
     """
@@ -125,13 +126,13 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
 
 
 def _is_within(one: Candidate, other: Candidate) -> bool:
-    """Return whether another flag's name explains more: `rd_close` in "road closed", beside `closed_yard`."""
+    """Return whether another flag means these words and more: in "road closed" `rd_close`, not `closed_yard`."""
     (first, last), (start, end) = ((each.mention.first, each.mention.last) for each in (one, other))
     return one.field != other.field and start <= first and last <= end and last - first < end - start
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
-    """Yield every flag that a question names, with its evidence."""
+    """Yield every flag that a question names, with its signs from `evidence`."""
     for flag in _flags(Same(sentence.vocabulary.catalogue)):
         for mention, denied, is_loose in _mentions(sentence, flag)[:_MOST_PLACES]:
             named = _named(sentence, flag, mention, denied)
@@ -143,7 +144,7 @@ def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, f
 
 @lru_cache(maxsize=256)
 def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
-    """Return the flags of a catalogue that have both values."""
+    """Return the fields of a catalogue that are true in some documents and false in others."""
     found = []
     for name, values in key.held.fields.items():
         is_boolean = values.field.item == "boolean" and values.distinct > 1
@@ -154,7 +155,7 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         own = lexicon.name_words(name)
         latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
         whole, chinese = chinese, _plain_zh().sub("", chinese)
-        chinese = chinese if len(chinese) > 1 else whole  # 效 of 有效 is also in 失效
+        chinese = chinese if len(chinese) > 1 else whole  # 效 of 有效 ("valid") is also in 失效 ("invalid")
         denies = len(latin) > 1 and latin[0] in DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         spelt = in_chinese(name)
@@ -176,10 +177,10 @@ def _plain_zh() -> re.Pattern[str]:
 
 
 def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]]:
-    """Return each place where the question names a flag, with two signs.
+    """Return (mention, is denied, is loose) for each place where the question names a flag.
 
-    The first says that the words deny the flag: "unanswered" for `answered`; for a flag that is a denial itself, the
-    opposite. The second says that the place may only name the documents: "which [rare books] did Ann finish?"
+    Denied: "unanswered" for `answered`; the opposite if the flag's name is a denial itself. Loose: a translation of the
+    name where it may only name the documents: "which [rare books] did Ann finish?"
     """
     found: list[tuple[Mention, bool, bool]] = []
     chinese = (*flag.chinese, *(phrase for phrase, fields in sentence.spelt.items() if fields == (flag.field,)))
@@ -197,7 +198,8 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
                 if is_only_head(sentence, mention, hits, words, is_own=is_own):
                     continue
                 is_glossed = not is_own or all(hit.is_glossed(sentence) for hit in hits)
-                within = [_denial(sentence, hit.first) for hit in hits[1:]]  # 对客户[没]影响
+                # A denial may stand inside the name: 对客户[没]影响 ("[no] effect on customers").
+                within = [_denial(sentence, hit.first) for hit in hits[1:]]
                 denied = any(start is not None and start >= mention.start for start in within)
                 denied = denied or any(hit.denied for hit in hits[1:])
                 is_loose = is_glossed and in_place_of_records(sentence, mention)
@@ -206,7 +208,7 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool, bool]
 
 
 def _set_only(sentence: Sentence, flag: Flag) -> Iterator[Mention]:
-    """Yield weaker names of a flag that has a value written behind them: 清客那栏是n for `qk`."""
+    """Yield mentions of a flag by a shortened name with a value behind it: 清客那栏是n ("column qk is n") for `qk`."""
     for place, column in pointed(sentence).items():
         is_own = column.fields == (flag.field,) and column.strength >= SHORTENED
         if is_own and set_to(sentence, sentence.tokens[column.last - 1].end) is not None:
@@ -220,10 +222,13 @@ def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float
 
 
 def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
-    """Return the named flag.
+    """Return the flag as a candidate, with the denials and the value around its mention.
 
-    Return None if a date or number has taken the words, a single document is asked about, the words exclude another
-    condition, or the denial is unclear.
+    None if the words belong to a date or number or to a phrase such as 以外 ("except"), if a single document is asked
+    about, or if it is unclear whether they are denied.
+
+    Args:
+        denied: whether the words of the mention themselves deny the flag.
     """
     start, end = mention.start, mention.end
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
@@ -241,7 +246,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     value, end = set_to(sentence, mention.end) or (None, end)
     is_no = value is False
     denied ^= negated or is_no or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
-    denied |= is_no and not flag.is_denial  # "not moved = no" is said of the field `moved`
+    denied |= is_no and not flag.is_denial  # "not moved = no" means that `moved` is false
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     candidate = Candidate(mention, flag.field, (known,), 1 + len(fields))
@@ -249,7 +254,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:
-    """Return the character where the verb that offers a flag begins, else the flag's: "[accept] pets", [允许]带宠物."""
+    """Return the first character of the flag, or of a verb before that offers it: "[accept] pets", [允许]带宠物."""
     offered = _offering_zh().search(sentence.text[: mention.start])
     if offered is not None:
         return offered.start()
@@ -261,7 +266,11 @@ def _extent(sentence: Sentence, mention: Mention) -> int:
 
 
 def _denial(sentence: Sentence, first: int) -> int | None:
-    """Return the character where a denial directly before a flag begins, or None: "nobody answered", 不允许带宠物."""
+    """Return the first character of a denial before a flag, or None: "[nobody] answered", [不]允许带宠物 ("no pets").
+
+    Args:
+        first: the first token of the flag.
+    """
     place = first - 1
     while sentence.folded(place) in _PASSED:
         place -= 1
@@ -280,7 +289,7 @@ def _denial(sentence: Sentence, first: int) -> int | None:
 
 
 def _is_refused(sentence: Sentence, place: int) -> bool:
-    """Return whether the words after a flag refuse it: "where pets are forbidden", "encryption turned off"."""
+    """Return whether the words from `place` refuse a flag: "where pets are forbidden", "encryption turned off"."""
     while sentence.folded(place) in _SWITCHED:
         place += 1
     return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()
@@ -308,7 +317,7 @@ def _at(sentence: Sentence, place: int) -> Sequence[Known]:
 
 
 def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
-    """Return whether a commitment was not met: "a missed SLA" for a field `sla_ok`."""
+    """Return whether the question says that the commitment of a flag was not met: "a missed SLA" for `sla_ok`."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
     failing_zh = tuple(table("link", "zh")["truth"]["failing"].split())
     is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(flag.field))

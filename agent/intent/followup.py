@@ -1,7 +1,7 @@
 """Follow-ups: what a turn takes over from earlier turns.
 
 "only the ones from this year" narrows the question before; "and who sponsored it?" asks about a document of the answer;
-那 2021 年的呢？ asks the same about another year.
+那 2021 年的呢？ ("and of 2021?") asks the same about another year. A turn is one question of the conversation.
 """
 
 import re
@@ -74,10 +74,10 @@ class Carried:
 
     Attributes:
         pieces: the constraints of the turn and those taken over.
-        context: words of earlier turns that a search needs.
+        context: words of earlier turns that a search for the turn needs; "" if none.
         before: the question that it depends on.
-        lists: True if the turn narrows a list, or asks the same about other values.
-        again: True if it asks the same question.
+        lists: True if the turn narrows a list of documents, or asks the same about other values.
+        again: True if it asks the same question with other constraints.
     """
 
     found: Found
@@ -92,8 +92,8 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     """Return what a turn takes over from the conversation; None if it is complete by itself.
 
     Args:
-        find: reads a turn in the same context as the present one.
-        turns: maximum number of earlier questions to follow; a question that is a follow-up itself takes over its own.
+        find: reads a text as `found` was read: for the same collections and date.
+        turns: maximum number of earlier questions to follow; a follow-up to a follow-up takes over from both.
     """
     places = [place for place, turn in enumerate(history) if turn.role == "user" and turn.content.strip()]
     asked = history[places[-1]].content if places else ""
@@ -112,10 +112,10 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     text = found.sentence.text
     context = _context(before, answered, thing=pointing.THING.search(text) is not None)
     found = _in_the_same_fields(_on_the_same_date(found, before), before)
-    # After a list, a value alone is a constraint: "the rejected ones", 那护士用的呢.
+    # After a list, a value alone is a constraint: "the rejected ones".
     bare = _with_bare_values(found, before)
     if any(one.search(text) for one in (_REFINES, _SAME)) or _is_fragment(bare):
-        # A turn that changes a question consists of conditions.
+        # A turn that changes a question has hardly any words but conditions, so likely ones are sure.
         found = replace(bare, pieces=_firm(bare.pieces))
     return (
         _of_the_same(found, before, said, context)
@@ -128,14 +128,14 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
 
 
 def _of_records(found: Found, find: Finder) -> Found:
-    """Add the word for records to "how many per stage?", so that the records of the conversation are counted."""
+    """Add the noun "documents" to "how many per stage?", so that the documents of the conversation are counted."""
     unread, text = read_calculation(found).unread, found.sentence.text
     noun = _RECORDS.get(unread[0].casefold()) if len(unread) == 1 else None
     return find(text.replace(unread[0], f"{unread[0]} {noun}", 1)) if noun is not None else found
 
 
 def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | None:
-    """Read "and over 50?" as a comparison of the field that the question before compared, by the word used there."""
+    """Read "and over 50?" as a comparison of the numeric field in the question before; return None for other turns."""
     numbers = found.sentence.vocabulary.of_role("number")
     measured = {piece.field: piece for piece in before.pieces if piece.field in numbers}
     said = _comparison(found)
@@ -153,7 +153,10 @@ def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | 
 
 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
-    """Read a turn that keeps the question and changes its constraints: "only the rejected ones", "and in 2022?"."""
+    """Read a turn that changes the constraints of the question before: "only the rejected ones", "and in 2022?".
+
+    The result is None for any other turn. If `same` is True, the turn asks the same question.
+    """
     text = found.sentence.text
     before = replace(before, pieces=_firm(before.pieces))
     beside = _beside(found, before)
@@ -175,13 +178,13 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
 
 
 def _comparison(found: Found) -> str | None:
-    """Return a number with its comparison that made no condition, or None: "hmm. under 300?"."""
+    """Return a comparison that made no condition: "under 300" for "hmm. under 300?"; None if there is none."""
     left = (one.what for one in unread(found) if one.reason == SEARCHED and any(map(str.isdigit, one.what)))
     return next(left, None)
 
 
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
-    """Read "others by the same inspector", 同一个作者: take that field's value from the question or answer before."""
+    """Read "others by the same inspector": take the field's value from the question before, else from the answer."""
     match = pointing.THE_SAME.search(found.sentence.text)
     if match is None:
         return None
@@ -196,7 +199,10 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
 
 
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
-    """Read "what else did she write": the person whom the answer or the question named last."""
+    """Resolve "she" in "what else did she write" to the person named last in the answer (`said`), else in the question.
+
+    The result is None if the turn has no such pronoun or names a person itself, or if nobody was named.
+    """
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
     if named or not pointing.PERSON.search(found.sentence.text) or _is_of_records(found, before):
@@ -209,14 +215,14 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
 
 
 def _is_of_records(found: Found, before: Found) -> bool:
-    """Return whether "they" in a calculation may mean the records, which have constraints other than a person."""
+    """Return whether "they" in a calculation may mean documents, because they are constrained by more than a person."""
     people = found.sentence.vocabulary.of_role("person")
     others = any(piece.field not in people for piece in before.pieces)
     return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
-    """Read "what does it say", "who sponsored the latest one": a document that the answer names."""
+    """Resolve "it" or "the latest one" to a document that the answer names; None if the turn asks for no document."""
     text = found.sentence.text
     document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
@@ -232,7 +238,7 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
 
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
-    """Read "how many is that": a calculation over the records of the question before."""
+    """Read "how many is that" as a calculation over the documents of the question before; None for other turns."""
     if topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
     return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
@@ -256,17 +262,20 @@ def _is_fragment(found: Found) -> bool:
 
 
 def _with_bare_values(found: Found, before: Found) -> Found:
-    """Turn the values that a turn names without further use into constraints."""
+    """Add a constraint for each value that a turn names outside of its constraints, if the value's field is clear."""
     stated, asked = {piece.field for piece in found.pieces}, {piece.field for piece in before.pieces}
     more = [piece for mention in found.left if (piece := _bare(found, mention, stated, asked)) is not None]
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
 def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> Piece | None:
-    """Return the constraint made by a value named alone, or None if its field is stated already or it is unclear."""
+    """Return the constraint for a value without words around it; None if its field is in `stated` or is unclear.
+
+    Fields in `asked`, which the question before constrained, are preferred.
+    """
     roles = found.sentence.vocabulary.roles
     known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
-    # Prefer the field that was constrained before; a name of several people is unclear.
+    # A name of several people is unclear.
     known = [one for one in known if one.field in asked] or known
     denied = is_denied_mention(found.sentence, mention)
     if not known or denied is None or (roles[known[0].field] == "person" and len({one.value for one in known}) > 1):
@@ -277,7 +286,7 @@ def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> 
 
 
 def leans(found: Found) -> bool:
-    """Return whether a turn may depend on earlier ones: it is short, and points back or says little."""
+    """Return whether a turn may depend on earlier ones: it is short, and refers back ("it") or has few topic words."""
     text = found.sentence.text
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
@@ -287,7 +296,7 @@ def leans(found: Found) -> bool:
 
 
 def _context(before: Found, answered: str, *, thing: bool) -> str:
-    """Return the subject of the conversation: the question before, and the answer if "it" may be there."""
+    """Return the question before; the answer is added if the question has no topic or `thing` (the turn says "it")."""
     rest = before.rest
     if topic_of(before) and not thing:
         return rest[:_LONGEST_CONTEXT]
@@ -295,7 +304,7 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 
 
 def stripped(text: str) -> str:
-    """Return a turn for a search, without words that only point back."""
+    """Return a turn for a search, without stop words and words that only refer back."""
     plain = pointing.PERSON.sub(" ", text)
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
@@ -303,7 +312,7 @@ def stripped(text: str) -> str:
 
 
 def _on_the_same_date(found: Found, before: Found) -> Found:
-    """Move the turn's dates to the date field used before, unless a word names another: "denied in 2023", "2024?"."""
+    """Move the turn's dates to the question's date field, unless a word names another: "denied in 2023", "2024?"."""
     dates = found.sentence.vocabulary.of_role("date")
     field = next((piece.field for piece in before.pieces if piece.field in dates), None)
     units = found.sentence.vocabulary.units
@@ -318,7 +327,7 @@ def _on_the_same_date(found: Found, before: Found) -> Found:
 
 
 def _in_the_same_fields(found: Found, before: Found) -> Found:
-    """Move the turn's values to the fields used before, unless a word names another: "same for Ito" after an author."""
+    """Move the turn's values to the question's fields, unless a word names another: "same for Ito" after an author."""
     cued = {name for _, names in found.sentence.cued for name in names}
     fields = found.sentence.vocabulary.catalogue.fields
     asked = [one.field for one in before.pieces if one.filter["type"] in _PLAIN]
@@ -335,9 +344,10 @@ def _in_the_same_fields(found: Found, before: Found) -> Found:
 
 
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
-    """Return the earlier constraints, except on fields that are stated anew or grouped by, and the new ones.
+    """Return the earlier constraints and the new ones; an earlier one on a field of a new one is replaced.
 
-    A new exclusion replaces only the constraint that it denies.
+    An earlier one on the field `grouped`, by which the turn groups, is left out. A new exclusion replaces only the
+    constraint that it denies.
     """
     stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
     denied = [
@@ -348,7 +358,7 @@ def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | No
 
 
 def _beside(found: Found, before: Found) -> Piece | None:
-    """Read "and the year before?", "and the next version?": the neighbour of the value used before; None if none."""
+    """Return the year or version beside that of the question, for "and the year before?"; None if not asked for."""
     said = _BESIDE.search(found.sentence.text)
     if said is None or wording.YES_OR_NO.search(found.sentence.text):
         return None  # "was it in the next release?" asks about a document found before
@@ -366,7 +376,7 @@ def _beside(found: Found, before: Found) -> Piece | None:
 
 
 def _version_beside(before: Found, step: int) -> Piece | None:
-    """Return the version some steps from the one used before, among the known versions, or None."""
+    """Return the known version `step` places after that of the question, or None."""
     vocabulary = before.sentence.vocabulary
     versions = vocabulary.of_role("version")
     piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)
@@ -380,7 +390,7 @@ def _version_beside(before: Found, step: int) -> Piece | None:
 
 
 def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Make likely conditions sure, because the follow-up confirms them; a guess among several stays one."""
+    """Make likely conditions sure, because the follow-up confirms them; guesses among several fields stay guesses."""
     return tuple(
         replace(one, confidence=max(one.confidence, FILTERS_FROM)) if one.confidence > BOOSTS_FROM else one
         for one in pieces

@@ -1,7 +1,7 @@
 """Names of values in another language or script.
 
-Chinese values are named in English and in Pinyin, English ones by the stems of their words. A dictionary gives the
-English meanings of a question's Chinese words.
+Chinese values get names in English and in Pinyin. English values are found by the stems of their words, also from the
+English meanings of a question's Chinese words, which a dictionary gives.
 """
 
 import re
@@ -26,18 +26,19 @@ _LONGEST_PINYIN = 4
 _LONGEST_PERSON = 3
 _LONGEST_PHRASE = 5
 _ASPECT = re.compile(r"(?<=^.)[过了着](?=.$)")
-"""Characters inside a verb with its object: 投[了]流."""
+"""Particles between a verb and its object, which are ignored: 投[了]流."""
 _SHORTEST_WORD = 4
 """Minimum letters of a word that may stand for a value with an English name of several words."""
 _STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
 """Affixes that turn a verb into a state: [已]结束, 筹备[中]."""
 _MOST_SENSES = 6
 _OF_A_KIND = 0.6
-"""The share of a value named by a Chinese word that also contains the word for its kind."""
+"""The share of a value if the Chinese word also says its kind: 鸡肉 ("chicken meat") for "chicken"."""
 _GOES_ON = 0.5
-"""Factor on the share of a value if another word stands directly before it."""
+"""Factor on the share of a value if another word stands directly before it and may include it."""
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
-# So do words of time: 2020 年以来[打包]主题的.
+"""Words after which a new word begins, at the end of the text before a value."""
+# A new word also begins after words of time: 2020 年以来[打包]主题的 ("on [packaging] since 2020").
 _AFTER_DATE = re.compile(
     r"(?:^[年月]|[去今前明本][年周月]|[一二三四五六七八九十]月|以来|[之以]?[前后]|期间|季度|半年|年代)$"
 )
@@ -45,7 +46,7 @@ _OF_TIME = frozenset("同期 同时 当时 期间 时期 时间".split())
 
 
 def english_names(names: Names, fields: Collection[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Return labels and tags of a few English words by `english_key`; stop words are left out."""
+    """Return the values of the given fields whose names are one to three English words, by `english_key`."""
     found: dict[tuple[str, ...], list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and (one.how == "exact" or _is_end_of_path(one))]
@@ -63,14 +64,17 @@ def _is_end_of_path(one: Known) -> bool:
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
     """Return a key that words of the same meaning share: the stem of one word, or the sorted roots of several.
 
-    A literal translation says "to demolish" for "demolition", and puts a "notice of violation" in another order; if two
-    words agree, it is hardly a different thing.
+    A root is the beginning of a stem: a literal translation says "to demolish" for "demolition". The words are sorted
+    because it may say "violation notice" for "notice of violation". One root alone would match too many words.
     """
     return (stem(words[0]),) if len(words) == 1 else tuple(sorted(stem(word)[:_ROOT] for word in words))
 
 
 def add_latin_names(names: Names, roles: Mapping[str, str]) -> None:
-    """Add Chinese names in Pinyin: Sun Lijuan for 孙丽娟, Chengdu for 成都; a surname alone if it is unique."""
+    """Add names in Pinyin to Chinese values: "Sun Lijuan" for 孙丽娟, "Chengdu" for 成都.
+
+    A surname or given name alone is added if only one value of the field has it.
+    """
     parts: dict[tuple[str, str], list[Known]] = {}
     for words, known in list(names.items()):
         given = [one for one in known.values() if one.how in ("exact", "short") and len(words) <= _LONGEST_PINYIN]
@@ -93,11 +97,13 @@ def add_latin_names(names: Names, roles: Mapping[str, str]) -> None:
 
 
 def add_english_names(names: Names, stems: Names, fields: Collection[str], cues: Container[tuple[str, ...]]) -> None:
-    """Add English names of Chinese labels and tags: law school for 法学院, finished for 已结束.
+    """Add English names to the Chinese values of some fields: "law school" for 法学院, "finished" for 已结束.
 
-    A word that distinguishes one value of the field is a name too: "symphony" for a symphony concert.
+    A word that only one value of the field has is a name too: "symphony" for a symphony concert.
 
     Args:
+        names: all names; single words are added here.
+        stems: names of stems; whole names are added here.
         cues: words that point at fields, and therefore at no value.
     """
     words_alone: dict[tuple[str, str], dict[str, Known]] = {}
@@ -122,7 +128,7 @@ def add_english_names(names: Names, stems: Names, fields: Collection[str], cues:
 
 
 def _is_compound(value: str) -> bool:
-    """Return whether a term is composed of words, unlike a foreign name: 印度菜, but not 艾灵顿."""
+    """Return whether a term is composed of words, unlike a foreign name: 印度菜 ("Indian food"), not 艾灵顿."""
     return len(value) == 1 or len(value) > _LONGEST_PERSON or bool(senses_of(value[:2]))
 
 
@@ -140,7 +146,11 @@ def _may_stand_alone(word: str) -> bool:
 def translated_values(
     tokens: Sequence[Token], vocabulary: "Vocabulary", taken: set[int]
 ) -> Iterator[tuple[int, int, Known]]:
-    """Yield (first, last, value) for Chinese tokens [first, last) whose English is a value: 石棉 is asbestos."""
+    """Yield (first, last, value) for Chinese tokens [first, last) whose English meaning is a value: 石棉 is asbestos.
+
+    Args:
+        taken: indices of tokens that are left out.
+    """
     for run in chinese_runs(tokens, taken) if vocabulary.english else ():
         text = "".join(tokens[index].text for index in run)
         words = [(start, word) for start, word, _ in glossed_words(text)]
@@ -158,7 +168,7 @@ def translated_values(
 def translated_cues(
     tokens: Sequence[Token], vocabulary: "Vocabulary", spelt: Mapping[str, tuple[str, ...]]
 ) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return Chinese words of a question whose English meaning is a field's name: 公司 points at "company".
+    """Return fields by the tokens of Chinese words that name them in English: 公司 points at "company".
 
     Args:
         spelt: see `spelt_phrases`.
@@ -174,9 +184,10 @@ def translated_cues(
 
 
 def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str, tuple[str, ...]]:
-    """Return Chinese phrases of a question by whose Pinyin fields are named: 投流 and 投了流 for `touliu`.
+    """Return the fields that Chinese phrases of a question name by their Pinyin: 投流 and 投了流 -> `touliu`.
 
-    A phrase cuts no word, and is no name of a value. A field's name may also be its first letters: ja_rq for 结案日期.
+    A phrase consists of whole words and is no name of a value. A field's name may also be the first letters of the
+    syllables: ja_rq for 结案日期.
     """
     found: dict[str, tuple[str, ...]] = {}
     for run in chinese_runs(tokens, set()) if vocabulary.spelt else ():
@@ -196,9 +207,13 @@ def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str
 def _english_values(
     words: Sequence[tuple[int, str]], place: int, text: str, vocabulary: "Vocabulary"
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
-    """Yield (number of words from `place` on, values that they name in English), most words first."""
+    """Yield (number of words from `place` on, values that they name in English), most words first.
+
+    Args:
+        words: (start in `text`, word) in order.
+    """
     start, first = words[place]
-    # A word that continues another is hardly a value (子进程 is no process); several words may be: 电梯[检查报告].
+    # A single word that continues another is hardly a value: 进程 ("process") in 子进程 ("child process").
     before = text[:start]
     opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before) is not None
     is_other = first in _OF_TIME or words_of(first) in vocabulary.cues
@@ -210,7 +225,7 @@ def _english_values(
         said = dict.fromkeys(tuple(word for sense in each for word in sense) for each in product(*senses))
         known = tuple(one for each in said for one in vocabulary.english.get(english_key(each), ()))
         if not known and size == 1:
-            # 鸡肉 is chicken meat: a value and the word for its kind.
+            # 鸡肉 is "chicken meat": a value and the word for its kind.
             heads = [english_key(each[:1]) for each in said] if all(len(each) == 2 for each in said) else []
             kinds = (one for key in heads for one in vocabulary.english.get(key, ()) if one.how == "exact")
             known = tuple(replace(one, share=_OF_A_KIND) for one in kinds)
@@ -219,7 +234,7 @@ def _english_values(
 
 
 def chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
-    """Return runs of adjacent Chinese characters that are not taken yet, as lists of indices."""
+    """Return runs of adjacent Chinese tokens outside `taken`, each as the list of their indices."""
     runs: list[list[int]] = []
     for index, token in enumerate(tokens):
         if token.kind != "cjk" or index in taken:

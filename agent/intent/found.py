@@ -1,4 +1,4 @@
-"""Find everything that the words of one turn state, before history and routing are considered."""
+"""Find all conditions in one question by itself, before earlier turns and routing are considered."""
 
 import re
 from bisect import bisect_right
@@ -45,7 +45,7 @@ from retrievers.text.glosses import senses_of
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A filter, its field, and the characters that state it; `why` is the evidence in words."""
+    """A condition: its filter, field, and characters [start, end) in the question; `why` is the evidence in words."""
 
     field: str
     filter: Json
@@ -57,15 +57,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The constraints and topics stated in a text.
+    """The conditions and topics stated in a text.
 
     Attributes:
-        pieces: filters, one for each constraint, in the order of the question.
+        pieces: all conditions but those in `lengths`, in the order of the question.
         left: values named as topics, and names whose meaning is unclear.
         lengths: conditions on the number of values in a list; calculations can apply them, searches cannot.
         unread_dates: characters [first, last) of date words that could not be read completely.
         unclear: comparisons of numbers whose field is unclear, with the reason.
-        rest: the question without the words of the sure pieces; words of likely pieces stay, so that they are searched.
+        rest: the question without the words of sure conditions; words of likely ones stay, so that they are searched.
     """
 
     sentence: Sentence
@@ -103,12 +103,12 @@ def find(
     counted: bool = False,
     frequencies: Mapping[str, float] | None = None,
 ) -> Found:
-    """Find everything that a turn states about metadata.
+    """Return all conditions and topics that a question states.
 
     Args:
         counted, frequencies: see `Sentence`.
-        nouns: words for the documents of the collections in scope ("pep", "peps").
-        now: in the time zone of the asker; dates mean days in that zone.
+        nouns: nouns for a document of the collections in scope: "pep", "peps".
+        now: the present in the time zone of the asker; dates mean days in that zone.
         more: (field, value, documents) looked up in fields with too many values, see `find_mentions`.
     """
     sentence = _sentence_of(text, vocabulary, nouns, more, counted=counted, frequencies=frequencies or {})
@@ -147,7 +147,7 @@ def find(
 
 
 def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[NumberRange]) -> bool:
-    """Return whether a word that is also a value names the field of the number behind it: "[headway] 10 or less"."""
+    """Return whether a word means the field of the number behind it, not a value: "[headway] 10 or less"."""
     own = set(map(stem, sentence.text[mention.start : mention.end].casefold().split()))
     return any(
         mention.last == sentence.index_from(one.start) and own <= set(map(stem, lexicon.name_words(one.field)))
@@ -156,9 +156,9 @@ def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[Number
 
 
 def _with_ended_denials(sentence: Sentence, flags: Sequence[Constraint], existing: Sequence[Existence]) -> Sentence:
-    """Return the sentence with denials that end where another condition uses them up.
+    """Return the sentence with denials that end at the flag or missing field that they belong to.
 
-    "not closed on the Heron" is on the Heron, and "no destination recorded and urgent" is urgent.
+    "not closed on the Heron" denies "closed" alone, and "no destination recorded and urgent" the destination alone.
     """
     denied = [
         (one.start, one.end)
@@ -187,7 +187,7 @@ def _sentence_of(
     counted: bool,
     frequencies: Mapping[str, float],
 ) -> Sentence:
-    """Return the text with its tokens and mentions; arguments as for `find`."""
+    """Return the text with its tokens and mentions; the arguments are those of `find`."""
     tokens = tokenize(text)
     spelt = spelt_phrases(tokens, vocabulary)
     more_cues = translated_cues(tokens, vocabulary, spelt)
@@ -203,7 +203,7 @@ def _sentence_of(
 
 
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
-    """Return the sentence with its dates and denials, the dates, and the places of unread date words."""
+    """Return the sentence with its dates and denials, the dates, and the characters of unread date words."""
     ranges, unread = read_dates(sentence.text, calendar)
     dates = [one for one in ranges if is_stated(one, sentence, calendar)]
     dates = [
@@ -226,11 +226,11 @@ def _pieces(
     stated: Sequence[Piece],
     existing: Sequence[Existence],
 ) -> tuple[Piece, ...]:
-    """Return the constraints in the order of the text.
+    """Return all conditions in the order of the text.
 
     Args:
-        stated: those on numbers and dates.
-        existing: those on the existence of a field: name, whether it exists, start, end.
+        stated: conditions on numbers and dates.
+        existing: conditions that a field has a value or none.
     """
     fields = sentence.vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
@@ -247,7 +247,7 @@ def _pieces(
 
 
 def _is_in_counting_word(text: str, mention: Mention) -> bool:
-    """Return whether a name is one character of a Chinese word of counting: 少 ("rare") in 多少."""
+    """Return whether a name is one character of a Chinese word of counting: 少 ("rare") in 多少 ("how many")."""
     words = chinese_words(text) if mention.end - mention.start == 1 else {}
     counting = {text[start:end] for start, end in words.items() if start <= mention.start < end}
     return not counting.isdisjoint(table("calculation")["count"])
@@ -268,19 +268,19 @@ def _is_agent(sentence: Sentence, mention: Mention, one: DateRange) -> bool:
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
-    """Return words for documents made from the fields that number them: "case" and "cases" for case_number."""
+    """Return nouns for documents from the names of fields that number them: "case" and "cases" for case_number."""
     keys = (name for name in vocabulary.of_role("number") if is_key(vocabulary, name))
     words = {word for name in keys for word in lexicon.name_words(name) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(words | {f"{word}s" for word in words})
 
 
 _MOST_NAMES = 48
-"""Maximum number of named values. A text that names more asks for none of them, and judging each takes seconds."""
+"""Maximum number of values that a question may name. With more, none is a constraint: judging them takes seconds."""
 _STORY = 36
-"""Maximum tokens of an ordinary question. A longer one is a story, with dates and numbers of other things."""
+"""Maximum tokens of an ordinary question. Dates and numbers of a longer text only boost, as they may be incidental."""
 _TOLD = 0.8
 _GUESSED = BOOSTS_FROM
-"""Probability of the date field if several may be meant: it raises, but neither calculates nor is confirmed later."""
+"""Probability of a date condition if several fields may be meant: it only boosts, also after a follow-up."""
 _SAID = 0.9
 _NEAR = 40
 """Maximum characters between a date and the word for its field."""
@@ -295,9 +295,9 @@ _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
-    """Return one filter for each date field.
+    """Return one condition for each date field that has ranges.
 
-    Several ranges are alternatives, but overlapping ranges with open ends are joined by "and".
+    Several ranges of a field are alternatives, but overlapping open ones ("after 2001", "before 2024") apply together.
     """
     zone = now.tzinfo
     assert zone is not None
@@ -317,7 +317,7 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         filters = [of_date(one, values, zone, units) for one, _ in meant]
         made = [one for one in filters if one is not None]
         if len(made) < len(filters):
-            continue  # a day of a field of months
+            continue  # a range of days in a field of months
         if denied == {True}:
             made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
@@ -343,14 +343,14 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the date field of a range: the one whose word stands nearest, else the main date."""
+    """Return the date field that a range is about: the one whose word is nearest, else the main date; None if none."""
     fields = sentence.vocabulary.of_role("date")
     # `main_date` also decides among fields with uninformative names.
     return _named_date(sentence, one, fields) or _written_in(sentence, one) or main_date(sentence.vocabulary)
 
 
 def _written_in(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the only field of months or quarters that writes a range as the question does, or None."""
+    """Return the only field of months or quarters with texts like the question's: "Q3" for "2025-Q3"; or None."""
     named = [name for name, units in sentence.vocabulary.units.items() if units.is_written(one.period, one.phrase)]
     return named[0] if len(named) == 1 else None
 
@@ -359,7 +359,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
     """Return the date field whose word stands nearest to a range, or the only date field; None if no word is near.
 
     Args:
-        by_noun: whether words for documents count as well.
+        by_noun: whether nouns for documents count as words for a field: "orders" for `ordered`.
     """
     if len(fields) == 1:
         return fields[0]
@@ -382,7 +382,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a verb beside a range names an event that makes no document: "orders dispatched in May"."""
+    """Return whether a verb beside a range means something else than making documents: "orders dispatched in May"."""
     after = _DONE_THEN.match(sentence.text, one.end)
     if after:
         meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
@@ -395,5 +395,5 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
 
 @cache
 def _said(kind: str) -> frozenset[str]:
-    """Return the words of a kind, for all languages."""
+    """Return the words of a kind in the word list `dated`, for all languages."""
     return frozenset(table("dated").get(kind, ()))

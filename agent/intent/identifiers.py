@@ -1,4 +1,4 @@
-"""Recognise questions that are little more than an identifier."""
+"""Recognise questions that are little more than an identifier of code, errors or parts: "ERR42 timeout"."""
 
 import re
 
@@ -18,12 +18,12 @@ _IDENTIFIER = re.compile(
 
 
 def is_identifier(found: Found) -> bool:
-    """Return whether a question is little more than names of code, errors or parts."""
+    """Return whether a question has an identifier and at most two other content words (in Chinese three)."""
     text = found.sentence.text
     most = 2 if not has_chinese(text) else 3
     return _IDENTIFIER.search(text) is not None and len(beside_identifiers(found)) <= most
 
 
 def beside_identifiers(found: Found) -> list[str]:
-    """Return the words beside the identifiers, which may say more to a model: "is db.example.com having an outage"."""
+    """Return the content words beside the identifiers: "outage" for "is db.example.com having an outage"."""
     return plain_words(_IDENTIFIER.sub(" ", found.sentence.text))

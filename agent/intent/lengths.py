@@ -1,4 +1,4 @@
-"""Conditions on the length of a list: "five or more authors", a "single-author" report, 恰好两名作者."""
+"""Find conditions on the length of a list: "five or more authors", a "single-author" report."""
 
 import re
 
@@ -6,10 +6,10 @@ from agent.intent.numerals import CHINESE_COUNT, EXACT, parse_exact
 from agent.intent.sentence import Sentence
 
 Length = tuple[str, str, int, int, int]
-"""A field, an operator of the filter grammar, a number, and the characters [start, end) that state the condition."""
+"""(field, operator of the filter grammar, number, start, end): a condition stated at characters [start, end)."""
 
 _REACH = 48
-"""Maximum characters before the word for a list in which its condition may stand."""
+"""Maximum characters before the word for a list field in which the condition may stand."""
 _LISTS = frozenset(["person", "tag", "version", "label"])
 _COMPARING = {
     "gte": r"at\s+least|no[t]?\s+(?:fewer|less)\s+than|minimum\s+of|至少|不少于|不低于",
@@ -36,7 +36,7 @@ _BEFORE = re.compile(
     rf"(?:(?:{_named(_FOLLOWING, '_later')})\s*)?(?:(?:different|distinct|co)[\s-]+|不同的?|的)*$",
     re.IGNORECASE,
 )
-# 标签[超过两个]的文件
+# 标签[超过两个]的文件: "files with [more than two] tags"
 _AFTER_ZH = re.compile(
     rf"\s*(?:数量?|个数|人数)?\s*(?:{_named(_COMPARING, '')})\s*(?P<n>\d+|{CHINESE_COUNT})\s*[个名位种人]",
     re.IGNORECASE,
@@ -52,7 +52,7 @@ _ALONE = re.compile(
 
 
 def find_lengths(sentence: Sentence) -> list[Length]:
-    """Return the conditions on the length of lists, in the order of the question."""
+    """Return the conditions on the number of values in list fields."""
     found: list[Length] = _alone(sentence)
     for index, token in enumerate(sentence.tokens):
         if sentence.mention_at(index) is not None or any(first <= token.start < last for first, last in sentence.taken):
@@ -76,7 +76,7 @@ def find_lengths(sentence: Sentence) -> list[Length]:
 
 
 def _alone(sentence: Sentence) -> list[Length]:
-    """Return the condition that a list of people has one element, if a named person acted alone; [] otherwise."""
+    """Return the condition that a list of people has one element, if a named person acted alone; else []."""
     known, roles = sentence.vocabulary.catalogue.fields, sentence.vocabulary.roles
     named = dict.fromkeys(one.field for mention in sentence.mentions for one in mention.known)
     people = [name for name in named if roles.get(name) == "person" and known[name].field.type == "list"]
@@ -85,7 +85,7 @@ def _alone(sentence: Sentence) -> list[Length]:
 
 
 def _before(text: str) -> tuple[str, int, int] | None:
-    """Return (operator, number, start) of the condition at the end of a text, or None."""
+    """Return (operator, number, start) of the condition that ends a text, or None: "at least two " -> ("gte", 2, 0)."""
     single = _SINGLE.search(text)
     if single is not None and not _NO_CONDITION.search(text[: single.start()]):
         return "eq", 1, single.start()

@@ -14,7 +14,7 @@ from agent.intent.words import table
 
 
 def _listed(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the phrases of a table, for all languages."""
+    """Return the phrases of a word list by their key, for all languages together."""
     found: dict[str, tuple[str, ...]] = {}
     for language in WRITTEN:
         for key, phrases in table(name, language).items():
@@ -29,7 +29,7 @@ def _words(name: str, language: str = "en") -> frozenset[str]:
 LANGUAGES = _listed("languages")
 """Names of languages by code."""
 CONCEPTS = {concept: (names, _listed("cues")[concept]) for concept, names in _listed("fields").items()}
-"""Concepts of fields: for each the words in field names, and the words of a question that point at such fields."""
+"""For each concept of a field ("money"): words in the names of such fields, and words of questions that mean them."""
 
 DOCUMENT_NOUNS = _words("document_nouns")
 CHINESE_DOCUMENT_NOUNS = table("general", "zh")["document_nouns"].split()
@@ -43,7 +43,7 @@ STOP_WORDS = _words("stop_words")
 
 @cache
 def bilingual() -> dict[str, tuple[str, ...]]:
-    """Return other names by lower-case English phrase: Chinese ones and English synonyms."""
+    """Return Chinese translations and English synonyms by lower-case English phrase."""
     return _named_alike("bilingual.txt")
 
 
@@ -54,7 +54,7 @@ def places() -> dict[str, tuple[str, ...]]:
 
 
 def _named_alike(file: str) -> dict[str, tuple[str, ...]]:
-    """Read a file of lines "English|other English: Chinese other Chinese"."""
+    """Return the other names of each English phrase in a file of lines "English|other English: Chinese Chinese"."""
     words: dict[str, tuple[str, ...]] = {}
     for line in (files("agent.intent.words") / file).read_text(encoding="utf-8").splitlines():
         english, _, chinese = line.partition(":")
@@ -67,5 +67,5 @@ def _named_alike(file: str) -> dict[str, tuple[str, ...]]:
 
 @cache
 def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a field's name: "budget", "usd" for budget_usd and budgetUsd."""
+    """Return the words of a field's name in lower case: "budget", "usd" for budget_usd and budgetUsd."""
     return tuple(word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[\u4e00-\u9fff]+", name))

@@ -1,8 +1,8 @@
-"""How likely each value that a question names is meant as a constraint.
+"""Estimate how likely each value that a question names is meant as a constraint.
 
 Two ensembles of trees are learned (`weights.json`, made by `evals/train_deciding.py`). The first judges a candidate by
-its own `evidence`, the second by the first's judgements of this candidate, of its rivals and of the other names: a name
-among sure constraints is likelier to be one, and one of many names in a short question as well.
+its own signs (`evidence`). The second judges it by the first's results for it, for the name's other fields and for the
+other names: a constraint is likelier beside sure constraints, and in a short question with many names.
 """
 
 import json
@@ -23,18 +23,18 @@ from agent.intent.surnames import says_person
 from agent.intent.trees import Trees, share_of, trees_of
 
 _NONE = -9.0
-"""Stands for the logit of a candidate that there is not."""
+"""The logit that is used where there is no rival or no other name."""
 
 
 class Weights(NamedTuple):
-    """The learned trees: of a candidate's evidence, and of its judgement among the others (`signs_among`)."""
+    """The trees that judge a candidate by its own evidence (`alone`), and then among all candidates (`signs_among`)."""
 
     alone: Trees
     among: Trees
 
 
 class Likely(NamedTuple):
-    """A candidate and the probability that it is meant; `alone` is what its own evidence says."""
+    """A candidate, the probability that it is meant as a constraint, and the same by its own evidence `alone`."""
 
     candidate: Candidate
     probability: float
@@ -49,9 +49,9 @@ def learned() -> Weights:
 
 
 def likelihoods(sentence: Sentence) -> dict[int, list[Likely]]:
-    """Return the candidates of each name by its first token, the likeliest first.
+    """Return the candidates of each mention, the likeliest first, by the mention's first token.
 
-    Names within dates and numbers are left out.
+    Mentions within dates and numbers are left out.
     """
     weights = learned()
     logits = {
@@ -71,11 +71,11 @@ def likelihoods(sentence: Sentence) -> dict[int, list[Likely]]:
 
 
 def signs_among(logits: Mapping[int, Sequence[float]], first: int, place: int, tokens: int) -> dict[str, float]:
-    """Return what the second trees judge a candidate by.
+    """Return the signs by which the second trees judge a candidate, by the names of the signs.
 
     Args:
-        logits: what the first trees say of the candidates of each name, by its first token.
-        first, place: the name, and the candidate's place in its list.
+        logits: the first trees' logits of the candidates of each mention, by the mention's first token.
+        first, place: the mention's first token, and the candidate's index in its list.
         tokens: number of tokens of the question.
     """
     own = logits[first]
@@ -94,7 +94,7 @@ def _highest(logits: Iterable[float]) -> float:
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
-    """Return a candidate for each field in which a name may be a constraint, the most frequent value's field first."""
+    """Return a candidate for each field in which a name may be a constraint, that with most documents first."""
     found = []
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
@@ -102,7 +102,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
         if known and is_named and not is_lookalike(sentence, mention, known[0]):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in DISTANT for one in found):
-        # "sensors" is the kind of part rather than a part of a company's name; but a surname may be any word.
+        # The whole value "sensors" is likelier than a part of a company's name; but any word may be a surname.
         beside = fields_beside(sentence, mention, before=True)
         found = [one for one in found if one.known[0].how not in DISTANT or _is_person(sentence, one, beside)]
     found.sort(key=lambda one: (-one.documents, one.field))
@@ -110,7 +110,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
 
 
 def _is_person(sentence: Sentence, one: Candidate, beside: set[str]) -> bool:
-    """Return whether something says that the name is a person of the field: "by Rose", "case officer Park"."""
+    """Return whether words beside a name say that it is a person of the field: "by Rose", "case officer Park"."""
     known, tokens = sentence.vocabulary, sentence.tokens
     is_said = known.roles[one.field] == "person" and says_person(one.field, tokens, one.mention.first, known)
     return is_said or one.field in beside

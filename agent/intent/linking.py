@@ -33,7 +33,7 @@ _JOINING = frozenset("-./:@_")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name of values in a question: tokens [first, last), characters [start, end)."""
+    """A name in a question, at tokens [first, last) and characters [start, end), with the values that it may mean."""
 
     first: int
     last: int
@@ -77,7 +77,7 @@ def find_mentions(
 
 
 def _is_ending(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a token only ends what is before it: the s of "1920s" and of "Ann's" is not size S."""
+    """Return whether a token is only the ending of the one before it: the s of "1920s" and of "Ann's" is not size S."""
     before = tokens[place - 1] if place > 0 else None
     if before is None or before.end != tokens[place].start or tokens[place].kind != "word":
         return False
@@ -85,9 +85,10 @@ def _is_ending(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> Mention | None:
-    """Extend a surname by the given name before it.
+    """Return the mention of a surname extended by the given name before it, which must fit the value's initial.
 
-    "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is another person, so the mention loses that value, or is None.
+    "Petra van Dijk" is "van Dijk, P."; "Anna van Dijk" is another person, so the mention loses that value. None if it
+    has no other value.
     """
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1
@@ -102,7 +103,7 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
 
 
 def _initial_of(value: str) -> str:
-    """Return the initial of a value that gives only an initial ("Miller, J.", jmiller), else ""."""
+    """Return the initial of a value that has only the given name's initial: "j" of "Miller, J." or jmiller; else ""."""
     found = _SURNAME_FIRST.fullmatch(value)
     return found["initial"].casefold() if found is not None else initial_of(value)
 
@@ -122,7 +123,11 @@ def _covered(found: Sequence[Mention]) -> set[int]:
 
 
 def _looked_up(more: Sequence[tuple[str, str, int]]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Return the looked-up values by their names, and by the first and last word of each name."""
+    """Return the looked-up values by all words of a value, and by its first and its last word.
+
+    Args:
+        more: see `find_mentions`.
+    """
     found: dict[tuple[str, ...], tuple[Known, ...]] = {}
     for name, value, documents in more:
         words = words_of(value)
@@ -140,7 +145,11 @@ def _longest(
     vocabulary: Vocabulary,
     longest: int,
 ) -> Mention | None:
-    """Return the longest name that begins at a place, skipping marks inside it ("Guido van-Rossum", "J. Doe")."""
+    """Return the longest name that begins at a token, or None; marks inside it are skipped: "Guido van-Rossum".
+
+    Args:
+        longest: number of words of the longest of `names`.
+    """
     if tokens[place].kind == "mark":
         return None
     words: list[str] = []
@@ -201,7 +210,7 @@ def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
 
 
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
-    """Return whether the words can mean the value here; for example, a first name alone must be written as a name."""
+    """Return whether tokens [first, last) can mean the value here; a code, for example, must be in capitals."""
     behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
     if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
         return False
@@ -233,7 +242,7 @@ def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:
 
 @dataclass(slots=True)
 class _Speller:
-    """Looks up the misspelt names of one turn, within a limit of comparisons: later unknown words are skipped."""
+    """Finds the values of misspelt names in one question, until no comparisons are `left`; later names are skipped."""
 
     vocabulary: Vocabulary
     left: int = MOST_COMPARISONS
@@ -266,7 +275,7 @@ def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) 
 
 
 def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: set[int]) -> tuple[Known, ...]:
-    """Return the values that a run of words must mean if it is misspelt."""
+    """Return the values that the words at these places misspell; () if the words are known or resemble no value."""
     run = tokens[places.start : places.stop]
     if len(run) < len(places) or any(token.kind != "word" for token in run) or not taken.isdisjoint(places):
         return ()
@@ -284,7 +293,7 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
 
 
 def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Find everyday words that exactly one code of a field stands for: "travel" for TRV, "apartments" for `apt`."""
+    """Find everyday words that exactly one value of a field abbreviates: "travel" for TRV, "apartments" for `apt`."""
     found = []
     for index, token in enumerate(tokens if vocabulary.codes else ()):
         word = token.folded

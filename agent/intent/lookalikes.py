@@ -1,4 +1,4 @@
-"""Lookalikes: names in a question that are spelt like a value and are none."""
+"""Recognise words that are spelt like a value but do not mean it: "it" is not the department IT."""
 
 import re
 from functools import cache
@@ -21,7 +21,7 @@ _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages
 
 
 def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
-    """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
+    """Return whether a name does not mean its value here but is, for example, a pronoun or part of a longer name."""
     field, how = known.field, known.how
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
@@ -48,7 +48,7 @@ def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
 
 
 def _dates_documents(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a Chinese name is the verb of a date field before a word for documents."""
+    """Return whether a Chinese name is a date field's verb before a noun for documents: [发布]的文档 ("published")."""
     dates = set(sentence.vocabulary.of_role("date"))
     is_verb = not dates.isdisjoint(sentence.cue_fields(mention.first)) and sentence.folded(mention.last) == "的"
     return is_verb and sentence.is_noun(mention.last + 1)
@@ -81,12 +81,12 @@ def _is_language_of_answer(sentence: Sentence, mention: Mention) -> bool:
 
 @cache
 def _answered(language: str) -> re.Pattern[str]:
-    """Return the pattern of a wish for the answer's language, which is written as a zero byte."""
+    """Return the pattern of requests such as "answer in French", in which a zero byte has replaced "French"."""
     return re.compile(table("link", language)["answer_language"], re.IGNORECASE | re.VERBOSE)
 
 
 def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """Return whether a bare number is of another field, or of a thing that is no document: "shelf [011]"."""
+    """Return whether a bare number belongs to another field or to another thing: "shelf [011]" is no case CS-011."""
     tokens = sentence.tokens[mention.first : mention.last]
     if any(token.kind != "number" for token in tokens) or sentence.vocabulary.roles[field] == "version":
         return False
@@ -100,7 +100,7 @@ def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> b
 
 
 def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """Return whether a number is a bound of a comparison or range, with its field: "berth 7 to [berth 42]"."""
+    """Return whether a number, with its field, is a bound of a comparison or range: "berth 7 to [berth 42]"."""
     start, end = sentence.extent(mention, field)
     stated = compared_alone(sentence, Amount(start, end, (AmountReading(0.0),)))
     if stated is not None and stated.is_open:
@@ -112,7 +112,7 @@ def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
 
 
 def _goes_on(sentence: Sentence, mention: Mention) -> bool:
-    """Return whether a person's name goes on: "Anders Holm Bridge" is no person."""
+    """Return whether an unknown capitalised word follows a person's name: "Anders Holm [Bridge]" is no person."""
     following = sentence.token(mention.last)
     if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
         return False
@@ -121,7 +121,7 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
-    """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
+    """Return whether a name is only a pronoun or another stop word here: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
     is_deed = sentence.dated or sentence.folded(mention.last) == "by"
     if known.how == "exact" and token.folded.endswith("ed") and not is_deed:

@@ -38,7 +38,7 @@ _LONGEST = 15
 _TWICE = re.compile(
     r"(?P<one>\d[\d,]*(?:\.\d+)?)\s?[^\W\d]{0,5}[²2]?\s?\((?P<two>\d[\d,]*(?:\.\d+)?)\s?[^\d()]{0,8}[²2]?\)"
 )
-"""An amount and the same in another unit behind it."""
+"""Matches an amount with the same amount in another unit behind it: "149.0 km (92.6 mi)"."""
 _LEAST_PAIRS, _ROUNDED = 4, 0.03
 _SPENT = frozenset("cost costs price prices".split())
 """Words for amounts of money that are the same: what a thing costs is its price."""
@@ -49,15 +49,15 @@ _RATES = {
     *(("length", "time"), ("weight", "volume"), ("volume", "time"), ("weight", "area"), ("size", "time")),
     ("energy", "area"), ("weight", "weight"),
 }  # fmt: skip
-"""Kinds of units of which one is usually given for each of the other."""
+"""Kinds of units of usual rates, the first for each of the second: money per area."""
 _PER = re.compile(r"([a-z]{1,2})p([a-z]{1,2})")
-"""Two units in one word."""
+"""Matches a rate in one word: `lps`, litres per second."""
 _AMOUNTS = _SPENT.union(lexicon.CONCEPTS["money"][0]) - {"amount", "value"} - CURRENCIES
-"""Words for amounts of money in names of fields; any other two of them are different amounts."""
+"""Words for amounts of money in names of fields. Two of them mean different amounts unless both are in `_SPENT`."""
 
 
 def measure_of(values: FieldValues) -> Measure | None:
-    """Return the numbers of a field; None if it holds something else."""
+    """Return what numbers a field holds and in which units; None if it holds something else."""
     words = lexicon.name_words(values.field.name)
     if values.field.item == "number" and values.field.type != "list":
         named, in_name = _of_name(words)
@@ -87,7 +87,7 @@ def measure_of(values: FieldValues) -> Measure | None:
 
 
 def counted_in(name: str) -> float:
-    """Return how many a number of a field counts as one, as its name says: 1,000 for `words_k` and `dosesThousand`."""
+    """Return what 1 in a field stands for by the field's name: 1000.0 for `words_k` and `dosesThousand`, else 1.0."""
     return 1000.0 if lexicon.name_words(name)[-1:] in (("k",), ("thousand",), ("thousands",)) else 1.0
 
 
@@ -126,9 +126,9 @@ def _plainly(text: str) -> float | None:
 
 
 def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], str] | None:
-    """Return number and unit of each text, and the noun that all of them count.
+    """Return (number, unit) by text, and the stem of the noun behind all numbers: "page" for "120 pages", else "".
 
-    Return None if a text is no number, or if all may be years, versions or ids.
+    None if a text is no number, or if all may be years, versions or ids. Texts for a missing number are skipped.
     """
     texts = [text for text in values.values if text.casefold().strip() not in _EMPTY]
     first = _first_of_two if _are_converted(texts) else str.strip
@@ -155,7 +155,7 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
 def _are_converted(texts: Sequence[str]) -> bool:
     """Return whether each text holds an amount and the same in another unit: "144 (56)", "149.0 km (92.6 mi)".
 
-    The second is the first times a constant; goals in brackets after matches are not.
+    The second number must be the first times one factor for all texts; matches with goals in brackets are not so.
     """
     pairs = [_TWICE.fullmatch(text.strip()) for text in texts]
     numbers = [tuple(float(one.replace(",", "")) for one in pair.group("one", "two")) for pair in pairs if pair]
@@ -182,7 +182,7 @@ def _are_versions(texts: Mapping[str, object]) -> bool:
 
 
 def _written(text: str) -> tuple[tuple[AmountReading, ...], str] | None:
-    """Return the possible numbers of a text and the stem of the noun after it, or None."""
+    """Return the possible readings of the number in a text, and the stem of the noun behind; None for other texts."""
     text = text.strip()
     amounts = find_amounts(text)
     if len(amounts) != 1 or amounts[0].start != 0 or amounts[0].is_worded or re.match(r"\D*0\d", text):
@@ -194,7 +194,7 @@ def _written(text: str) -> tuple[tuple[AmountReading, ...], str] | None:
 
 
 def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
-    """Return clock durations in seconds; None if they may be times of day."""
+    """Return (seconds, unit) by text for durations such as "1:02:30"; None if they may be times of day."""
     parts = [match.groups() for text in texts if (match := _CLOCK.fullmatch(text.strip())) is not None]
     if len(parts) < len(texts) or (all(last is None for *_, last in parts) and max(int(p[0]) for p in parts) < _HOURS):
         return None
@@ -210,7 +210,7 @@ def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
     """Return the unit in a field's name, or None, and the words that state it.
 
     It stands at the end ("size_kb", "area_m2", "nitrate_mg_l", 预算万元), else it is any word of several letters. "min"
-    at the beginning means minimum, not minute, except in "min_to_scene".
+    at the beginning means minimum, but minutes before words such as "to": "min_to_scene".
     """
     named = named_units()
     if (per := _rate(words)) is not None:
@@ -232,15 +232,15 @@ def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
 
 
 def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
-    """Return the unit for each of another at the end of a field's name: nitrate_mg_l, flow_lps, price_eur_per_m2.
+    """Return a rate's unit at the end of a field's name, and its words: nitrate_mg_l, flow_lps, price_eur_per_m2.
 
-    None means that it has none. Without "per" it must be a usual pair, as in speeds, concentrations and prices;
-    "height_m_min" is a minimum.
+    None if there is none. Without "per" the two units must be a pair of `_RATES`, and "min" does not count: it means
+    minimum in "height_m_min".
     """
     named = named_units()
     pair = _PER.fullmatch(words[-1]) if len(words) > 1 and words[-1] not in named else None
     if pair is not None and (of_pair := _rate((*words[:-1], *pair.groups()))) is not None:
-        # Of data, the first unit would be bits: "kbps".
+        # "kb" is kilobytes in other names, but kilobits in "kbps".
         return None if of_pair[0].kind.startswith("size") else (of_pair[0], frozenset(words[-1:]))
     size = 2 if words[-1:] in (("2",), ("3",)) else 1  # m2 is two words
     is_said = words[-size - 1 : -size] == ("per",)
@@ -255,7 +255,7 @@ def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
 
 
 def _is_money(words: tuple[str, ...]) -> bool:
-    """Return whether the words of a field's name say money: amt_k."""
+    """Return whether a word of a field's name, maybe abbreviated, means money: `amt` (amount) in amt_k."""
     written_out = table("link", "en")["abbreviations"]
     said = {other for word in words for other in (word, *written_out.get(word, "").split())}
     return not said.isdisjoint(lexicon.CONCEPTS["money"][0])
@@ -276,14 +276,14 @@ def _of_description(text: str) -> Unit | None:
 
 
 def are_others(own: Collection[str], said: Collection[str]) -> bool:
-    """Return whether the words of a field's name and those of a question are different amounts: a budget is no cost."""
+    """Return whether a field's name and a question name different amounts of money: "budget" and "cost" do."""
     named, meant = _AMOUNTS.intersection(own), _AMOUNTS.intersection(said)
     return bool(named and meant) and named.isdisjoint(meant) and not (named | meant) <= _SPENT
 
 
 @cache
 def kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
-    """Return the kinds of quantities by the words that imply them.
+    """Return the kinds of quantities by the words that imply them: money by "expensive".
 
     Args:
         sorts: see `Columns.implied`.

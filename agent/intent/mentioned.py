@@ -1,4 +1,4 @@
-"""Measure how much of a question names parts of the catalogue."""
+"""Measure how much of a question names values and fields of the catalogue."""
 
 import re
 from typing import NamedTuple
@@ -16,11 +16,11 @@ _ASKED = frozenset("which what many all any".split())
 
 
 class Mentioned(NamedTuple):
-    """How much of a question names parts of the catalogue, each in [0, 1].
+    """How much of a question names values and fields of the catalogue, each in [0, 1].
 
     Attributes:
         values, fields: share of the letters that name values, or fields.
-        noun: 1 if the question has a word for the documents, else 0.
+        noun: 1 if the question has a noun for the collection's documents ("peps"), else 0.
     """
 
     values: float
@@ -29,7 +29,7 @@ class Mentioned(NamedTuple):
 
 
 def mentioned(found: Found) -> Mentioned | None:
-    """Return how much of a question names parts of the catalogue; None if it is certainly for the documents."""
+    """Return how much of a question names values and fields; None if it certainly asks for documents."""
     sentence = found.sentence
     if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
         return None

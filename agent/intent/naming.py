@@ -34,7 +34,7 @@ def signs_of_match(sentence: Sentence, one: "Candidate") -> Iterator[tuple[str, 
 
 
 def _is_plural(said: str, value: str) -> bool:
-    """Return whether the name is the value in singular or plural, and no other form ("resolver" for "resolved")."""
+    """Return whether the name is the value in singular or plural; False for another form: "resolver" of "resolved"."""
     return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 

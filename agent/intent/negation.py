@@ -1,7 +1,8 @@
-"""Decide whether a condition is denied: "not yet accepted", "anyone but Ann", "minus 2025", 除了已撤回的.
+"""Decide whether a condition is denied: "not yet accepted", "anyone but Ann", "minus 2025".
 
-A negation reaches forward over words without a meaning of their own, over cues of the field and over other values of
-it. If another word stops it, it is unclear what is denied, and neither the condition nor its opposite is read.
+A negation applies to a condition behind it if only words without a meaning of their own, cues of the condition's field
+and other values of that field stand between. If another word stands between, it is unclear what is denied, and neither
+the condition nor its opposite is read.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,29 +35,34 @@ _NEAR_BEHIND = 6
 
 
 def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]) -> bool | None:
-    """Return whether a condition on one of some fields is denied; None if that is unclear.
+    """Return whether a condition is denied; None if that is unclear.
 
     Args:
-        start, end: the characters that state it.
+        start, end: the characters [start, end) that state it.
+        fields: the fields that it may be about.
     """
     first, last = sentence.index_from(start), sentence.index_from(end)
     before = _before(sentence, first, last, fields)
     places = list(_over_behind(sentence, last, fields))
     around = next((one for place in places if (one := phrase_at(sentence, place, "around")) > place), None)
     if around is not None:
-        before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外, or with nothing before it
+        before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外: "except [drafts]"
     behind: bool | None = _is_taken_away(sentence, last, places, fields)
     if not behind and around is None:
         behind = is_deed_denied(sentence, first, last, fields)
     if behind is None:
         return None
     if behind and before:
-        return False if around is not None else None  # 除了这些以外的都不要, 别把草稿排除
+        return False if around is not None else None  # 别把草稿排除: "do not exclude drafts"
     return None if before is None else before or behind
 
 
 def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negator | None:
-    """Return the negator that reaches a condition from before it, or None."""
+    """Return the word of negation that applies to a condition from before it, or None.
+
+    Args:
+        start: the first character of the condition.
+    """
     return _reaching(sentence, sentence.index_from(start), fields)[0]
 
 
@@ -86,9 +92,9 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 
 
 def _is_deed_of_topic(sentence: Sentence, negator: Negator, first: int, fields: Collection[str]) -> bool:
-    """Return whether something else than the documents did not undergo what is denied: "a logo not shown in [Lyon]".
+    """Return whether a denied verb is about something else than the documents: "a logo not shown in [Lyon]".
 
-    A verb that names the field says enough ("not born in"), and people deal with documents.
+    False if the verb names the field ("not born in") or the field holds people, who deal with documents.
     """
     between = range(negator.last, first)
     has_deed = any(sentence.folded(place).endswith("ed") or sentence.folded(place) in _DEEDS for place in between)
@@ -100,7 +106,7 @@ def _is_deed_of_topic(sentence: Sentence, negator: Negator, first: int, fields: 
         place -= 1
     token = sentence.token(place)
     plain = token is not None and token.kind == "word" and token.folded not in lexicon.STOP_WORDS
-    # In "[night] races not held at [Lyon]" a condition makes the races the documents.
+    # In "[night] races not held at [Lyon]" the condition before "races" shows that they are the documents.
     described = any(sentence.mention_at(one) is not None for one in (place, place - 1))
     return plain and not described and not sentence.is_noun(place)
 
@@ -112,7 +118,7 @@ def _asks_whether(sentence: Sentence) -> bool:
 
 
 def _is_compared(sentence: Sentence, negator: Negator, fields: Collection[str]) -> bool:
-    """Return whether a value is contrasted with another: "does Ann's report differ, as opposed to [Bo]'s"."""
+    """Return whether a value is contrasted with another of its field: "does Ann's report differ, unlike [Bo]'s"."""
     return negator.kind == "excluding" and any(
         one.last <= negator.first and not _fields_of(one).isdisjoint(fields) for one in sentence.mentions
     )
@@ -132,7 +138,10 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
 
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
-    """Return the negator before a token, the number of unknown words between, and whether a condition is between."""
+    """Return (negator, number of unknown words between, whether a condition is between) for the token at `first`.
+
+    The result is (None, 0, False) if no negator applies to it.
+    """
     place, unclear, joins, depth, crosses, closed, joined = first, 0, 0, 0, False, False, False
     for _ in range(_REACH if sentence.negators else 0):
         negator = sentence.negators.get(place)
@@ -146,9 +155,9 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             break
         step, what = _step(sentence, place - 1, fields)
         if what == "clause":
-            closed = True  # 不能登录的[紧急]工单: the denied clause describes the documents
+            closed = True  # 不能登录的[紧急]工单: "[urgent] tickets on failed logins"
         elif what == "value":
-            closed, joined = closed and not joined, False  # 没有实验的[设计]课; 没有实验的和设计的
+            closed, joined = closed and not joined, False  # 没有实验的[设计]课: "[design] courses without labs"
         elif what == "other":
             crosses, closed = True, False
         elif what == "word":
@@ -161,7 +170,7 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:
-    """Return the index before what ends at a token, and how it affects a negation from further before.
+    """Return the first token of the phrase that ends at a token, and how the phrase affects a negation before it.
 
     "value": another value of the field; "over": no effect; "other": another condition; "clause": the end of a Chinese
     clause; "word": an unknown word.
@@ -220,7 +229,7 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
         following = sentence.mention_at(place + 1)
         goes_on = following is not None and any(one.field in fields for one in following.known)
         if following is not None and token.text == "，" and sentence.folded(following.last) == "的":
-            goes_on = False  # 除了草稿，[李伟]的还有哪些
+            goes_on = False  # 除了草稿，[李伟]的还有哪些: "besides drafts, which by [Li Wei]?"
         return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in JOINING))
     if token.folded == "as" and sentence.folded(place + 2) in ("by", "in") and sentence.mention_at(place + 1) is None:
         return True  # "may not profit, as [reported by] Ann"
@@ -229,7 +238,7 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
 
 
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
-    """Return whether the denied words include a word for documents: "except those from [Lyon]", "no [urgent] mails"."""
+    """Return whether a denial includes a noun for documents: "except those from [Lyon]", "no [urgent] mails"."""
 
     def is_head(place: int) -> bool:
         return sentence.folded(place) in words_of_kind("heads") or (
@@ -253,7 +262,11 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
 
 
 def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
-    """Return whether words after a condition exclude it: "drafts excluded", 草稿就不要了; not 某组的工单，去掉草稿."""
+    """Return whether words after a condition exclude it: "drafts excluded", 草稿就不要了 ("no drafts, please").
+
+    Args:
+        places: the indices after the condition at which such words may begin.
+    """
     for place in places:
         behind = phrase_at(sentence, place, "behind")
         if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
@@ -263,9 +276,9 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
                 return place == last  # "[egg]-free cakes from the harbour"; not "which [cakes] are egg-free?"
             longer = next((one for one in sentence.negators.values() if one.first == place and one.last > behind), None)
             if longer is not None:
-                return _closes(sentence, longer.last)  # 草稿别给我, but not "drafts, aside from those of Ann"
+                return _closes(sentence, longer.last)  # 草稿别给我 ("no drafts"), not "drafts, aside from those of Ann"
             if sentence.folded(behind).isdecimal():
-                return False  # 绘画，除去 2020 年的
+                return False  # 绘画，除去 2020 年的: "paintings, except of 2020"
             return not _is_followed_by_other(sentence, behind, fields) and next_name(sentence, behind) is None
     for place in range(places[-1], min(places[-1] + 2 * UNCLEAR, len(sentence.tokens))):
         ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))
@@ -279,7 +292,7 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
 
 
 def _closes(sentence: Sentence, place: int) -> bool:
-    """Return whether only particles follow in the clause."""
+    """Return whether only particles stand from `place` to the end of the clause."""
     token = sentence.token(place)
     while token is not None and (step := _spoken(sentence, token, "ending")):
         place += step
@@ -302,7 +315,7 @@ def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool
 
 
 def _is_leaving(sentence: Sentence, place: int) -> bool:
-    """Return whether a verb of leaving out stands before in the clause."""
+    """Return whether a verb of leaving out stands earlier in the clause: "leave drafts [out]"."""
     for before in range(place - 1, max(place - _REACH, -1), -1):
         if sentence.tokens[before].text in ENDS and sentence.mention_at(before) is None:
             return False
@@ -312,7 +325,7 @@ def _is_leaving(sentence: Sentence, place: int) -> bool:
 
 
 def _over_behind(sentence: Sentence, place: int, fields: Collection[str]) -> Iterator[int]:
-    """Yield the indices after a value, over other values of the field, its cues and words for documents."""
+    """Yield `place`, then the place after each value or cue of the fields and each noun for documents that follow."""
     for _ in range(_REACH):
         yield place
         token, over = sentence.token(place), sentence.mention_at(place)
@@ -365,9 +378,9 @@ def is_denied_mention(sentence: Sentence, mention: Mention) -> bool | None:
 def denials_of(sentence: Sentence) -> dict[int, bool | None]:
     """Return for each mention, by its first token, whether it is denied; None if that is unclear.
 
-    A value that is or may be denied in one place is unclear in any other: "nights out, but not Nightly". If one value
-    of a field is unclear, so are the others that are not denied: half of a list would exclude documents that were asked
-    for.
+    A value that is denied or unclear in one place is unclear where it is not denied. If a value of a field is unclear,
+    so are the field's other values that are not denied: a filter on a part of the list would exclude documents that
+    were asked for.
     """
     found = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
     for negator in sentence.negators.values():

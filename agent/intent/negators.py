@@ -1,4 +1,4 @@
-"""Find the words of a question that deny something ("not", "anything but", 除了), and what somebody has not done."""
+"""Find the words of a question that deny something ("not", "anything but"), and deeds that a person has not done."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from agent.intent.words import LANGUAGES, table
 
 _KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but", "than", "doubtful")
 _LED = {"but": "whole", "than": "another"}
-"""For each kind the kind of word that must stand shortly before it: "anything but", "in another city than"."""
+"""By kind of negation, the kind of word that must stand before: "[anything] but", "in [another] city than"."""
 _LED_BY = 4
-"""Maximum distance in tokens of that word."""
+"""Maximum distance of that word, in tokens."""
 _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 UNCLEAR = 3
@@ -41,9 +41,8 @@ class Negator:
 
     Attributes:
         kind: "prefix" denies the next word, "not" a predicate, "lacking" the existence of something; "excluding"
-            removes
-            documents; "also" ("not only") says that there is more; "doubtful" may deny its clause or mean something
-            else: "hardly", "far from".
+            removes documents; "also" ("not only") says that there is more; "doubtful" may deny its clause or mean
+            something else: "hardly", "far from".
     """
 
     first: int
@@ -53,7 +52,7 @@ class Negator:
 
 @cache
 def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """Return the phrases of a kind by their first word, the longest first."""
+    """Return the phrases of a kind of negation, as words, by their first word; the longest first."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for phrase in table("negation")[kind]:
         words = tuple(token.folded for token in tokenize(phrase.replace("’", "'")))
@@ -63,7 +62,7 @@ def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
 
 @cache
 def words_of_kind(kind: str) -> frozenset[str]:
-    """Return the words of a list in `words/*.toml`, for all languages."""
+    """Return the words of a list under `negation` in `words/*.toml`, for all languages."""
     return frozenset(table("negation")[kind])
 
 
@@ -73,7 +72,7 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
         said = (sentence.folded(place + n) for n in range(len(words)))
         over = sentence.mention_at(place + len(words) - 1)
         if over is not None and (over.first > place or place + len(words) < over.last):
-            continue  # 不[含早餐], [外企]
+            continue  # the phrase ends inside a value: 外 in [外企] ("foreign firm")
         is_said = all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True))
         if is_said and not _is_in_longer_verb(sentence, place, words):
             return place + len(words)
@@ -81,19 +80,20 @@ def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
 
 
 def _is_in_longer_verb(sentence: Sentence, place: int, words: tuple[str, ...]) -> bool:
-    """Return whether a Chinese verb only begins a longer word: 屏蔽 in 屏蔽门, 排除 in 排除故障, 外 in 外包.
+    """Return whether a Chinese verb only begins a longer word: 屏蔽 ("mask") in 屏蔽门 ("platform door").
 
-    Of phrases with a negation such as 不要 the segmentation says too little: 不要紧急的.
+    False for a phrase that begins with a negation such as 不要: word segmentation would find 不要紧 ("no matter") in
+    不要紧急的 ("no urgent ones").
     """
     if words[0] in _NOT_ZH or sentence.tokens[place].kind != "cjk":
         return False
     end = chinese_words(sentence.text).get(sentence.tokens[place].start, 0)
     rest = sentence.text[sentence.tokens[place + len(words) - 1].end : end]
-    return not set(rest) <= _RESULTS_ZH  # 屏蔽掉
+    return not set(rest) <= _RESULTS_ZH  # 屏蔽掉 means 屏蔽 too
 
 
 def find_negators(sentence: Sentence) -> dict[int, Negator]:
-    """Return the words of negation in a question, by the index after each."""
+    """Return the words of negation in a question, by the index of the token after each."""
     found: dict[int, Negator] = {}
     place = 0
     while place < len(sentence.tokens):
@@ -116,7 +116,7 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
 
 
 def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
-    """Return whether an excluding word that is also a value stands directly before another name: 剔除支付组."""
+    """Return whether an excluding word that is also a value is before another name: 剔除支付组 ("drop payments")."""
     return kind == "excluding" and sentence.mention_at(covered.last) is not None
 
 
@@ -146,15 +146,18 @@ def _is_contracted(sentence: Sentence, place: int) -> bool:
 
 @cache
 def acting_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the stems of English verbs, and the Chinese verbs."""
+    """Return the verbs for what people do with documents: stems of English ones, and Chinese ones."""
     english, chinese = (table("link", language)["acting"].split() for language in LANGUAGES)
     return frozenset(english), tuple(chinese)
 
 
 def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
-    """Return whether the question asks for what a named person did not do: "that Ann didn't approve", 李伟没有批准的.
+    """Return whether the question asks for what a named person did not do: "that Ann didn't approve".
 
     None means that it is unclear. "those from Lyon are not closed" is no such denial.
+
+    Args:
+        first, last: the tokens [first, last) of the name.
     """
     if not sentence.negators:
         return False
@@ -208,7 +211,7 @@ def _begins_clause(sentence: Sentence, before: int) -> bool:
 
 
 def _is_deed_denied_zh(sentence: Sentence, first: int, place: int, fields: Collection[str]) -> bool | None:
-    """Read 李伟没有批准的, 李伟和王芳都没参加的; None if the verb is unknown."""
+    """Return whether a deed is denied, as in 李伟没有批准的 ("not approved by Li Wei"); None if the verb is unknown."""
     while sentence.folded(place) in _ALL_ZH:
         place += 1
     negator = next((one for one in sentence.negators.values() if one.first == place), None)
@@ -261,7 +264,7 @@ def _is_role_denied(sentence: Sentence, last: int, fields: Collection[str]) -> b
 
 
 def next_name(sentence: Sentence, place: int) -> Mention | None:
-    """Return the mention that follows within a few words of the clause, or None."""
+    """Return the next mention, if one stands in the next three tokens of the clause, or None."""
     for index in range(place, min(place + UNCLEAR, len(sentence.tokens))):
         if sentence.tokens[index].text in ENDS:
             return None
@@ -278,7 +281,7 @@ def is_value(sentence: Sentence, place: int) -> bool:
 
 
 def joins_words(sentence: Sentence, place: int) -> bool:
-    """Return whether a conjunction joins more than values: "not reviewed [and] still open" may deny the first alone."""
+    """Return whether "and" stands after a word that is no value, cue or verb: a denial before may end there."""
     before = sentence.token(place - 1)
     if sentence.folded(place) != "and" or before is None or before.kind != "word":
         return False

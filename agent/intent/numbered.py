@@ -1,4 +1,4 @@
-"""Read documents by number ("PEP 703", "cases 200-300", "after case 4711"), and years kept as numbers."""
+"""Find conditions on the numbers of documents ("PEP 703", "cases 200-300"), and on years kept as numbers."""
 
 import re
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ class NumberRange:
     """A condition on a numeric field: from `low` to `high`, or one of `values`, stated at characters [start, end).
 
     Attributes:
+        low, high: the bounds; None if there is none.
         low_included, high_included: whether the bound itself satisfies the condition.
         negated: True if `values` are denied.
         texts: for numbers kept as text, the texts that satisfy the condition.
@@ -57,12 +58,13 @@ class NumberRange:
 
 _YEAR_WORDS = frozenset(["year", "yr"])
 _LONG_AGO = 20
-"""Minimum years from the end of a period to the first date that make it a year of another field."""
+"""Minimum years between the end of a period and the first date in date fields that make it a year of another field."""
 
 
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Return whole years as conditions on numeric fields: "of the 2013 vintage", or "in 2013" without a date field that
-    reaches back so far.
+    """Return the condition of whole years on a numeric field: "of the 2013 vintage", or "in 2013" long before dates.
+
+    The list is empty if there is none, or more than one.
     """
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
@@ -92,7 +94,7 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
 
 
 def _is_long_before_dates(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first day of every date field."""
+    """Return whether a period ended long before the first day of every date field; True if there is no date field."""
     lows = [str(vocabulary.catalogue.fields[name].low)[:4] for name in vocabulary.of_role("date")]
     high = one.period.high
     return all(low.isdecimal() and high is not None and high.year + _LONG_AGO <= int(low) for low in lows)
@@ -150,13 +152,13 @@ def _key(sentence: Sentence) -> str | None:
 
 
 def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
-    """Return the words before a document's number: for documents, and of the field ("case" for case_number)."""
+    """Return the words that may precede a document's number: nouns for documents, and "case" for case_number."""
     own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
 
 
 def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[NumberRange]:
-    """Read ranges of document numbers: "between PEP 3100 and PEP 3120", "PEPs above 8100", "PEPs in the 600s"."""
+    """Return the ranges of document numbers: "between PEP 3100 and PEP 3120", "PEPs above 8100", "PEPs in the 600s"."""
     key = _key(sentence)
     nouns = number_nouns(sentence, key) if key else None
     if key is None or not nouns:
@@ -205,7 +207,11 @@ def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
 
 
 def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
-    """Read documents by number: a word for documents with an existing number, "PEP 703"."""
+    """Return the condition on documents named by number ("PEP 703"), as a list; [] if there is none.
+
+    Args:
+        found: conditions read before; numbers inside them do not count.
+    """
     key = _key(sentence)
     if key is None:
         return []
@@ -230,9 +236,9 @@ def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRa
 
 
 def is_had(sentence: Sentence, columns: Columns, one: Comparison, name: str) -> bool:
-    """Return whether an amount in a field's unit is said of the documents or the field.
+    """Return whether an amount in a field's unit describes the documents, or stands with a word for the field.
 
-    Examples: "loans of 45 days", "medium, mobile, 60t" for a field with few numbers, "crates of 75 kg", 240页的档案.
+    Examples: "loans of 45 days", "medium, mobile, 60t" for a field with few numbers, 240页的档案 ("240-page file").
     """
     if not one.kinds & {unit.kind for unit in columns.measures[name].units}:
         return False

@@ -11,15 +11,15 @@ from agent.intent.words import table
 
 CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
 DIGITS_ONLY = frozenset("节度")
-"""Units that are parts of other words as well, so that they need digits: 20节, but not 一节课 or 浓度."""
+"""Units that are parts of other words as well, so that they need digits: 度 ("degree") is part of 浓度 ("density")."""
 MONEY = CURRENCIES | {"money"}
-"""Currencies, and money of an unknown one."""
+"""Kinds of units that are money: the currencies, and "money" if the currency is unknown."""
 _SIZES = {"k": 1e3, "t": 1e3, "m": 1e6}
-"""What stands before a currency in names of fields: `amount_keur`, `umsatz_teur`."""
+"""Magnitudes before a currency in names of fields: `amount_keur`, `umsatz_teur`."""
 MORE_SIZES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "bn": 1e9}
-"""What stands after a currency in names of fields: `saved_usd_k`."""
+"""Magnitudes after a currency in names of fields: `saved_usd_k`."""
 NUMBER = "number({})"
-"""The expression of the aggregates for the number in a text."""
+"""The expression by which aggregates read the number in a text field, whose name replaces {}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Measure:
         words: the words of the field's name that state the unit.
         noun: the stems of the noun that the texts count, "page" for "120 pages", or of a declared unit that no other
             unit converts to: "parsec".
-        is_plain: whether `NUMBER` reads the texts correctly; not "1:02:30" or "1.200,50".
+        is_plain: whether `NUMBER` reads the texts correctly; False for "1:02:30" or "1.200,50".
         texts: for numbers kept as text, each text with its number and unit; else empty.
     """
 
@@ -62,6 +62,7 @@ class Measure:
         """Return the factor from a unit to the field's unit; None if it is unknown.
 
         Args:
+            said: the unit in the question; None if it states none, which gives 1.
             money: whether the field's name says money, whose currency may be left out.
         """
         if said is None:
@@ -98,12 +99,12 @@ def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
 
 
 def units_of(word: str) -> tuple[Unit, ...]:
-    """Return the units that a word may mean: pounds are a weight or money."""
+    """Return the units that a word may mean, as "pounds" means a weight or money; () if it is no unit."""
     return _units()[0].get(" ".join(word.casefold().split()), ())
 
 
 def rate(unit: Unit, per: Unit) -> Unit:
-    """Return a unit for each of another: km per hour."""
+    """Return the unit of a rate, such as km per hour."""
     return Unit(f"{unit.kind}/{per.kind}", unit.of / per.of)
 
 
@@ -128,7 +129,7 @@ def unit_pattern() -> str:
     words = sorted(_units()[0], key=len, reverse=True)
     return "|".join(
         re.escape(word).replace(r"\ ", r"\s")
-        # "3 t-shirts"
+        # A unit of one letter does not begin a word: "3 t-shirts".
         + ("" if has_chinese(word) else r"(?!-?[A-Za-z0-9²³])" if len(word) == 1 else r"(?![A-Za-z0-9²³])")
         for word in words
     )

@@ -56,13 +56,13 @@ def in_chinese(digit: int) -> str:
 
 
 def parse_exact(text: str) -> int | None:
-    """Parse a number written as `EXACT` or in Chinese; None if it is none."""
+    """Parse a number written as `EXACT` or in Chinese; None for other texts."""
     digits = text.replace(",", "")
     return int(digits) if digits.isascii() and digits.isdigit() else parse_count(text)
 
 
 def parse_count(text: str) -> int | None:
-    """Parse a count in digits or words; None if it is none."""
+    """Parse a count in digits or words, "a few" as 3; None for other texts."""
     cleaned = " ".join(text.casefold().replace("-", " ").split())
     if cleaned.isascii() and cleaned.isdigit():
         return int(cleaned)
@@ -92,7 +92,7 @@ def parse_english(text: str) -> int | None:
 
 
 def parse_chinese(text: str) -> int | None:
-    """Parse a number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for "两三", which is ambiguous."""
+    """Parse a number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for 两三 ("two or three")."""
     if all(c in _DIGITS for c in text):
         digits = "".join(str(_DIGITS[c]) for c in text)
         return int(digits) if len(digits) in (1, 3, 4) or "0" in digits[1:] else None

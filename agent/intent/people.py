@@ -1,4 +1,4 @@
-"""Recognise fields that hold people, by how names of people are written."""
+"""Recognise metadata fields whose values are people, by how names are written, and find the parts of such names."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,19 +10,19 @@ from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 
 SURNAME_FIRST = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
-"""For example "Miller, J. R."."""
+"""Matches a surname with initials behind it: "Miller, J. R."."""
 _NAME_OF_PERSON = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME_OF_PERSON = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
 _INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
 """Initials before a surname: "K. Ho"."""
 _LONGEST_CHINESE, _FEW_NAMES = 3, 2
 _NAMES, _SIGNED = 0.7, 0.3
-"""Minimum shares of a field's values that look like names of people, and that can be nothing else."""
+"""Minimum share of a field's values that look like names of people, and minimum share that can be nothing else."""
 _RARE = 2
-"""Up to this tier of `ordinary` a word may be a first name: Martin, Iris, Chen."""
+"""Frequency class (see `words.ordinary`) above which a word is too common for a first name such as Martin or Iris."""
 _SHORTEST_NAME = 4
 _MANY = 6
-"""Minimum number of values whose look alone shows that a field holds people, whatever its name."""
+"""Minimum number of values of a field that is judged by its values alone, because its name says nothing."""
 
 
 def is_surname_first(text: str) -> bool:
@@ -31,12 +31,12 @@ def is_surname_first(text: str) -> bool:
 
 
 def is_distinctive(word: str) -> bool:
-    """Return whether a word is no ordinary one, so that it alone may name a company or a place: Northwind."""
+    """Return whether a folded word is so rare that it may name a company or a place by itself: northwind."""
     return word.isalpha() and len(word) >= _SHORTEST_NAME and ordinary().get(stem(word), 0) < _RARE
 
 
 def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a name without leading titles: Jonas Reuter for "Prof. Dr. Jonas Reuter"."""
+    """Return a name's words without leading titles: prof dr jonas reuter -> jonas reuter. Titles alone are kept."""
     return tuple(dropwhile(lexicon.TITLES.__contains__, words)) or words
 
 
@@ -52,7 +52,11 @@ def looks_like_name(text: str) -> bool:
 
 
 def parts_of_name(value: str) -> Iterator[tuple[str, ...]]:
-    """Yield first and last names that can stand for a person."""
+    """Yield the shorter names by which a person or company can be called, each as folded words.
+
+    "Anna Maria Holm" -> anna; holm; anna maria; maria holm; anna holm. The account name "jdoe" -> doe. "Northwind
+    Partners" -> northwind.
+    """
     surname = SURNAME_FIRST.fullmatch(value)
     if surname is not None:
         yield words_of(surname["name"])
@@ -66,21 +70,28 @@ def parts_of_name(value: str) -> Iterator[tuple[str, ...]]:
     if mail and len(words) == 1:
         yield from ((part,) for part in accounts.names_in(words[0]))
     if has_chinese(value) and len(words) == _LONGEST_CHINESE and value[0] in table("link", "zh")["surnames"]:
-        yield words[1:]  # 若水 for 孙若水
+        yield words[1:]  # the given name: 若水 (Ruoshui) of 孙若水 (Sun Ruoshui)
     if len(words) < 2 or has_chinese(value):
         return
     if set(words) & lexicon.COMPANIES:
-        # A company is called by its beginning and by nothing else: "Northwind" for Northwind Partners.
+        # A company is called by its first words only: "Northwind" for Northwind Partners.
         yield from (words[:size] for size in range(1, len(words)) if size > 1 or is_distinctive(words[0]))
         return
     yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
     if len(words) > 2:
-        # A long name is often cut after its beginning or said without the middle name.
+        # Of a long name, people often leave out the words after the second, the first name or the middle names.
         yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
 def are_people(name: str, texts: Sequence[str]) -> bool:
-    """Return whether a field with an uninformative name holds people: by names, titles, initials or a role noun."""
+    """Return whether a field holds people, although its name belongs to no concept of `vocabulary.concepts_of`.
+
+    Most values must look like names of people. In addition, some must have a title or initials, the field's name must
+    say who acts ("surveyor"), or the first names must be rare words.
+
+    Args:
+        texts: the field's values.
+    """
     if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
         return False
     if sum(map(_is_signed, texts)) >= _SIGNED * len(texts):
@@ -88,17 +99,17 @@ def are_people(name: str, texts: Sequence[str]) -> bool:
     names = [words for text in texts if len(words := text.split()) > 1]
     begin, end = (_are_everyday([words[place] for words in names]) for place in (0, -1))
     is_many = len(texts) >= _MANY
-    # Surnames are often everyday words, first names seldom: "Ken Baker", but "Bright Office".
+    # First names are seldom everyday words, surnames often are: "Ken Baker" is a person, "Bright Office" is none.
     return not (is_many and begin and end) if _says_who_acts(name) else is_many and not begin
 
 
 def _are_everyday(words: Sequence[str]) -> bool:
-    """Return whether half of the words are everyday words, as in names of places: "Blue Ridge"."""
+    """Return whether at least half of the words are everyday words; False without words."""
     return 2 * sum(ordinary().get(stem(word.casefold()), 0) > _RARE for word in words) >= len(words) > 0
 
 
 def _is_signed(text: str) -> bool:
-    """Return whether a name is written as only a person's is: with a title, an initial, or a Chinese surname."""
+    """Return whether a name is written as only a person's is: with a title, initials, or 2 or 3 Chinese characters."""
     words = words_of(text)
     is_chinese = _CHINESE_NAME_OF_PERSON.fullmatch(text) is not None and len(text) <= _LONGEST_CHINESE
     return (
@@ -107,7 +118,7 @@ def _is_signed(text: str) -> bool:
 
 
 def _says_who_acts(name: str) -> bool:
-    """Return whether a field's name ends in a noun for a person who acts: "surveyor", "leadAttorney", 独奏家."""
+    """Return whether a field's name ends in a noun for a person who acts: "surveyor", 独奏家 ("soloist")."""
     words = lexicon.name_words(name)
     agents = (*table("link", "en")["agents"].split(), *table("link", "zh")["agents"].split())
     return bool(words) and words[-1].endswith(agents)

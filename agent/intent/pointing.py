@@ -1,4 +1,4 @@
-"""Resolve words of a follow-up that point back: "she", "it", "the latest one", 同一个作者."""
+"""Resolve words of a follow-up that point back: "she", "it", "the latest one", 同一个作者 ("the same author")."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ THE_SAME = re.compile(
 
 
 def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
-    """Return the value of these fields that a turn names last and unambiguously, or None."""
+    """Return a condition on the last unambiguous value of these fields that a turn names; None if it names none."""
     for mention in reversed(found.sentence.mentions):
         known = mention.of(*fields)
         if len({one.value for one in known}) == 1:
@@ -37,11 +37,17 @@ def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
 
 
 def as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
-    """Return the person as a value of the field that the turn asks about: "what did she sponsor"."""
+    """Return the condition on a person, moved to the field that the turn asks about: "what did she sponsor".
+
+    If the turn asks about none of the fields, the condition is returned unchanged.
+
+    Args:
+        people: all fields of people.
+    """
     cued: list[str] = []
     for index in range(len(found.sentence.tokens)):
         names = [name for name in found.sentence.cue_fields(index) if name in people]
-        # A word that points at several of them does not count.
+        # A word that points at several fields of people does not say which.
         cued += names if len(names) == 1 else []
     return _equal(cued[-1], person.filter["value"]) if cued else person
 
@@ -51,7 +57,16 @@ def _equal(field: str, value: str | int) -> Piece:
 
 
 def document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
-    """Return the document that "it" or "the latest one" means, named by number or id in the answer; None if unclear."""
+    """Return a condition on the number or id of the document that "it" or "the latest one" means; None if unclear.
+
+    A single document is clear. Of several, the turn must choose the first ("the oldest") or the last ("the latest").
+
+    Args:
+        found: the turn with "it".
+        before: the question before it.
+        said: the answer to that question; the question itself if there is no answer.
+        answered: the text of that answer, "" if there is none.
+    """
     text = found.sentence.text
     is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
     numbers_of = found.sentence.vocabulary.of_role("number")
@@ -67,7 +82,7 @@ def document_meant(found: Found, before: Found, said: Found, answered: str) -> P
 
 
 def _numbers(turn: Found, key: str) -> list[int]:
-    """Return the numbers of documents that a turn names, in order."""
+    """Return the different document numbers in a turn ("PEP 703"), in order; `key` is the field that has them."""
     nouns = number_nouns(turn.sentence, key)
     values = turn.sentence.vocabulary.catalogue.fields[key]
     found: list[int] = []

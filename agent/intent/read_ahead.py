@@ -12,12 +12,12 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text import glosses
 
 _QUESTION = "notes of the Payments team from last year"
-"""Its reading uses names, dates and probabilities, and so loads what they need, which takes half a second."""
+"""Reading this question loads what names, dates and probabilities need, which takes half a second."""
 
 
 @cache
 def read_ahead() -> Thread:
-    """Start one thread that loads everything, for a process that will answer many questions.
+    """Start a thread that loads everything, for a process that will answer many questions; later calls return it.
 
     The process does not wait for the thread when it exits. A question that arrives earlier loads what it needs itself.
     """

@@ -84,7 +84,7 @@ class Cascade:
         columns: returns name and type of each column of the metadata view in a scope. None: no source runs SQL.
         withheld: sources that the tenant may not use: they are not in `cards`, and no reading may choose them.
         templates: prompt templates of all tenants.
-        collecting: the threads that collect the names of a catalogue.
+        collecting: tasks that are collecting the names of a catalogue's values, by catalogue.
     """
 
     settings: Settings
@@ -134,7 +134,7 @@ class Cascade:
         fields = filterable(scope)
         ignored = frozenset(ignored_by(request, fields))
         stating = Stating(request, scope, wanted, fields, self.cards, ignored, self.withheld)
-        is_long = len(question) > _LONG  # then its English words take too long for the event loop
+        is_long = len(question) > _LONG  # glossing its Chinese words would block the event loop too long
         reading = await asyncio.to_thread(stating.of_rules, made) if is_long else stating.of_rules(made)
         searched = reading.first.kind == "retrieve"
         # Listed as skipped until the transformers have run.
@@ -147,9 +147,9 @@ class Cascade:
         return replace(reading, later=later, calls=calls)
 
     async def _collect_names(self, catalogue: FieldCatalogue) -> None:
-        """Collect the names of a catalogue's values, perhaps for seconds.
+        """Collect the names of a catalogue's values, which may take seconds.
 
-        Only one thread does so. If each request waited in its own, none would be left for other work.
+        One thread does it for all requests that wait. If each request used its own, none would be left for other work.
         """
         key = Same(catalogue)
         if key not in self.collecting:
@@ -158,7 +158,7 @@ class Cascade:
         await asyncio.shield(self.collecting[key])
 
     async def _names_a_document(self, question: str, scope: Scope, wanted: Filter | None, deadline: float) -> bool:
-        """Return whether a question only names a document by its id, which the caller's filter allows."""
+        """Return whether a question is only the id of a document that meets the caller's filter `wanted`."""
         word = only_id(question)
         ids = first_passages([word], scope.collections) if word else []
         return bool(ids and await _in_time(self.catalogue.load(scope, ids, wanted), {}, deadline))
@@ -176,7 +176,7 @@ class Cascade:
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 
     async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
-        """Return the share of passages that contain each word of the question and of the last three turns."""
+        """Map each word of the question and of the last three turns to the share of passages that contain it."""
         terms = terms_of((question, *(turn.content for turn in (request.messages or ())[-3:])))
         counts = await self.catalogue.term_counts(scope, list(terms.values()))
         chunks = max(sum(one.chunks for one in scope.collections), 1)
@@ -196,6 +196,11 @@ class Cascade:
         """Return a coroutine that asks the model for a reading, writes SQL if needed, and applies the transformers.
 
         It starts when it is awaited. Its result is None if the model's breaker is open or the model fails.
+
+        Args:
+            ruled: the rules' reading.
+            offered: limits the values shown to the model to those inside the caller's filter; None without a filter.
+            transforms: filled with what the transformers did.
         """
 
         async def reading() -> Intent | None:
@@ -230,7 +235,7 @@ class Cascade:
                 _log.warning("the model's reading was not used: %s", _printable(error.reason))
                 return None
             except asyncio.CancelledError:
-                # The awaiter has given up: it ran out of time or had another reason.
+                # The request stopped waiting. This is the model's fault only if the model was silent for `patience_s`.
                 works = False if time.monotonic() - started >= patience_s else None
                 raise
             finally:
@@ -246,7 +251,10 @@ class Cascade:
         return reading()
 
     async def _held(self, scope: Scope, deadline: float) -> Mapping[str, str]:
-        """Map each collection to its description, "" if the lookup fails or is late; {} for fewer than two names."""
+        """Map each collection's name to its description, "" if the lookup fails or is late.
+
+        The result is {} for fewer than two collections, because the model then has none to choose.
+        """
         names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))[:_MOST_COLLECTIONS]
         if len(names) < 2:
             return {}
@@ -329,7 +337,7 @@ def local(now: datetime | None, zone: tzinfo) -> datetime:
 
 
 def terms_of(texts: Sequence[str]) -> dict[str, str]:
-    """Map words and Chinese pairs of the texts to the terms they are searched by, at most `_MOST_WORDS` of them."""
+    """Map words and pairs of Chinese characters in the texts to the terms they are searched by, at most 80."""
     terms: dict[str, str] = {}
     for tokens in map(tokenize, map(readable, texts)):
         terms |= {token.folded: _term(token.folded) for token in tokens if token.kind == "word"}
@@ -349,7 +357,7 @@ def _printable(reason: str) -> str:
 
 
 def _spans(question: str, request: Request) -> list[str]:
-    """Return the runs of one to four words in the question and the last three turns, which may be names."""
+    """Return the runs of one to four words in the question and the last three turns, at most 400: possible names."""
     texts = [readable(question), *(readable(turn.content) for turn in (request.messages or ())[-3:])]
     spans: dict[str, None] = {}
     for text in texts:

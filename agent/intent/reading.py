@@ -14,7 +14,7 @@ from retrievers.text.languages import detect
 FILTERS_FROM = 0.9
 """Minimum probability at which a constraint filters."""
 BOOSTS_FROM = 0.5
-"""Minimum probability at which a constraint boosts matching documents; a less likely one is a topic."""
+"""Minimum probability at which a constraint boosts matching documents; a less likely one is only searched as words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Transforms:
 class Reading:
     """A question as understood.
 
-    `firm` and `soft` hold the constraints read from the question, one filter each, the weakest first, so that the
-    fallback ladder can drop one at a time. The caller's constraints are in neither: they are never dropped.
+    `firm` and `soft` hold the constraints read from the question, one filter each, the weakest first, so that searches
+    which find too little can drop one at a time. The caller's constraints are in neither: they are never dropped.
 
     Attributes:
         first: available at once. Its `filter` joins the caller's filter and every firm constraint; its `soft_filter`
             joins every soft one.
-        later: a model's reading, which replaces the first when it arrives; its result is None if it is unusable.
-            The awaiter may cancel it at any time.
+        later: a model's reading, which replaces the first when it arrives; its result is None if the model gave none.
+            It may be cancelled at any time.
         firm: constraints that the question states outright.
         soft: constraints that the question only suggests.
         degraded: what the reading had to do without, in the words of `Result.degraded`.
@@ -106,10 +106,10 @@ class IntentReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """A reader that reads nothing into a question: the question is its own search.
+    """A reader that infers nothing: the question is searched as it is written.
 
     Args:
-        sources: used when the caller names none.
+        sources: names of the sources to use if the caller names none.
     """
 
     sources: Sequence[str]
@@ -146,6 +146,6 @@ def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources:
 
 
 def question_language(question: str, scope: Scope) -> str:
-    """Detect the question's language among the languages of the collections: a short text alone is weak evidence."""
+    """Return the question's language (ISO 639-1) among the collections': a short text alone is weak evidence."""
     written = {language for collection in scope.all for language in collection.languages}
     return detect(question, written or None)

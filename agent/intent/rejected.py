@@ -1,4 +1,4 @@
-"""Report the parts of a question without effect: values that no document has, ambiguous names, words not read."""
+"""Report the words of a question without effect: unknown values, ambiguous names, and words that made no condition."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,12 +39,12 @@ _NAMED_BY_FIELD = ("label", "person")
 
 
 class RejectedValue(Rejected):
-    """A value that a question names and that no document has.
+    """A report of a name in a question that no document has as a value, or that may mean several values.
 
     Attributes:
-        fields: the fields of the values in `valid`; not part of an answer.
-        instead: for an ambiguous name, what is reported if fewer than two of its values exist, as for an unknown name;
-            None for any other.
+        fields: the fields of the values in `valid`; not shown to the caller.
+        instead: for an ambiguous name, the reports that replace this one if fewer than two of its values are inside
+            the caller's filter; None for an unknown name.
     """
 
     fields: tuple[str, ...]
@@ -52,13 +52,13 @@ class RejectedValue(Rejected):
 
 
 def rejected_of(found: Found) -> tuple[Rejected, ...]:
-    """Return the names that stand for several values or none, with the valid candidates."""
+    """Return reports of names that mean several people, of unknown names, and of dates that were not read."""
     people = tuple(found.sentence.vocabulary.of_role("person"))
     several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
     unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
     if not several:
         return unknown
-    # The rejections that follow if nobody has these names.
+    # What to report if none of these people exist inside the caller's filter: their names are unknown then.
     only = [mention for mention in several if len(mention.of(*people)) == len(mention.known)]
     strange = set(unknown_values(replace(found, sentence=found.sentence.without(only)))) - set(unknown)
     rejected = []
@@ -77,7 +77,7 @@ def rejected_of(found: Found) -> tuple[Rejected, ...]:
 
 
 def _unread_dates(found: Found) -> Iterator[Rejected]:
-    """Yield date words that could not be read and filter nothing, and dates with ambiguous day and month."""
+    """Yield reports of date words that could not be read, and of dates whose day and month may be swapped."""
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
         yield Rejected(what=phrase[:200], reason="it could not be read as a date, so it was not used as a filter")
@@ -88,12 +88,15 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
 
 
 def with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
-    """Return the rejections, with those parts of the question without effect that they do not mention."""
+    """Return the reports, with those of `unread` whose words are in none of them."""
     return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 
 def unread(found: Found) -> tuple[Rejected, ...]:
-    """Return the numbers, dates, quoted and exact values and negations of a question that no piece covers."""
+    """Return reports of numbers, days, comparisons, quotations, exact values and negations that made no condition.
+
+    An exact value is written as in the catalogue and has a digit, a mark, a blank or a capital inside: "ERR_5".
+    """
     sentence = found.sentence
     pieces = (*found.pieces, *found.lengths)
     meant = {(one.field, value) for one in found.constraints for value in one.values}
@@ -101,7 +104,8 @@ def unread(found: Found) -> tuple[Rejected, ...]:
     read = [(one.start, one.end) for one in pieces]
     read += [(one.start, one.end) for one in sentence.mentions if {(k.field, k.value) for k in one.known} & meant]
     if stated & set(sentence.vocabulary.of_role("date")):
-        read += [(one.start, one.end) for one in found.dates]  # a piece of distant ranges covers only the first
+        # A condition of several distant ranges of days has the place of the first only.
+        read += [(one.start, one.end) for one in found.dates]
     named = [(one.start, one.end) for one in sentence.mentions]
     exact = [
         (one.start, one.end)
@@ -117,9 +121,12 @@ def unread(found: Found) -> tuple[Rejected, ...]:
 
 
 def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Yield (span, reason) for quoted and exact values, numbers and days that were not read.
+    """Yield (span, reason) for quotations, numbers, names of days and months, and spans in `more` outside conditions.
 
-    The span of a number includes the comparison before it.
+    The span includes a comparison before it: "since 2020".
+
+    Args:
+        read: the spans of the conditions.
     """
     quoted = [match.span() for match in _QUOTED.finditer(text)]
     days = [match.span() for match in _words("day").finditer(text)]
@@ -133,9 +140,9 @@ def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator
 
 
 def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Yield (span, reason) for amounts without a condition, with their comparison.
+    """Yield (span, reason) for comparisons of amounts outside the spans `read` of conditions: "under 300".
 
-    A number in words alone is hardly a condition.
+    A number in words without a comparison ("two") is left out, because it is hardly a condition.
     """
     compared, unclear = find_comparisons(found.sentence)
     why = {(start, end): reason for start, end, reason in found.unclear}
@@ -149,7 +156,15 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
 def _negative(
     sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
 ) -> Iterator[tuple[Span, str]]:
-    """Yield (span, reason) for excluding words, and negations of something named, without a matching condition."""
+    """Yield (span, reason) for negations without an excluding condition, each up to the name that it denies.
+
+    A plain "not" is reported only if a name follows in its clause.
+
+    Args:
+        named: the spans of names and dates.
+        stated: the spans of all conditions; a negation inside one of them had an effect.
+        denied: the spans of the conditions that exclude something.
+    """
     text = sentence.text
     for negator in sentence.negators.values():
         start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end
@@ -165,7 +180,7 @@ def _negative(
 
 
 def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected]:
-    """Yield each place once, in order, at most five; of overlapping places the first and longest."""
+    """Yield reports of the spans in order, at most five. Of overlapping spans the first and longest is kept."""
     last, count = 0, 0
     for (start, end), reason in sorted(stays, key=lambda one: (one[0][0], -one[0][1])):
         said = text[start:end].strip()
@@ -176,7 +191,7 @@ def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected
 
 @cache
 def _words(name: str) -> re.Pattern[str]:
-    """Return a pattern of the words in a list, the longest first."""
+    """Return a pattern that matches any word of the list `name` in the table "unread"; longer words are tried first."""
     listed = sorted(words.table("unread")[name], key=len, reverse=True)
     said = (rf"(?<![A-Za-z]){re.escape(one)}(?![A-Za-z])" if one.isascii() else re.escape(one) for one in listed)
     return re.compile("|".join(said), re.IGNORECASE)
@@ -184,12 +199,12 @@ def _words(name: str) -> re.Pattern[str]:
 
 @cache
 def _comparing() -> re.Pattern[str]:
-    """Return a pattern of a comparison directly before a number."""
+    """Return a pattern that matches a comparison at the end of the text before a number: "since", ">="."""
     return re.compile(rf"(?:{_words('comparison').pattern}|[<>≥≤]=?)\s*$", re.IGNORECASE)
 
 
 def _denies(piece: Piece) -> bool:
-    """Return whether a condition excludes something."""
+    """Return whether a negation may have made a condition: it excludes values, sets a maximum, or must be false."""
     one = piece.filter
     return (
         one["type"] in ("ne", "nin", "not", "lt", "lte")
@@ -200,7 +215,7 @@ def _denies(piece: Piece) -> bool:
 
 
 def leaves_out(found: Found) -> bool:
-    """Return whether the words deny something, or offer a choice, without a matching constraint."""
+    """Return whether a negation made no excluding condition, or an "or" between two fields made no alternative."""
     sentence = found.sentence
     denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
     if not denies and any(one.kind not in _UNCERTAIN for one in sentence.negators.values()):
@@ -211,9 +226,10 @@ def leaves_out(found: Found) -> bool:
 
 
 def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
-    """Return names beside the word for a field that are no value of it: "the department of Geology".
+    """Return reports of names beside the word for a field that are no value of it: "the department of Geology".
 
-    Only fields with all values known are checked. Values of other fields, dates and words for documents do not count.
+    If there are none, unknown people are reported (see `_strangers`). A field is checked only if all its values are
+    known. Values of other fields, dates, and nouns for documents such as "report" are not reported.
     """
     sentence = found.sentence
     rejected: dict[str, RejectedValue] = {}
@@ -228,7 +244,7 @@ def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
 
 
 def _strangers(found: Found) -> dict[str, RejectedValue]:
-    """Return unknown people: "reports by [Zoe Quinn]", "what did [Zoe Quinn] write"."""
+    """Return {name: report} for the first unknown person, {} if there is none: "reports by [Zoe Quinn]"."""
     sentence = found.sentence
     everybody = sentence.vocabulary.of_role("person")
     cued = [name for index, names in sentence.cued if not sentence.mention_at(index) for name in names]
@@ -241,7 +257,7 @@ def _strangers(found: Found) -> dict[str, RejectedValue]:
 
 
 def _unread_name(found: Found, places: range) -> str:
-    """Return the text of some tokens; "" if a part of it was read."""
+    """Return the text of the tokens at `places`; "" if there are none or a condition covers a part of it."""
     if not places:
         return ""
     start, end = found.sentence.tokens[places[0]].start, found.sentence.tokens[places[-1]].end
@@ -250,7 +266,7 @@ def _unread_name(found: Found, places: range) -> str:
 
 
 def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, RejectedValue]:
-    """Return the rejection of a name that is no value of a field, {} if not all values are known."""
+    """Return {name: report} for a name that is no value of a field; {} for no name or if values are not all known."""
     known = found.sentence.vocabulary.catalogue.fields
     if not name or any(known[field].distinct > len(known[field].values) for field in fields):
         return {}
@@ -260,7 +276,7 @@ def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, Rejec
 
 
 def _names_from(sentence: Sentence, place: int) -> range:
-    """Return the indices of the words written as a name, from a token on."""
+    """Return the indices of the words from `place` on that are written as a name, at most four and perhaps none."""
     last = place
     while _is_name(sentence, last) and last - place < _MOST_WORDS:
         last += 1
@@ -268,10 +284,10 @@ def _names_from(sentence: Sentence, place: int) -> range:
 
 
 def _after(sentence: Sentence, place: int, *, is_set: bool) -> range:
-    """Return the name that follows a cue: "department of Geology", "status: Frozen".
+    """Return the indices of the name after the word for a field: "department of [Geology]", "status: [Frozen]".
 
     Args:
-        place: the token after the cue.
+        place: the token after the word for the field.
         is_set: whether the name may be in lower case, see `_is_set`.
     """
     while sentence.folded(place) in _BETWEEN:
@@ -281,13 +297,20 @@ def _after(sentence: Sentence, place: int, *, is_set: bool) -> range:
 
 
 def _is_set(sentence: Sentence, first: int, place: int) -> bool:
-    """Return whether a field is given a value: "with status ...", or "status: ..." at the begin of a clause."""
+    """Return whether a value is assigned to a field: "with status ...", or "status: ..." at the beginning of a clause.
+
+    Args:
+        first, place: the first token of the word for the field, and the token after it.
+    """
     begins = first == 0 or _CLAUSE.search(sentence.folded(first - 1)) is not None
     return (sentence.folded(place) in (":", "=") and begins) or sentence.folded(first - 1) == "with"
 
 
 def _is_set_small(sentence: Sentence, place: int) -> bool:
-    """Return whether one word in lower case, no plural, ends a clause: "status: [frozen]", but no "status updates"."""
+    """Return whether the word at `place` may be a value in lower case: "status: [frozen]", but not "status updates".
+
+    It must end its clause and be no plural.
+    """
     following = sentence.token(place + 1)
     ends = following is None or following.kind == "mark" or following.folded in ("and", "or")
     word = sentence.folded(place)
@@ -297,9 +320,9 @@ def _is_set_small(sentence: Sentence, place: int) -> bool:
 
 
 def _before(sentence: Sentence, place: int) -> range:
-    """Return the name before a cue: "the Geology department".
+    """Return the indices of the name before the word for a field at `place`: "the [Geology] department".
 
-    The first word does not count, because it always has a capital.
+    The first word of the question does not count, because it always has a capital.
     """
     first = place
     while first > 1 and _is_name(sentence, first - 1) and place - first < _MOST_WORDS:
@@ -310,7 +333,7 @@ def _before(sentence: Sentence, place: int) -> range:
 
 
 def _is_typed_small(sentence: Sentence, place: int) -> bool:
-    """Return whether a name may be in lower case: "by the [marketing] team"."""
+    """Return whether the words before a word in lower case allow it to be a name: "by the [marketing] team"."""
     named = sentence.folded(place - 1) in ("the", "our") and sentence.folded(place - 2) in _BEFORE_GROUPS
     return named and _is_name(sentence, place, small=True) and sentence.folded(place) not in _NO_NAMES
 

@@ -1,4 +1,4 @@
-"""Tell which of two fields of people a question means by the verb beside the name."""
+"""Tell which field of people a question means by the verb beside a name: "inspected by Ann" means the inspector."""
 
 import re
 from collections import defaultdict
@@ -21,13 +21,13 @@ _WORDS = re.compile(r"[a-z]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 Deeds = Mapping[str, tuple[tuple[int, int, bool], ...]]
-"""For each role the tokens [first, last) of its verbs in the question, and whether "by" and the person follow."""
+"""For each role, such as "reviewer", its verbs in the question: tokens [first, last), and whether "by" ends them."""
 
 
 def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
-    """Return for each field of people how near a verb of its role stands to a name: 1 beside it, 0 if there is none.
+    """Map each field of people to the closeness of a verb of its role to a name: 1 beside it, 1/2 one word away.
 
-    The result is {} if the question has no such verb.
+    It is 0 without such a verb near the name. The result is {} if the question has no verb of any role.
     """
     found = dict[str, float]()
     told = sentence.once("deeds", lambda: _deeds(sentence))
@@ -49,7 +49,7 @@ def _near(mention: Mention, first: int, last: int, is_led: bool) -> float:
 
 @lru_cache(maxsize=4096)
 def roles_of(field: str) -> frozenset[str]:
-    """Return the roles that the name of a field of people stands for."""
+    """Return the roles that a field's name stands for, empty if it stands for none: "reviewer" for `inspected_by`."""
     own = {*lexicon.name_words(field), *_LETTERS.findall(field.casefold())}
     words = {other for word in own for other in (word, *_written_out(word))}
     chinese = [*filter(has_chinese, words), *in_chinese(field)]

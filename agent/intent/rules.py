@@ -30,7 +30,7 @@ _HEAD = re.compile(
 )
 _MOST_SEARCHES = 4
 _LEAST_COUNTED = 0.6
-"""Minimum probability of a constraint in a calculation that accounts for every word of the question."""
+"""Minimum probability of a constraint that a calculation may treat as sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, in the order of the question.
         complete: True if a model could add nothing: small talk, identifiers, questions about metadata only.
-        mentioned: names of the catalogue in a question to the documents; None for any other question.
+        mentioned: how much of the question names values and fields; None if it is surely for the documents.
         is_listing: True if the question consists of constraints only: "all Final PEPs by Guido".
         wants: what the answer is made of, for example passages or a complete list.
     """
@@ -67,7 +67,7 @@ class Finder(Protocol):
     """`agent.intent.found.find` with everything but the text fixed."""
 
     def __call__(self, text: str, /, *, counted: bool = False) -> Found:
-        """Find the constraints and topics in a text."""
+        """Find the constraints and topics in a text; `counted` as in `Sentence`."""
         ...
 
 
@@ -76,9 +76,9 @@ class Context:
     """Everything that a question is read against.
 
     Attributes:
-        nouns: words for the documents ("pep", "peps"), see `derived.nouns_of`.
+        nouns: nouns that stand for a document ("pep", "peps"), see `derived.nouns_of`.
         now: in the time zone of the asker.
-        more: (field, value, documents) looked up in fields with too many values to keep in memory.
+        more: (field, value, number of documents) looked up in fields with too many values to keep in memory.
         frequencies: see `Sentence`.
     """
 
@@ -111,7 +111,7 @@ def _with_breadth(reading: RulesReading, wants: asking.Wants) -> RulesReading:
 
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
-    """Try, in this order: small talk, a follow-up, several questions in one turn, a single question."""
+    """Read a turn as the first of these that it is: small talk, a follow-up, several questions, a single question."""
     if smalltalk.is_small_talk(question) or smalltalk.is_text_work(question):
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
@@ -145,13 +145,13 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
 
 
 def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
-    """Drop excluding filters: "who has not ..." is not answered by documents with other values; search all of them."""
+    """Read "who has not ..." as a search without excluding filters: documents with other values do not answer it."""
     kept = tuple(piece for piece in found.pieces if not takes_away(piece.filter))
     return _single(question, replace(found, pieces=kept), None, context)
 
 
 def of_document(made: RulesReading, context: Context) -> RulesReading:
-    """Return the reading of a question that only names a document by its id: a part of an id is no condition."""
+    """Return the reading of a question that is only a document's id, without conditions read from parts of the id."""
     sources = made.sources if made.kind == "retrieve" and made.aggregate is None else _choices(context)
     return replace(
         made, kind="retrieve", searches=(made.question,), pieces=(), sources=sources, aggregate=None,
@@ -160,7 +160,7 @@ def of_document(made: RulesReading, context: Context) -> RulesReading:
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
-    """Drop constraints that match no document: the whole question is searched, and nothing is calculated."""
+    """Drop the constraints `pieces`, which match no document; search the whole question and calculate nothing."""
     reason = "no document has such a value"
     return replace(
         made,
@@ -175,9 +175,9 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
 
 
 def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
-    """Return the findings and the calculation that the question asks for.
+    """Return what was found in a question, and the calculation that it asks for; None for a search.
 
-    A calculation searches no text, so a topic that is a value is a constraint: "the most documents about security".
+    A calculation searches no text, so a value named as a topic is a constraint: "the most documents about security".
     """
     calculation = calculations.find_calculation(found)
     if not found.left or (calculation is None and not found.sentence.calculates):
@@ -229,7 +229,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 
 
 def _meant(piece: Piece) -> Piece:
-    """Raise a likely constraint of a calculation to sure, because it has no other purpose in the question."""
+    """Return a likely constraint as a sure one, any other unchanged: in a calculation it has no other purpose."""
     return replace(piece, confidence=FILTERS_FROM) if _LEAST_COUNTED <= piece.confidence < FILTERS_FROM else piece
 
 
@@ -256,7 +256,7 @@ def _aggregated(
 
 
 def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
-    """Read a follow-up: calculate from metadata if nothing else is left of it, else search with the earlier context."""
+    """Read a follow-up: calculate from metadata if it asks for that, else search with words of earlier turns."""
     found = carried.found
     about = carried.context if not carried.lists or topic_of(carried.before) else ""
     said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
@@ -311,12 +311,12 @@ def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> boo
 
 
 def _says_more(carried: followup.Carried) -> bool:
-    """Return whether a part of the turn was not understood ("make it 3000"), so the earlier number is no answer."""
+    """Return whether a part of the turn was not understood ("make it 3000"), so repeating the calculation is wrong."""
     return carried.pieces == carried.before.pieces or bool(calculations.read_calculation(carried.found).unread)
 
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
-    """Read separate questions in one turn: one search each, and a filter only if every part has one."""
+    """Read separate questions in one turn: one search each, and a filter only if every question has constraints."""
     made = [calculations.find_calculation(part) for part in parts]
     together = calculations.merged(made)
     if together is not None and "sql" in context.cards:
@@ -354,13 +354,13 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
 
 
 def _for_all(whole: Found) -> tuple[Piece, ...]:
-    """Return the constraints stated once for all questions: "For 3.14: what changed in A, and what is B?"."""
+    """Return the constraints before the first of several questions: "For 3.14: what changed in A, and what is B?"."""
     head = _HEAD.match(whole.sentence.text)
     return tuple(piece for piece in whole.pieces if piece.end <= head.end()) if head else ()
 
 
 def _within(calculation: Calculation) -> Json:
-    """Return the aggregate with its own filter, for a turn whose other parts have no filter."""
+    """Return the aggregate with its filter inside, because the filter does not apply to the turn's other questions."""
     if not calculation.pieces:
         return calculation.aggregate
     filter = both([piece.filter for piece in calculation.pieces])
@@ -378,9 +378,9 @@ def _choices(
     """Return the sources to use.
 
     Args:
-        sql: the reason to query the metadata; None to leave it out.
+        sql: the reason to query the metadata; None to leave the metadata out.
         documents: whether to search texts as well as the metadata.
-        exact: whether the question is an identifier, which only a match of its letters finds.
+        exact: whether the question is an identifier; only full text is searched then, if there is such a source.
     """
     chosen = []
     if sql is not None and "sql" in context.cards:

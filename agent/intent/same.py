@@ -22,5 +22,5 @@ class Same(Generic[Held]):
 
 @lru_cache(maxsize=256)
 def turn_of(key: Same[Held]) -> Lock:
-    """Return the lock under which a key's value is computed, so that threads do not compute it side by side."""
+    """Return the lock to hold while a key's value is computed, so that only one thread computes it."""
     return Lock()

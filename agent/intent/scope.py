@@ -87,7 +87,7 @@ class Profile:
         passages: number of passages, at least 1.
         values: for each term, the share of documents that have a value with it.
         whole: values and their aliases, folded.
-        called: terms of the collection's name and of its words for documents.
+        called: terms of the collection's name and of the nouns for its documents, such as "permit".
         fields: terms of its field names and its description.
         card: a one-line description, which is embedded.
     """
@@ -105,7 +105,7 @@ class Evidence(NamedTuple):
     """Evidence for each of the collections `names`: columns as in `EVIDENCE`, shape (collections, columns).
 
     Attributes:
-        near: the source that found the nearest passages.
+        near: the source that found the nearest passages, "vector" or "fulltext".
     """
 
     names: Sequence[str]
@@ -182,7 +182,8 @@ class Chooser:
     async def _near(self, asked: Query, names: Sequence[str], source: str) -> Numbers:
         """Return the score of the best passage of each collection.
 
-        A collection without a hit gets the score of the last one if the search was cut off, else 0.
+        A collection without a hit gets the score of the last hit if the search found as many hits as it may return,
+        else 0.
         """
         hits: Sequence[Hit] = ()
         if source in self.sources:
@@ -207,7 +208,7 @@ class Chooser:
         return likeness
 
     async def _profile(self, scope: Scope, same: Sequence[Collection], held: Mapping[int, Held]) -> Profile:
-        """Return the profile of the collections of one name, cached until they change."""
+        """Return the profile of the collections `same`, which have one name, cached until they change."""
         numbers = [number for one in same for number in (one.number, *(part for part, _ in one.parts))]
         known = [held[number] for number in numbers if number in held]
         versions = tuple((one.number, one.version) for one in known)
@@ -225,7 +226,7 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held], called: Sequenc
 
     Args:
         held: the values of their fields.
-        called: the words for their documents, from their ids and titles.
+        called: nouns for their documents, found in ids and titles.
     """
     languages = Counter[str]()
     for collection in same:
@@ -264,10 +265,10 @@ def _terms(names: Sequence[str], language: str) -> frozenset[str]:
 
 
 def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mapping[int, Mapping[str, int]]) -> Numbers:
-    """Return the evidence of words, shape (collections, 4).
+    """Return the first four columns of `EVIDENCE`, which are about words, shape (collections, 4).
 
     Args:
-        terms: of the question, with their weights.
+        terms: the terms of the question with their weights.
         counts: number of passages with each term, by collection number.
     """
     rows = []
@@ -284,7 +285,7 @@ def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mappi
 
 
 def stated_values(question: str, language: str, profiles: Sequence[Profile]) -> list[float]:
-    """Return for each collection whether a question states one of its values from end to end: 1 or 0.
+    """Return 1 for each collection with a value that the question contains as a whole, 0 for the others.
 
     Values of stop words alone do not count: "it" may be a language, but hardly in "how does it work?".
     """
@@ -301,10 +302,10 @@ def stated_values(question: str, language: str, profiles: Sequence[Profile]) -> 
 
 
 def decided(scope: Scope, evidence: Evidence) -> Choice:
-    """Return the collections to search, see the head of this module, each with its strongest evidence."""
+    """Return the collections to search by the rule at the head of this module, each with its strongest evidence."""
     weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
     probabilities = probabilities_of(evidence, WEIGHTS[evidence.near])
-    # A reason sets a collection apart from the others.
+    # The reason shown is the evidence by which a collection exceeds the others most.
     reasons = (weighed - weighed.mean(axis=0)).argmax(axis=1)
     chosen = tuple(
         SourceChoice(
@@ -320,14 +321,14 @@ def decided(scope: Scope, evidence: Evidence) -> Choice:
 
 
 def probabilities_of(evidence: Evidence, weights: Sequence[float]) -> Numbers:
-    """Return the probability that the question is about each of the collections."""
+    """Return for each collection the probability that the question is about it; they add up to 1."""
     logits = (evidence.columns * np.array(weights)).sum(axis=1)
     probabilities = np.exp(logits - logits.max())
     return np.asarray(probabilities / probabilities.sum())
 
 
 def chosen_of(probabilities: Numbers) -> list[int]:
-    """Return the places of the collections to search, the likeliest first."""
+    """Return the indices of the collections to search, the likeliest first."""
     order: list[int] = np.argsort(-probabilities, kind="stable").tolist()
     if probabilities[order[0]] >= LEAST_ALONE:
         return order[:1]

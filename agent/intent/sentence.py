@@ -1,4 +1,4 @@
-"""A question with its mentions, dates and cues, for looking up what stands at a place and which parts name a topic."""
+"""A question with what was found in it: which value or word for a field stands at a token, and what names a topic."""
 
 import re
 from bisect import bisect_left
@@ -35,24 +35,26 @@ _START = attrgetter("start")
 Made = TypeVar("Made")
 _SHORTEST_MISSPELT = 6
 _MISSPELT_CUTOFF = 90
-# A Chinese clause up to the next mark.
+# The topic of a Chinese clause, which ends before the next mark.
 _CLAUSE_ZH = r"(?P<topic>[^，。；？！,;?!]*?)"
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A question with everything found in it, for looking around a place.
+    """A question with everything found in it, for looking around a token.
+
+    A mention is a name of values in the question. A cue is a word or phrase that points at fields: "approved by".
 
     Attributes:
-        nouns: words for the collection's documents ("pep", "peps").
+        nouns: nouns that stand for a document of the collection ("pep", "peps").
         taken: characters [first, last) of dates and numbers.
         dated: True if the question states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
-        counted: True if documents are counted by the values named, so that a topic which is a value constrains too.
+        counted: True if a value named as a topic is a constraint too, because the documents with it are counted.
         frequencies: share of the passages that contain a word, by the folded word; not all words are known.
-        denials: by first token, whether a mention is negated; None if that is unclear.
+        denials: by the first token of each mention, whether it is negated; None if that is unclear.
         calculates: True if the question has a word that can start a calculation.
-        negators: words of negation, by the token after each, see `agent.intent.negation`.
+        negators: words of negation, by the index of the token after each, see `agent.intent.negators`.
         spelt: Chinese phrases whose Pinyin names fields, see `foreign.spelt_phrases`.
     """
 
@@ -70,8 +72,8 @@ class Sentence:
     calculates: bool = False
     negators: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
     spelt: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    # Caches. Those of the first line depend only on the words, the others on the mentions too. `replace` keeps them, so
-    # it must not change words or mentions.
+    # Caches. `_cues` and `_of_words` depend on the words only, the others on the mentions too. `replace` keeps a cache
+    # that it is not given, so a change of words or mentions must pass new ones.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _of_words: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
@@ -96,7 +98,7 @@ class Sentence:
         return made
 
     def once_for_words(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the value cached under a name like `once`, but made from the words only, whatever they mention."""
+        """Return a value like `once`, for a value made from the words only: it stays valid if the mentions change."""
         if name not in self._of_words:
             self._of_words[name] = make()
         made: Made = self._of_words[name]
@@ -124,19 +126,19 @@ class Sentence:
 
     @property
     def cued(self) -> Sequence[tuple[int, tuple[str, ...]]]:
-        """Token indices where cues start, with the fields of each."""
+        """(index, fields) for each token at which a cue starts, in order."""
         return self.once_for_words(
             "cued", lambda: [(at, fields) for at in range(len(self.tokens)) if (fields := self.cue_fields(at))]
         )
 
     def cue_fields(self, index: int) -> tuple[str, ...]:
-        """Return the fields that the words from this token on point at."""
+        """Return the fields of the longest cue that starts at this token; () if none starts here."""
         return self.cue(index)[0]
 
     def cue(self, index: int) -> tuple[tuple[str, ...], int]:
-        """Return the fields of the longest cue that starts at this token, and the index after it.
+        """Return the fields of the longest cue that starts at this token, and the index of the token after the cue.
 
-        "approved by" points at reviewers, "team" at the field of teams.
+        "approved by" points at `reviewer`, "team" at `team`. Without a cue the result is ((), index).
         """
         known = self._cues.get(index)
         if known is None:
@@ -163,7 +165,7 @@ class Sentence:
         return found
 
     def extent(self, mention: Mention, field: str) -> tuple[int, int]:
-        """Return the characters that state a value of a field: the value, and the field's name beside it."""
+        """Return the characters [start, end) of a value of a field and of the field's cues directly beside it."""
         start, end = mention.start, mention.end
         fields, behind = self.cue(mention.last)
         if field in fields:
@@ -175,7 +177,7 @@ class Sentence:
         return start, end
 
     def is_noun(self, index: int) -> bool:
-        """Return whether a word for documents stands here: a general one, the collection's, or a kind of document."""
+        """Return whether a noun for documents is at a token: a general one ("report"), the collection's, or a kind."""
         if not 0 <= index < len(self.tokens):
             return False
         token = self.tokens[index]
@@ -186,7 +188,7 @@ class Sentence:
         return self.is_kind(index)
 
     def is_kind(self, index: int) -> bool:
-        """Return whether a kind of document is named here."""
+        """Return whether a token names a kind of document: a value of a field such as `type`."""
         mention = self.mention_at(index)
         return mention is not None and any(
             "kind" in concepts_of(one.field) and self.vocabulary.roles.get(one.field) == "label"
@@ -196,14 +198,14 @@ class Sentence:
     def in_about(self, start: int) -> bool:
         """Return whether a character lies inside a topic.
 
-        The first character does not count: a value that begins with the word itself ("On Hold") is no topic.
+        The first character of a topic does not count: a value that begins there ("On Hold") is no topic.
         """
         return any(first < start < last for first, last in self.about)
 
 
 @lru_cache(maxsize=4096)
 def _is_misspelt_noun(word: str) -> bool:
-    """Return whether a word is a misspelt word for documents: "porposal", "documants"."""
+    """Return whether a word is a misspelt noun for documents: "porposal", "documants"."""
     if len(word) < _SHORTEST_MISSPELT or word in lexicon.STOP_WORDS:
         return False
     nouns = lexicon.DOCUMENT_NOUNS
@@ -213,10 +215,10 @@ def _is_misspelt_noun(word: str) -> bool:
 def about_regions(text: str, tokens: Sequence[Token], heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """Return the topics of a question, as character ranges: "about packaging" in "drafts about packaging since 2020".
 
-    A value inside a topic is a constraint only if a word says so.
+    A value inside a topic is not a constraint unless other words make it one.
 
     Args:
-        heads: words for documents besides the general ones; a Chinese topic ends before such a word.
+        heads: nouns for documents besides the general ones; a Chinese topic ends before such a noun.
     """
     regions = []
     index = 0
@@ -238,14 +240,17 @@ def _ends_topic(token: Token, *, is_first: bool) -> bool:
 
 
 def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
-    """Return whether "on" or "around" starts no topic: "on 4 July" is a day, "on any draft" means "in"."""
+    """Return whether a token is "on" or "around" and introduces no topic but a day or documents: "on 4 July"."""
     if tokens[index].folded not in ("on", "around") or index + 1 == len(tokens):
         return False
     return tokens[index + 1].kind == "number" or tokens[index + 1].folded in ("any", "each", "every")
 
 
 def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """Yield (start, end) of Chinese topics and the character before: 关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
+    """Yield (start, end) of Chinese topics, such as [打包] ("packaging"); start is the character before the topic.
+
+    Examples: 关于[打包]的提案 ("proposals about packaging"), 和[打包]有关的 and [打包]方面的 ("related to packaging").
+    """
     if not has_chinese(text):
         return
     nouns = "|".join(map(re.escape, sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *heads), key=len, reverse=True)))

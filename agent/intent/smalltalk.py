@@ -35,7 +35,15 @@ class _Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """The lists of all languages: phrases by first word, the longest first."""
+    """The lists of all languages: phrases by first word, the longest first; "_" in a phrase stands for any word.
+
+    Attributes:
+        talk: phrases addressed to the assistant, such as greetings and thanks.
+        play: requests to make something up, such as a joke.
+        doing, manner: words of a request about the answer ("translate"), and words allowed beside them ("please").
+        own: words for the asker's own things ("our"), and for documents pointed at ("those").
+        sums, units: words of arithmetic, and units of measure.
+    """
 
     talk: Phrases
     play: Phrases
@@ -75,7 +83,7 @@ def _said(text: str) -> list[_Said]:
 
 
 def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
-    """Return, for each index and the end, whether the words before it are a sequence of phrases from the lists."""
+    """Return len(words) + 1 flags; flag i tells whether the first i words are a sequence of phrases from the lists."""
     reached = [True] + [False] * len(words)
     for place in range(len(words)):
         if not reached[place]:
@@ -91,14 +99,14 @@ def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
 
 
 def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
-    """Return whether a phrase of a list occurs anywhere."""
+    """Return whether a phrase of up to four words from a list occurs anywhere."""
     return any(any(_after(words[place : place + 4], phrases)[1:]) for place in range(len(words)))
 
 
 def is_small_talk(text: str) -> bool:
-    """Return whether a turn needs no search: a greeting, thanks, a sum, a wish, or no word at all ("???").
+    """Return whether a turn needs no search: a greeting, thanks, arithmetic, a request about the answer, or no word.
 
-    A blank turn does not count.
+    "???" has no word. A blank turn is not small talk.
     """
     plain = text.strip()
     words = _said(plain[: _LONGEST + 1])
@@ -113,7 +121,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def _is_play(words: Sequence[_Said], lists: _Lists) -> bool:
-    """Return whether a turn asks for something made up: "tell me a joke", "write a haiku about rain"."""
+    """Return whether a turn asks for something made up about a subject: "write a haiku about rain"."""
     return any(
         reached and place > 1 and words[place].text in ("about", "on", "for")
         for place, reached in enumerate(_after(words, lists.play)[:-1])
@@ -121,7 +129,7 @@ def _is_play(words: Sequence[_Said], lists: _Lists) -> bool:
 
 
 def _is_wish(words: Sequence[_Said], lists: _Lists) -> bool:
-    """Return whether a turn is a wish about the answer: "shorter, please", 以后用英文回答."""
+    """Return whether a turn only says how to answer: "shorter, please", 以后用英文回答 ("in English from now on")."""
     return _after(words, lists.doing, lists.manner, lists.talk)[-1] and _holds(words, lists.doing)
 
 
@@ -133,7 +141,7 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
         return False
     if has_chinese(text):
         if len(numbers) == 1 and _YEAR_ZH.search(text):
-            return False  # 换成 2020 年的呢 asks the same about a year
+            return False  # 换成 2020 年的呢 ("and for 2020?") is about documents
         return _RECKONS_ZH.search(text) is not None and _NUMERAL.search(text) is not None
     units = sum(any(_after([one], lists.units)[1:]) for one in rest)
     operators = _OPERATOR.search(text) is not None or _holds(rest, lists.sums)
@@ -141,27 +149,27 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
 
 
 def is_text_work(text: str) -> bool:
-    """Return whether a turn supplies the text to work on: "fix the grammar: ...", 帮我润色这句话：....
+    """Return whether a turn supplies a text to work on: "fix the grammar: ...", 帮我润色这句话：... ("polish: ...").
 
-    A turn that names anything else is a question about it: 'summarise the report "Water quality in 2024"'.
+    A turn with words outside the lists asks about documents: 'summarise the report "Water quality in 2024"'.
     """
     given = _GIVEN.search(text)
     if given is None or given.start() > _LONGEST:
         return False
     behind = text[given.end() :]
     if _ANSWERS.search(text[: given.start()]):
-        return False  # "explain it like I'm five: what does the clause mean?"
+        return False  # what follows is a question: "explain it like I'm five: what does the clause mean?"
     return len(behind) <= _LONGEST and _is_wish(_said(f"{text[: given.start()]} {behind}"), _lists())
 
 
 def without_greeting(text: str) -> str:
-    """Return a turn without small talk at its beginning: "Who owns ledger-sync?" for "Hi! Who owns ledger-sync?"."""
+    """Return a turn without small talk at its beginning: "Hi! Who owns ledger-sync?" -> "Who owns ledger-sync?"."""
     words = _said(text[:_LONGEST])
     reached = _after(words, _lists().talk)
     for place in range(len(words) - 1, 0, -1):
         between = text[words[place - 1].end : words[place].start]
         if reached[place] and re.search(r"[^\s'’]", between) and not (words[place - 1].text[0].isdigit()):
-            # "ok thanks, and who is it?"
+            # Skip the "and" of "ok thanks, and who is it?".
             while place < len(words) - 1 and words[place].text in _LEADS:
                 place += 1
             return text[words[place].start :]
@@ -169,6 +177,6 @@ def without_greeting(text: str) -> str:
 
 
 def is_own(text: str) -> bool:
-    """Return whether the asker speaks of their own ("our", 我们) or points at documents ("the ones due", 这些)."""
-    # "we're" counts as "we".
+    """Return whether a turn has a word for the asker's own things ("our") or points at documents ("the ones due")."""
+    # Split "we're", so that its "we" counts.
     return _holds(_said(re.sub("['’]", " ", text)), _lists().own)

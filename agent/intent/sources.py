@@ -1,4 +1,4 @@
-"""Sources of a request: which sources it may use, and which it uses if nobody chooses. Decided only here."""
+"""Decide which sources a request may use, and which it uses if neither the caller nor a reading chooses any."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,9 +12,9 @@ WEB = "web"
 
 
 def offered(sources: Mapping[str, Retriever], scope: Scope, named: Collection[str] = ()) -> dict[str, Retriever]:
-    """Return the sources that hold something the request may read, in their order.
+    """Return the sources that hold something the request may read, in the order of `sources`.
 
-    Only these are shown to a model, chosen by rules, or used by the fallback ladder.
+    Only these are shown to a model, chosen by rules, or searched because the chosen ones found too little.
 
     Args:
         scope: what the request may read.
@@ -29,12 +29,12 @@ def partial(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
 
 
 def usual(cards: Mapping[str, Card]) -> list[str]:
-    """Return the sources of documents used if nobody chooses; sources that cover a part of another one are left out."""
+    """Return the document sources used if none is chosen; a source that searches only a part of others is left out."""
     return [name for name, card in cards.items() if card.kind == "documents" and not card.part]
 
 
 def cheapest_world(cards: Mapping[str, Card]) -> str:
-    """Return the source for questions about the world: `WEB`, else the cheapest.
+    """Return the source for questions about the world: `WEB`, else the cheapest that answers such questions.
 
     If there is none, `WEB` is returned, so that the result reports it as unavailable.
     """

@@ -18,7 +18,7 @@ _COMMONEST = 9
 _MOST_NAMES = 12
 _MONTHS = "|".join((*calendar.day_name, *calendar.month_name[1:]))
 LATIN_WORDS = re.compile(r"[A-Za-z][A-Za-z'-]+")
-# A plural names the code itself: "SEV1s".
+# The code in its plural without the "s": SEV1 in "SEV1s".
 CODE_NAMES = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s))?)s?")
 _CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 CODE = re.compile(r"[A-Za-z]+-?\d")
@@ -47,13 +47,13 @@ class DocumentIndex(TermCounts, Protocol):
 
 
 class Told(NamedTuple):
-    """What the documents know of a question's words, each weighted by how unusual it is.
+    """How many of a question's words occur in the documents. A word has a weight up to 1, the higher the rarer it is.
 
     Attributes:
-        known, unknown: weight of the words that occur in the documents, and of the others.
-        foreign: True for Chinese with mostly other documents, so that words are looked up by glosses.
-        stranger: True if a name occurs in no document.
-        only_code: True if all words are names with digits; then the documents are meant.
+        known, unknown: total weight of the words that occur in the documents, and of the others.
+        foreign: True if the question is Chinese and few documents are, so that words are found by their glosses.
+        stranger: True if a name in the question occurs in no document.
+        only_code: True if the question's only content words are names with digits ("INC-22"), so it is about documents.
     """
 
     known: float
@@ -96,7 +96,11 @@ async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
 
 
 def _unusualness(word: str, english: Sequence[str]) -> float:
-    """Return 1 for a word that is not in everyday use, down to 0; a Chinese word counts by its most common gloss."""
+    """Return the weight of a word: 1 if it is not in everyday use, the less the commoner it is, above 0.
+
+    Args:
+        english: the glosses of a Chinese word; the commonest counts.
+    """
     common = ordinary()
     words = english if has_chinese(word) else word.casefold().split()[:1]
     return 1 - max((common.get(stem(one), 0) for one in words), default=0) / _COMMONEST

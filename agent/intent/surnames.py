@@ -19,7 +19,7 @@ _JOINING = frozenset("and or , &".split())
 _BY = frozenset("by from to 由".split())
 _ARRANGED = frozenset("grouped sorted ordered ranked split filtered arranged divided listed counted put".split())
 """Participles before "by" and the name of a field."""
-# First names and surnames that are also everyday words: they need a sign or a capital.
+# First names and surnames that are also everyday words: they need a capital or a sign, see `is_name_here`.
 _EVERYDAY = frozenset(
     """
     will mark may bill grant rich dale art hope faith joy grace dawn june april august rose lily ivy
@@ -32,11 +32,11 @@ _EVERYDAY = frozenset(
 
 
 def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
-    """Return whether a word can be a part of a person's name that the field holds.
+    """Return whether the word at `place` can be a part of a person's name in a field of people.
 
-    It can if it is written as a name or is no everyday word, or if something says so: a title or the field's name
-    before it, "by", "as" and the field's name behind it, or "'s". A word that also names a field needs both, and a verb
-    before "by": "talks by Hall" are counted for each hall.
+    It can if it has a capital, is a rare word, or has a sign of a person beside it: a title, "by" or the field's name
+    before it, or "'s" or "as" and the field's name after it. A word that also points at a field needs a sign and a
+    capital, and "by" is a sign only after a verb: "chaired by Hall" is a person, "talks by Hall" groups by `hall`.
     """
     word, before = tokens[place], tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
@@ -47,7 +47,7 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
     if is_field:
         is_led = before not in _BY or _is_done(tokens, place - 2)
         is_said = is_said or (is_led and says_person(field, tokens, place, vocabulary))
-        return is_said and _has_own_capital(tokens, place)  # "confirmed by Hall", where halls are a field
+        return is_said and _has_own_capital(tokens, place)  # "confirmed by Hall", although `hall` is a field
     is_said = says_person(field, tokens, place, vocabulary)
     if before in _IN or word.folded in lexicon.STOP_WORDS:
         return False
@@ -64,7 +64,7 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
 
 
 def says_person(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
-    """Return whether a title, "by", "'s", or "as" and the field's name say that a word is a person of the field."""
+    """Return whether the words beside a word show a person of the field: a title, "by", "'s", or "as" and its name."""
     before = tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
     is_owner = following is not None and following.start - tokens[place].end == _POSSESSIVE and before not in _ARTICLES
@@ -92,14 +92,14 @@ def _is_titled(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _is_done(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a word says what was done to a thing: "chaired", but not "sorted", which fields follow as well."""
+    """Return whether "by" after a word leads to a person: after "chaired", but not after "sorted" ("sorted by day")."""
     word = tokens[place].folded if place >= 0 else ""
     is_past = word.endswith("ed") and not word.endswith("eed")  # but not "speed by Route"
     return (is_past or word in lexicon.PARTICIPLES) and word not in _ARRANGED
 
 
 def _has_own_capital(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a capital says that a word is a name: not all words of the question have one."""
+    """Return whether a word's capital shows a name, because another content word of the question has none."""
     others = (one for number, one in enumerate(tokens) if number != place and one.kind == "word")
     is_usual = not any(one.text.islower() and one.folded not in lexicon.STOP_WORDS for one in others)
     return tokens[place].is_capital and not tokens[place].text.isupper() and not is_usual

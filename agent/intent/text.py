@@ -26,8 +26,9 @@ MOST_CHARACTERS = 1_000
 
 CUT = 0.9
 LOOSE = 0.8
+"""Degrees of `closeness` below 1."""
 _SHORTEST = 3
-"""Minimum letters of a name's word that a question's word may continue: `obs`, obsolete."""
+"""Minimum letters of a short form in a name with which a question's word begins: `obs` for "obsolete"."""
 _ROOT = 5
 """Number of first letters that two forms of a word share: renew, renewal."""
 _MISSPELT = 85
@@ -40,7 +41,9 @@ _MOST_LEFT = 0.75
 class Token(NamedTuple):
     """A token at characters [start, end).
 
-    `folded` is compared, `stem` is its English stem; a mark keeps its text in both.
+    Attributes:
+        folded, stem: its normalised text for comparisons, and the English stem of that; the text itself for a mark.
+        kind: "word", "number", "mark", or "cjk" for a single Chinese character.
     """
 
     text: str
@@ -56,9 +59,7 @@ class Token(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """Return the part of a turn that rules read, with single blanks and plain digits; of a long turn its beginning and
-    end.
-    """
+    """Return a turn with single blanks and the digits 0 to 9; of more than 1,000 characters, beginning and end."""
     if len(text) > 2 * MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
     text = plain_digits(" ".join(text.split()))
@@ -69,7 +70,7 @@ def readable(text: str) -> str:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of a text in order; "'s" is no token."""
+    """Return the tokens of a text in order. "'s" is left out, "&" is the word "and"."""
     tokens = []
     for match in _TOKEN.finditer(plain_digits(_without_possessives(text))):
         kind = match.lastgroup or "mark"
@@ -101,7 +102,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def words_of_question(text: str) -> tuple[str, ...]:
-    """Return the same of a question. Not cached: no two questions are the same, and they would fill the memory."""
+    """Return the same as `words_of` without a cache: questions seldom repeat and would fill the memory."""
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)
 
 
@@ -134,10 +135,14 @@ def _stemmer() -> Stemmer.Stemmer:
 
 @lru_cache(maxsize=65_536)
 def closeness(said: str, word: str) -> float:
-    """Return how closely a word of a question is a form of a word in a name, 0 to 1; 0 if it is another word.
+    """Return how closely a question's word is a form of a word in a name, 0 to 1; 0 if it is another word.
 
-    1 for the same word in any inflection; `CUT` if the name cuts it short ("obsolete", `obs`); `LOOSE` for another form
-    ("renewal", `renew`), for a name that leaves out letters ("garden", `grdn`), and for a misspelling.
+    1 for the same word in any inflection; `CUT` if the name has only its beginning (`obs` for "obsolete"); `LOOSE` for
+    another form (`renew` for "renewal"), for letters left out (`grdn` for "garden"), and for a misspelling.
+
+    Args:
+        said: the question's word.
+        word: the word in the name.
     """
     if said == word or stem(said) == stem(word):
         return 1.0
@@ -153,7 +158,7 @@ def closeness(said: str, word: str) -> float:
 
 
 def leaves_out(said: str, word: str) -> bool:
-    """Return whether a name is a word with most vowels left out: `grdn` of garden, `prkg` of parking."""
+    """Return whether a name's word is the question's word with letters left out, mostly vowels: `grdn` for "garden"."""
     left = iter(said)
     return len(word) >= _MOST_LEFT * len(consonants_of(said)) and all(letter in left for letter in word)
 
@@ -164,9 +169,10 @@ def consonants_of(word: str) -> str:
 
 
 def code_closeness(said: str, code: str) -> float:
-    """Return how well a code stands for a word, see `closeness`.
+    """Return how well a code stands for a question's word; 0 if it does not, or if it is the word itself.
 
-    `CUT` for `hom` of home and `trv` of travel, `LOOSE` for `apt` of apartment.
+    `CUT` for a beginning of the word or of its consonants: `hom` for "home", `trv` for "travel". `LOOSE` if the last
+    letter is the word's last consonant instead: `apt` for "apartment".
     """
     skeleton = consonants_of(said)
     if said == code or said[:1] != code[:1]:

@@ -1,7 +1,7 @@
-"""Evidence for a candidate from the documents: some of those with its value have other values of the question as well.
+"""Evidence that a value is meant as a constraint: documents with it also have other values that the question names.
 
-A person who names two conditions mostly knows documents that satisfy both, while a value that is named by chance occurs
-beside the others only by chance. Values that never occur together say nothing: a person may ask whether they do.
+A person who states two conditions mostly knows documents that satisfy both. A value named by accident occurs together
+with the others only by chance. Values that never occur together say nothing: a person may ask whether they do.
 """
 
 import math
@@ -18,10 +18,15 @@ SIGNS = frozenset(("occurs beside", "beside all at once", "most lift", "least li
 def signs_of_documents(sentence: Sentence, mention: Mention, known: Sequence[Known]) -> Iterator[tuple[str, float]]:
     """Yield (sign, number) for how often the candidate's values occur together with other values of the question.
 
+    "occurs beside" is the number of other fields with a value that occurs together with the candidate's. "beside all at
+    once" is 1 if a document has a value of each of these fields, else 0. A lift is the binary logarithm of how many
+    times more documents have both values than chance would give ("least expected").
+
     The other values of one field are alternatives. A denied name is not compared, because documents with its value are
     not meant.
 
     Args:
+        mention: the candidate's name in the question.
         known: the values of the candidate, all of one field.
     """
     documents = sentence.vocabulary.catalogue.cooccurrence
@@ -50,10 +55,10 @@ def signs_of_documents(sentence: Sentence, mention: Mention, known: Sequence[Kno
 
 
 def _others(sentence: Sentence, mention: Mention, field: str, documents: Cooccurrence) -> dict[str, int]:
-    """Return the documents with values that other names stand for, by field.
+    """Return for each field the documents, as bits, with a value that other names of the question stand for.
 
-    Of a name with values in several fields, the field with the most documents counts, and none if the name may be a
-    value of the candidate's field.
+    A name with values in several fields counts for the field whose value has the most documents. It does not count at
+    all if it may be a value of the candidate's field.
     """
     found: dict[str, int] = {}
     for other in sentence.mentions:

@@ -26,14 +26,15 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 @cache
 def plain_of(language: str, kind: str) -> frozenset[str]:
-    """Return words that say nothing about content: `words` anywhere, other kinds where something is counted."""
+    """Return words that are no topic: kind "words" in any question, the other kinds where something is counted."""
     return frozenset(table("plain", language)[kind].split())
 
 
 def topic_of(found: Found) -> list[str]:
-    """Return the words that documents would contain: not constraints, fields, words for documents or question words.
+    """Return the words that documents would contain; [] if the question has no topic.
 
-    For "how many accepted PEPs about packaging are there" that is "packaging".
+    Constraints, words for fields, nouns for documents and question words are left out: "how many accepted PEPs about
+    packaging are there" -> packaging.
     """
     sentence, taken = found.sentence, _taken(found)
     counts = sentence.calculates
@@ -66,7 +67,7 @@ def _taken(found: Found) -> list[tuple[int, int]]:
         for one in sentence.mentions
         if any((name.field, name.value) in meant for name in one.known)
     ]
-    # Calculations that were not made are recognised by their wording.
+    # The words of a calculation are no topic, even if no calculation could be made.
     for pattern in (_DEED, *_OF_NUMBERS):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
     return [*taken, *_explained(sentence)]
@@ -79,7 +80,7 @@ def _is_topic(found: Found, index: int, *, counts: bool) -> bool:
         counts: whether something is counted or compared, so that more words belong to the question.
     """
     sentence, token = found.sentence, found.sentence.tokens[index]
-    # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
+    # Words of asking: "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]".
     asks = counts and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
     if sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left):
         return not asks  # "about typing" names a topic, although typing is a value
@@ -90,18 +91,18 @@ def _is_topic(found: Found, index: int, *, counts: bool) -> bool:
 
 
 def _is_deed_of(sentence: Sentence, index: int) -> bool:
-    """Return whether a verb after a person says what that person does in the role of the field."""
+    """Return whether a verb after a person belongs to the person's field: "did Grace Kim [inspect]" for `inspector`."""
     maker = sentence.mention_at(index - 1)
     if maker is None or sentence.mention_at(index) is not None:
         return False
-    # The inspector is who inspects.
+    # The field's name begins with the verb.
     verb = sentence.tokens[index].stem
     is_own = any(one.field.startswith(verb) for one in maker.known) and len(verb) > 3
     return is_own and sentence.folded(maker.first - 1) in ("did", "does", "do", "has", "have")
 
 
 def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of a Chinese word with the value in brackets that translates it: 类型标注（Typing）."""
+    """Yield (start, end) of Chinese words followed by their translation, a value in brackets: 类型标注（Typing）."""
     for mention in sentence.mentions:
         opened = _OPENED.search(sentence.text[: mention.start])
         if opened is not None and sentence.text[mention.end :].lstrip().startswith((")", "）")):
@@ -116,7 +117,7 @@ def plain_words(text: str) -> list[str]:
 
 
 def _chinese_words(text: str, more: Iterable[str] = ()) -> list[str]:
-    """Return what is left of a text's Chinese without words for documents, plain words and the given words."""
+    """Return the runs of Chinese that remain without nouns for documents, question words and the words in `more`."""
     if not has_chinese(text):
         return []
     rest = _NO_CHINESE.sub("，", text)

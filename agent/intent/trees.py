@@ -1,4 +1,7 @@
-"""Decision trees, boosted: from the signs of a candidate to the probability that it is meant."""
+"""Boosted decision trees: the probability that a candidate is meant as a constraint, from its signs.
+
+A sign is a number with a name, such as the number of documents with the candidate's value.
+"""
 
 import math
 from collections.abc import Mapping
@@ -19,11 +22,11 @@ class Trees:
     """Decision trees as arrays with one element per node, so that all nodes of all trees are tested at once.
 
     The leaves of a tree are the bits of a number, the leaf on the side of all small values first. A node whose sign
-    exceeds its bound clears the leaves below it; the first leaf that no node has cleared is the tree's.
+    exceeds its bound clears the leaves on its small side. The first leaf that no node has cleared is the tree's result.
 
     Attributes:
-        signs: the number of each sign, as used in `sign`.
-        sign, bound, kept: what a node tests, and the leaves that it keeps if the sign exceeds the bound.
+        signs: the index of each sign by name.
+        sign, bound, kept: for each node: the index of its sign, the bound, and the leaves kept if the sign exceeds it.
         firsts: index of each tree's first node.
         weight: the weights of the leaves, 64 places for each tree.
         scale, shift: turn the sum of the leaves into a logit.
@@ -42,7 +45,7 @@ class Trees:
     shift: float
 
     def probability(self, held: Mapping[str, float]) -> float:
-        """Return the probability that a candidate with these signs is meant as a constraint."""
+        """Return the probability that a candidate with these signs is meant as a constraint; a missing sign is 0."""
         return share_of(self.logit(held))
 
     def logit(self, held: Mapping[str, float]) -> float:
@@ -69,7 +72,7 @@ def trees_of(stored: Mapping[str, Any]) -> Trees:
     firsts, weight = [], np.zeros((len(stored["trees"]), _MOST_LEAVES))
 
     def add(tree: Any, weights: NDArray[np.float64], first: int) -> int:
-        """Add a tree whose leaves begin at `first`; return the place behind them."""
+        """Add a tree whose leaves begin at index `first` of `weights`; return the index after its last leaf."""
         if not isinstance(tree, list):
             weights[first] = tree
             return first + 1

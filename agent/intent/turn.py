@@ -25,13 +25,13 @@ from retrievers.embed import Embedder, Vectors
 from retrievers.text.ids import first_passages, may_be_ids
 
 WEB_FROM = 0.8
-"""Minimum probability at which a question is sent to the web; 1 % of the questions to held-out collections reach it."""
+"""Minimum probability at which a question is sent to the web; of those to collections not trained on, 1 % reach it."""
 _TALKS = 4.5
 """Minimum logit at which a turn is addressed to the assistant and asks nothing."""
 _MOST_KNOWN = 0.7
-"""Minimum weighted share of known words at which the documents know the subject of a question."""
+"""Minimum weighted share of words in the documents at which a question is about their subject."""
 _MOST_NAMED = 0.25
-"""Minimum share of a question's letters in named values at which it is about these values."""
+"""Minimum share of a question's letters in names of values at which it is about these values."""
 _MOST_TOLD = 3.0
 """Maximum total weight of known words; more of them add no evidence."""
 _FARTHEST = 4.0
@@ -47,9 +47,10 @@ async def judge(
     embedder: Embedder,
     language: str,
 ) -> RulesReading:
-    """Return the reading, sent to the web if surely not for the documents, which are searched as well.
+    """Return the reading with other sources if the question is not for the documents alone.
 
-    A question like a source's examples goes to that source; small talk goes nowhere.
+    A question that resembles a source's examples goes to that source; small talk goes to no source. A question that is
+    surely about the world goes to the web, and the documents are searched as well.
 
     Args:
         catalogue: see `Catalogue.term_counts` and `Catalogue.load`.
@@ -73,7 +74,7 @@ async def judge(
     if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
     if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < WEB_FROM:
-        return reading  # No wording could make it sure.
+        return reading  # even the strongest wording would not reach `WEB_FROM`
     try:
         whole = await meaning(reading.question, embedder)
         vector = await meaning(text, embedder) if text != reading.question else whole

@@ -57,7 +57,10 @@ def _packaged() -> Embedder:
 
 
 def features(text: str) -> frozenset[str]:
-    """Return words, pairs of words and the first word; for Chinese also runs of three characters and word classes."""
+    """Return the features that have weights: words, pairs of words, the first word; in Chinese more.
+
+    These are runs of three characters and word classes. Every number is "0".
+    """
     pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
     found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces)), *(f"^{piece}" for piece in pieces[:1])}
     if has_chinese(text):

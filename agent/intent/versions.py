@@ -1,4 +1,4 @@
-"""Ranges of versions: "3.9 to 3.11", "3.10 or later", 3.8 及以上."""
+"""Ranges of versions: "3.9 to 3.11", "3.10 or later", 3.8 及以上 ("3.8 and above")."""
 
 import operator
 import re
@@ -31,7 +31,7 @@ _REACH = 40
 
 
 def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
-    """Expand the constraints on versions to every version of the stated range."""
+    """Return the constraints; those on a range of versions get every known version in it as values."""
     ranged = []
     for one in constraints:
         is_version = sentence.vocabulary.roles[one.field] == "version" and not one.negated

@@ -1,6 +1,6 @@
-"""The words by which a question can name what a collection holds: values, their other names, and fields.
+"""The words by which a question can name the values and fields of a collection's documents.
 
-It is built once for each state of the field catalogue; a question only looks words up in it.
+A vocabulary is built once for each state of the field catalogue; a question only looks words up in it.
 """
 
 import re
@@ -30,7 +30,7 @@ PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
 _LEAST_INITIALS, _LONGEST_INITIALS = 4, 4
-"""Minimum initials of a Chinese phrase that name a field; one word of the name has fewer than the second number."""
+"""A field's name may be initials of Pinyin if it has at least 4 letters, in words of less than 4: `ja_rq`."""
 _FEW = 2
 """Maximum Chinese words with the same Pinyin that may all be meant."""
 _MOST_LABELS = 200
@@ -46,10 +46,10 @@ class Vocabulary:
     """Names of values and fields, by their tokens.
 
     Attributes:
-        roles: what kind of value each field holds.
+        roles: what kind of values each field has.
         names: values by the tokens of a name.
         stems: values of labels and tags by the stems of a name.
-        cues: words that point at fields.
+        cues: fields by the tokens of a word or phrase that points at them.
         longest: tokens of the longest name.
         kinds: Chinese names of kinds of documents.
         fields_in_english: fields by the stem of an English word in their name.
@@ -58,8 +58,8 @@ class Vocabulary:
         concepts: what each field is about, see `concepts_of`.
         plainness: share of each field's values that consist of ordinary words only.
         spellings: by field, see `catalogue.spellings_of`.
-        codes: folded label values that abbreviate a word: `trv`, `apt`.
-        units: fields of dates whose values are the texts of months, quarters or years.
+        codes: (folded value, value) for labels that abbreviate a word: `trv`, `apt`.
+        units: for fields whose texts are days, months, quarters or years: which text is which.
         ranked: all fields, the most frequent first.
     """
 
@@ -94,7 +94,11 @@ class Vocabulary:
         return len((self._people if person else self._labels)[0])
 
     def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
-        """Return the values of the name that the words misspell: close to them, and clearly closer than any other."""
+        """Return the values of the name that the words misspell; () if no name is close, or no single one the closest.
+
+        Args:
+            person: compare with names of people, rather than with labels, tags and surnames.
+        """
         text = " ".join(words)
         choices, known = self._people if person else self._labels
         if not self.comparisons(words, person=person):
@@ -107,7 +111,7 @@ class Vocabulary:
 
 
 def role_of(values: FieldValues) -> Role:
-    """Return what a field holds, judged by its name and values."""
+    """Return what kind of values a field has, judged by its name and values."""
     one = values.field
     if one.name == LANGUAGE or _holds_languages(values):
         return "language"
@@ -133,14 +137,14 @@ def role_of(values: FieldValues) -> Role:
 
 
 def _holds_languages(values: FieldValues) -> bool:
-    """Return whether a field holds language codes only."""
+    """Return whether a field holds several language codes and nothing else."""
     is_of_all = values.distinct > 1 and all(value in lexicon.LANGUAGES for value in values.values)
     return bool(values.values) and is_of_all and "place" not in concepts_of(values.field.name)
 
 
 @lru_cache(maxsize=4096)
 def concepts_of(name: str) -> frozenset[str]:
-    """Return the general concepts that a field's name belongs to."""
+    """Return the general concepts that a field's name belongs to: "status" for `stage`. See `lexicon.CONCEPTS`."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
     if lexicon.name_words(name)[-1:] == ("to",) and "valid" in own:
@@ -155,7 +159,7 @@ def concepts_of(name: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def in_chinese(name: str) -> tuple[str, ...]:
-    """Return the Chinese words that a field's name spells in Pinyin: 状态 for zhuangtai."""
+    """Return the Chinese words that a field's name spells in Pinyin: 状态 ("status") for zhuangtai."""
     return tuple(chinese for word in _pinyin_words(name) for chinese in chinese_of(word))
 
 
@@ -164,21 +168,21 @@ def _pinyin_words(name: str) -> list[str]:
 
 
 def _spelt_fields(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
-    """Return fields by the Pinyin that their names may be: `touliu`, and the initials `jarq` of ja_rq."""
+    """Return fields by the Pinyin in their names: "touliu" for `touliu`, or the initials "jarq" for `ja_rq`."""
     found: dict[str, list[str]] = {}
     for name in catalogue.fields:
         words = lexicon.name_words(name)
         is_initials = len(words) > 1 and all(len(word) < _LONGEST_INITIALS and word.isascii() for word in words)
         spelt = _pinyin_words(name)
         if spelt or (is_initials and len("".join(words)) >= _LEAST_INITIALS):
-            spelt.append("".join(words))  # `shouhuo_ren` is 收货人
+            spelt.append("".join(words))  # `shouhuo_ren` is one word: 收货人 ("consignee")
         for word in dict.fromkeys(spelt):
             found.setdefault(word, []).append(name)
     return {word: tuple(names) for word, names in found.items()}
 
 
 def build(catalogue: FieldCatalogue) -> Vocabulary:
-    """Return the vocabulary of a field catalogue, cached. Threads that need the same one wait for the first of them."""
+    """Return the vocabulary of a field catalogue, cached. One thread builds it, others that need it wait."""
     key = Same(catalogue)
     with turn_of(key):
         return _built(key)
@@ -195,7 +199,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
     cues = _cues(catalogue)
-    # A collection with a language field of its own means that field, not the detected language.
+    # If a collection has a language field of its own, names of languages mean that field, not the detected language.
     unnamed = {LANGUAGE} if _has_language(catalogue, roles) else set()
     known = {name: one for name, one in catalogue.fields.items() if name not in unnamed}
     named = {name: one for name, one in known.items() if _is_named(roles[name], one, catalogue.documents)}
@@ -262,7 +266,9 @@ def _plainness(values: FieldValues) -> float:
 
 
 def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
-    """Return whether questions name values of a field; a label that is the same in all documents tells nothing apart.
+    """Return whether a question can name the values of a field.
+
+    It cannot if they are numbers, dates, yes and no, ids or titles, or a single label that all documents have.
 
     Args:
         documents: number of documents in the collection.
@@ -274,7 +280,7 @@ def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
 
 
 def _add_general_names(name: str, role: Role, values: FieldValues, names: Names, fields: set[tuple[str, ...]]) -> None:
-    """Add names from general words: translations, and names of languages."""
+    """Add translations, and names of countries and languages, to `names`; `fields` as in `catalogue.add_own_names`."""
     if role in ("label", "tag"):
         for value, documents in values.values.items():
             if role == "tag" and words_of(value) in fields:
@@ -291,7 +297,7 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
 
 
 def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) -> _Fuzzy:
-    """Return names long enough to recognise a misspelling, with their values; for `people` only surnames."""
+    """Return names of 6 or more letters, and the values of each: whole names of `fields`, only surnames of `people`."""
     found = []
     for words, known in names.items():
         text = " ".join(words)
@@ -307,7 +313,7 @@ def _translations(value: str) -> Iterable[tuple[str, ...]]:
     """Return other names of an English value from general words: Chinese ones, and English synonyms."""
     words = " ".join(words_of(value))
     found = lexicon.bilingual().get(words) or _by_stem().get(" ".join(stem(word) for word in words.split()), ())
-    of_place = lexicon.places().get(words, ()) if value[:1].isupper() else ()  # "turkey" is a bird
+    of_place = lexicon.places().get(words, ()) if value[:1].isupper() else ()  # not "turkey", a bird
     return [words_of(name) for name in (*found, *of_place)]
 
 
@@ -331,7 +337,7 @@ def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
 
 
 def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterable[str]:
-    """Yield what an abbreviated field name stands for, and the word that its values share: "team" of `team-search`."""
+    """Yield further words for a field: abbreviations in full, Chinese in English, and a word that most values share."""
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
@@ -348,7 +354,7 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
 
 
 def _deed_zh(word: str) -> str:
-    """Return the verb in the name of a field of people or dates: 审核 of 审核人, 办结 of 办结日期; "" if none."""
+    """Return the verb in a Chinese name of a field of people or dates: 审核 ("review") of 审核人; "" if it has none."""
     end = next((end for end in _after_deeds() if word.endswith(end)), "")
     return word.removesuffix(end) if end and len(word) - len(end) >= _SHORTEST_DEED else ""
 
@@ -369,7 +375,7 @@ def deed_of(agent: str) -> str:
 
 
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the words that point at a field: those of its name, and general words for its concepts."""
+    """Return fields by the words that point at them: those of a field's name, and general words for its concepts."""
     cues: dict[tuple[str, ...], list[str]] = {}
     for name in catalogue.fields:
         words = [word for word in lexicon.name_words(name) if len(word) > 1]
@@ -382,7 +388,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
         for cue in dict.fromkeys(own):
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:
-        # "inspected" points at the inspector, unless the verb already is a cue: "created".
+        # "inspected" points at `inspector`, unless the verb points at another field already: "created".
         for deed in map(deed_of, lexicon.name_words(name)):
             if deed and (deed,) not in cues and (stem(deed),) not in cues:
                 cues[deed,] = [name]

@@ -1,4 +1,4 @@
-"""Wordings that ask for a calculation."""
+"""Patterns of words that ask for a calculation."""
 
 import re
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ MOST = _pattern(
     rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第[二三四五]多|前{CHINESE_COUNT}名|排名|排第[二三四五]|排?前{CHINESE_COUNT}的",
 )
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest|rarest)\b", r"最少|最不常|最罕见")
-# Only at the beginning, where it is the request.
+# "Name ..." is a request only at the beginning.
 NAMING = _pattern(r"^\W*(?:(?:please|(?:can|could|would)\s+you)\s+)*(?:name|enumerate)\b(?!\s+(?:of|is)\b)")
 MERELY = _pattern(r"(?<=\d)\s+alone\b")  # "in 2021 alone"
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
@@ -101,7 +101,7 @@ NTH = _pattern(
     r"第(?P<nth_zh>[二三四五])(?:多|名)|排第(?P<nth_zh2>[二三四五])",
 )
 
-# Number of documents in a group: "authors with at least 30 reports", 写过 9 篇以上的人.
+# Number of documents in a group: "authors with at least 30 reports", 写过 9 篇以上的人 ("people who wrote 9 or more").
 AT_LEAST = _pattern(
     rf"\b(?:at\s+least|no[t]?\s+(?:fewer|less)\s+than|(?P<more>(?<!no )(?<!not )more\s+than|over))\s+(?P<n>{EXACT})\b",
     rf"(?:至少|不少于|(?P<more_zh>(?<!不)超过|多于|不止))有?\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
@@ -117,9 +117,9 @@ EXACTLY = _pattern(
     rf"\b(?:exactly|only|just|precisely)\s+(?:a\s+single|(?P<n>{EXACT}))\b|\ba\s+single\b",
     rf"(?:(?:只|仅仅?|恰好|刚好|正好)[\u4e00-\u9fff]{{0,3}}?(?:过|了|有)?|过)\s*(?P<n_zh>(?<!\d)\d{{1,3}}|{CHINESE_COUNT})(?=\s*[个篇份项])",
 )
-"""An exact number: "only one report", 只写过一个."""
+"""An exact number: "only one report", 只写过一个 ("wrote only one")."""
 
-# Words that must not be ignored, and questions that are no calculation whatever else they say.
+# Wordings that rule out a calculation, and words that a calculation must not ignore.
 NO_CALCULATION = _pattern(
     r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b|\s+do(?:es)?\s+the\s+numbers?\s+of\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
     r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
@@ -142,7 +142,7 @@ def is_calculating(text: str) -> bool:
 
 
 def is_written_as_name(text: str, tokens: Sequence[Token]) -> bool:
-    """Return whether a filler word is written as a name: "IT", "the US", "the us"."""
+    """Return whether the tokens of a word such as "it" or "us" are written as a name: "IT", "the US", "the us"."""
     said = tokens[0].text
     shouted = len(said) > 1 and said.isupper() and not text.isupper()
     return len(tokens) == 1 and (shouted or (said == "us" and text[: tokens[0].start].casefold().endswith("the ")))

@@ -1,4 +1,4 @@
-"""Read a server's answers to chat completions, whole and in pieces."""
+"""Read a server's answers to chat completions, whole or as events of a stream."""
 
 import json
 from typing import Any
@@ -14,11 +14,15 @@ CUT = {
     "length": "its answer was cut at the token limit",
     "content_filter": "its provider's filter stopped the answer",
 }
-"""Reasons for the finish reasons of an answer that is not whole."""
+"""The reason of the failure for each finish reason of an incomplete answer."""
 
 
 def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
-    """Return the text of an answer, or the arguments of the tool call if a tool was offered."""
+    """Return the text of an answer, or the arguments of its tool call if `by_tool`; add its usage to `run`.
+
+    Raises:
+        ModelFailed: the answer has no message, is a refusal, or is cut or too long.
+    """
     if not isinstance(data, dict):
         raise ModelFailed("its answer is not a JSON object")
     run.usage += CallUsage.from_json(data.get("usage"))
@@ -39,7 +43,11 @@ def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
 
 
 def read_delta(event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
-    """Return the text an event adds and the finish reason once known; add its tool calls to `calls`."""
+    """Return (text that an event adds, finish reason or None while unknown); add its tool calls to `calls`.
+
+    Args:
+        finished: the finish reason of the earlier events.
+    """
     if event.get("error"):
         raise ModelFailed("its answer contains an error")
     choices = event.get("choices")

@@ -31,9 +31,9 @@ _MEANINGS = {
 
 
 class FormRefused(Exception):
-    """The server rejects the request in this form.
+    """The server rejects the form of the request.
 
-    `said` (its error text) decides what to change and is never shown.
+    `said` is its error text in lower case. It decides how the request is changed, and is never shown.
     """
 
     def __init__(self, status: int, said: str) -> None:
@@ -43,7 +43,7 @@ class FormRefused(Exception):
 
 @dataclass(slots=True)
 class CallState:
-    """Attempts, retries and usage of one `complete` or `stream` call so far."""
+    """Attempts, retries and usage of one `complete` or `stream` call so far; times are of `time.monotonic()`."""
 
     deadline: float
     started: float = field(default_factory=time.monotonic)
@@ -56,8 +56,10 @@ class CallState:
 
 
 async def with_retries(send: Callable[[float], Awaitable[T]], run: CallState) -> T:
-    """Send a request, with retries while retries and time are left, and return the server's answer.
+    """Return the server's answer to a request; repeat the request while retries and time are left.
 
+    Args:
+        send: sends the request once; its argument is the time left, in seconds.
     Raises:
         FormRefused: the server may accept the request in another form.
         ModelFailed: no attempt succeeded.
@@ -75,7 +77,7 @@ async def with_retries(send: Callable[[float], Awaitable[T]], run: CallState) ->
     try:
         return await repeat(once, policy=policy, timeout_s=given_s)
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
-        # Leave the SDK's error out of the chain: it may quote the key.
+        # Leave the SDK's error out of the chain: it may quote the API key.
         raise _failed(error, given_s, run.attempts - before) from None
     finally:
         run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
@@ -84,6 +86,8 @@ async def with_retries(send: Callable[[float], Awaitable[T]], run: CallState) ->
 async def next_event(events: AsyncGenerator[dict[str, Any]], run: CallState, given_s: float) -> dict[str, Any] | None:
     """Return the next event of a started stream; None at its end.
 
+    Args:
+        given_s: seconds that the call had in total, for the error text.
     Raises:
         ModelFailed: the stream broke off, or the deadline passed.
     """
@@ -110,7 +114,7 @@ def _failed(error: Exception, given_s: float, tries: int = 1) -> ModelFailed:
 
 
 async def _sort_errors(answer: Awaitable[T]) -> T:
-    """Await a wire's answer; pass on errors to retry, and raise FormRefused or ModelFailed for all others."""
+    """Return the awaited answer. Pass on errors that a retry may cure; raise FormRefused or ModelFailed for others."""
     import openai
 
     try:

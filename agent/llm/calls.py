@@ -1,4 +1,4 @@
-"""Records of model calls: the calls of one request, in the form in which traces and recordings keep them.
+"""Records of the model calls of one request, as traces and recordings store them.
 
 A call is identified by its stage and its key (the question, not the prompt's wording). So a recording stays valid when
 a prompt is edited, and a trace can be replayed.
@@ -64,7 +64,9 @@ class ModelCall:
 
     @classmethod
     def from_json(cls, data: object) -> "ModelCall":
-        """Read a call from a line of a recording or from a trace. `reply` may replace `text`; unknown keys are ignored.
+        """Return a call from the JSON of a recording or a trace.
+
+        Instead of "text", it may have the JSON value of the answer under "reply". Unknown keys are ignored.
 
         Raises:
             ValueError: the data does not have this form.
@@ -147,7 +149,7 @@ class _Watched:
         try:
             stream = self.model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
             async with aclosing(stream) as pieces:
-                # Retries happen only before the first piece, and later pieces may be read in another context.
+                # Count tries only until the first piece: later there are none, and the reset in another context fails.
                 outer = _tries.set(tries)
                 try:
                     piece = await anext(pieces)

@@ -1,6 +1,6 @@
 """A chat model on a server: it requests the strictest JSON form that the server accepts, and repairs bad replies once.
 
-A rejected form is remembered, so only the first call pays for finding out. All attempts of a call, including repairs,
+A rejected form is remembered, so that later calls do not send it in vain. All attempts of a call, including repairs,
 share its deadline.
 """
 
@@ -118,10 +118,10 @@ class ChatModel:
         yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
-        """Return in one sentence that the server lists the model, or that the model, which it does not list, answers.
+        """Return a sentence: the server lists the model, or else the model has answered a short question.
 
         Raises:
-            ModelFailed: it does not answer.
+            ModelFailed: the server or the model does not answer.
         """
         try:
             known = await with_retries(self._wire.models, CallState(deadline, retries_left=0))
@@ -141,6 +141,7 @@ class ChatModel:
     async def _answer(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
     ) -> tuple[str, BaseModel | None]:
+        """Return (text of the answer, parsed answer or None without a schema); ask for one repair if it is unusable."""
         text, rung = await self._ask(messages, schema, run)
         if schema is None:
             if not without_thoughts(text):
@@ -151,11 +152,11 @@ class ChatModel:
         except BadReply as error:
             problem = error
         if problem.prose and rung is ReplyForm.SCHEMA:
-            # A server that accepts a schema and ignores it never showed it to the model.
+            # The server probably ignores schemas, so that the model never saw it. Other forms put it into the prompt.
             self._prose += 1
             if self._prose >= _PROSE_BEFORE_STEPPING_DOWN:
                 self._rung = max(self._rung, ReplyForm.OBJECT)
-        # Another answer takes about as long as the first one did.
+        # A repair takes about as long as the first answer, so it would be late.
         if run.left_s() < (time.monotonic() - run.started) / 2:
             raise ModelFailed(f"its reply cannot be used: {problem.reason}")
         repair = f"That reply cannot be used: {problem.reason}. {schema_text(schema)}"
@@ -172,7 +173,7 @@ class ChatModel:
     async def _ask(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
     ) -> tuple[str, ReplyForm]:
-        """Return the text of one answer and the form used; step down while the server rejects the form."""
+        """Return (text of one answer, form used); while the server rejects a form, try the next one."""
         rung = self._rung if schema else ReplyForm.TEXT
         while True:
             body = {"model": self._model, "messages": messages, **self._options, **reply_format(rung, schema)}
@@ -194,7 +195,7 @@ class ChatModel:
     async def _begin(
         self, messages: list[dict[str, Any]], run: CallState, options: Options
     ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
-        """Start a stream and return it with its first event (None if it is empty)."""
+        """Start a stream and return (its events after the first, its first event or None if it is empty)."""
 
         async def begin(timeout_s: float) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
             events = self._wire.events(body, timeout_s)
@@ -216,7 +217,7 @@ class ChatModel:
                     self._step_down(ReplyForm.TEXT, refusal)
 
     def _step_down(self, rung: ReplyForm, refusal: FormRefused) -> ReplyForm:
-        """Return the output form to try next.
+        """Return the output form to try after a rejection; it may be the same, without the temperature.
 
         Raises:
             ModelFailed: the rejection is not about the output form.
@@ -231,6 +232,6 @@ class ChatModel:
         if rung is ReplyForm.TEXT:
             raise ModelFailed(reason_of_status(refusal.status), fault=fault_of_status(refusal.status)) from None
         if rung is ReplyForm.OBJECT and not _OF_THE_FORM.search(refusal.said):
-            # An error without a reason may be about anything; the plainest form settles it fastest.
+            # An error without a reason may have any cause. Plain text shows at once whether the form is the cause.
             return ReplyForm.TEXT
         return ReplyForm(rung + 1)

@@ -10,7 +10,11 @@ from agent.llm.json import strict_schema
 
 
 class ReplyForm(IntEnum):
-    """Ways to request a JSON reply, strictest first."""
+    """Ways to request a JSON reply, in the order in which they are tried.
+
+    SCHEMA and OBJECT ask for the response format "json_schema" or "json_object", TOOL for a tool call whose arguments
+    are the reply. TEXT sets no parameter: only a sentence in the prompt asks for JSON.
+    """
 
     SCHEMA = 0
     OBJECT = 1

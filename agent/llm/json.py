@@ -56,7 +56,7 @@ def without_thoughts(text: str) -> str:
 
 
 class Spoken:
-    """Remove the reasoning from a streamed reply: `without_thoughts` for pieces.
+    """Removes the reasoning from a reply that arrives in pieces, as `without_thoughts` does from a whole one.
 
     Args:
         thinks_first: the model starts with reasoning that has no opening tag; hold back everything until the closing
@@ -172,7 +172,7 @@ def _strict(node: Any) -> Any:
 
 
 class _NotFinite(Exception):
-    """Not a ValueError, so that it ends the search for JSON instead of continuing at the next brace."""
+    """A number is NaN or infinite. It is no ValueError, because after those the search goes on at the next brace."""
 
 
 def _refuse(_: str) -> NoReturn:
@@ -189,6 +189,7 @@ _ANY = json.JSONDecoder()
 
 
 def _first_object(text: str, decoder: json.JSONDecoder) -> Any:
+    """Return the first JSON object in a text that is not empty; raise BadReply if there is none or it is broken."""
     for start in _braces(text):
         try:
             value, _ = decoder.raw_decode(text, start)
@@ -217,6 +218,7 @@ def _braces(text: str) -> Iterator[int]:
 
 
 def _readable(error: ValidationError) -> str:
+    """Return the first problems as "field: message", without values of the reply."""
     problems = error.errors(include_input=False, include_url=False, include_context=False)
     shown = "; ".join(
         f"{'.'.join(str(part)[:40] for part in one['loc'][:6]) or 'the reply'}: {one['msg'][:120]}"

@@ -30,7 +30,7 @@ async def cleaned(messages: Messages) -> list[dict[str, Any]]:
 
 
 async def cleaned_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a call with the texts of its tools and its response format cleaned, such as descriptions.
+    """Return the options of a call; texts in tools and response format, such as descriptions, are cleaned.
 
     Names, keys, patterns and values of enumerations stay as the caller wrote them.
     """
@@ -73,9 +73,9 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cleaned_json(text: str) -> str:
-    """Clean the strings inside a JSON text, where characters may be escaped.
+    """Return a JSON text with the strings inside it cleaned, even if their characters are escaped.
 
-    Return the text unchanged if nothing changes.
+    The text keeps its form if there is nothing to clean.
     """
     try:
         given = json.loads(text)

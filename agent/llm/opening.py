@@ -16,7 +16,7 @@ from agent.llm.recording import Recorded, Recorder
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
 # Prefixes that name a server. Other prefixes are part of a model's name, such as "anthropic/..." at a gateway.
 _SERVERS = ("openai/", "aiohttp_openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
-# litellm would read the second with aiohttp, which unpacks an answer whole, however large.
+# Not sent with litellm: for the second, it uses aiohttp, which unpacks an answer of any size in memory.
 _OPENAI = ("openai/", "aiohttp_openai/")
 
 

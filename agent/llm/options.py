@@ -1,4 +1,4 @@
-"""A caller's options of a model call, those a server accepts, and tool calls assembled from a stream."""
+"""The options of a model call, reduced to those that the server accepts, and tool calls assembled from a stream."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 LONGEST_ARGUMENTS = 200_000
 MOST_CALLS = 128
 _TEXTS = {"function": "arguments", "custom": "input"}
-"""What OpenAI's API calls the arguments, by type of tool."""
+"""The key of the arguments in OpenAI's API, by type of tool."""
 
 
 class Options:
@@ -72,11 +72,12 @@ class ToolCalls:
         self._open: dict[int | str, _Call] = {}
 
     def add(self, pieces: object) -> None:
-        """Add the tool-call pieces of a stream event.
+        """Add the tool-call pieces of a stream event to their calls.
 
-        A piece not in OpenAI's form makes its call `unreadable`, and so do another id and a call beyond the limits.
-        Pieces whose index is no integer are together one unreadable call. A piece without an index belongs to the call
-        with its id that an earlier event began, or to the last call if it holds nothing but extra content.
+        A piece belongs to the call with its index. Without an index, it belongs to the call of an earlier event with
+        its id, or, if it has only extra content, to the last call. A call gets the type "unreadable" if a piece is not
+        in OpenAI's form or has another id, or if a limit is exceeded. All pieces whose index is no integer form one
+        unreadable call.
         """
         before = len(self._calls)
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
@@ -99,7 +100,7 @@ class ToolCalls:
         return self._calls[-1] if self._calls and piece.is_extra else None
 
     def add_legacy(self, call: object) -> None:
-        """Add a `function_call`, the form used before tools; no request here can offer it."""
+        """Add a `function_call` (older than tool calls) as a call without a name; no request offers functions."""
         if call:
             self.add({"function_call": call})
 
@@ -113,7 +114,7 @@ class ToolCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of a tool call; `type` is empty if it does not say. The input of a custom tool is its `arguments`."""
+    """A piece of a tool call; `type` is "" if it states none. `arguments` is also the input of a custom tool."""
 
     id: str
     type: str
@@ -153,11 +154,11 @@ class _Call:
             self.length += len(piece.arguments)
 
     def is_followed_by(self, piece: _Piece) -> bool:
-        """Return whether this call is whole and the piece begins another one.
+        """Return whether this call is complete and the piece begins another one.
 
         Some servers send whole calls one after the other under the same index or without one.
         """
-        # Without ids only a call of one piece counts, since looking at the arguments again for each piece is slow.
+        # Without ids, check only a call of one piece: parsing the arguments again after each piece would be slow.
         is_other = piece.id != self.id if piece.id else len(self.arguments) == 1 and bool(piece.arguments.strip())
         return bool(piece.name) and is_other and self._is_whole(by_id=bool(piece.id))
 
@@ -177,7 +178,7 @@ class _Call:
 
 
 def _read(piece: Any) -> _Piece | None:
-    """Return what a piece holds; None if it is not in OpenAI's form."""
+    """Return the content of a piece; None if it is not in OpenAI's form."""
     kind = piece.get("type")
     if kind in (None, ""):
         kind = next((one for one in _TEXTS if piece.get(one) is not None), "")
@@ -191,11 +192,11 @@ def _read(piece: Any) -> _Piece | None:
 
 
 def _extra(value: object) -> dict[str, Any] | None:
-    """Return extra content that can be passed on; None for any other, which is left out."""
+    """Return extra content if it is a JSON object that can be encoded and is not too long; else None."""
     if not isinstance(value, dict):
         return None
     try:
-        # As deep as it lies in an answer.
+        # Encode it as deep as it will be in an answer, so that the encoder's limit on depth applies to that.
         text = to_json([[[[[[[[value]]]]]]]])[8:-8]
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Recordings of a model: answers written to a JSONL file, and a model that replays them."""
+"""Recordings: a model that writes its answers to a JSONL file, and a model that replays them."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ _REPLAYED_PIECE = 24
 
 
 class Recorded:
-    """A model that replays recorded answers only. If two calls have the same key, the later recording is used.
+    """A model that only replays recorded answers. Of two calls with the same stage and key, the later is used.
 
     Args:
         calls: from a file, a trace or `Calls.records`.

@@ -12,14 +12,15 @@ from retrievers.http.bounds import in_thread, limits, parse_json
 from retrievers.http.sdks import open_openai
 
 _LARGEST_WHOLE = 1 << 20
-"""Maximum size in bytes of a non-streamed litellm answer; the library reads it more than once."""
+"""Maximum size in bytes of a non-streamed answer through litellm, which parses it more than once."""
 _MOST_VALUES = 50_000
-"""Maximum number of JSON values in such an answer: litellm creates an object for each, for some of them twice."""
+"""Maximum number of JSON values in such an answer: litellm creates an object for each, for some even two."""
 _MOST_CHUNKS = 16
-"""Maximum number of stream chunks litellm keeps; the first has the prompt's token count, the last the answer's."""
+"""Maximum number of chunks kept of a stream; the first has the prompt's token count, the last the answer's."""
 _CLOSED_WITHIN_S = 0.2
-"""How long the end of a stream of litellm is waited for, in seconds; a busy litellm closes it later."""
+"""How many seconds to wait until litellm has closed a stream; if it is busy, it closes the stream later."""
 DONE: dict[str, Any] = {"done": True}
+"""The event that marks the end of a stream."""
 
 
 class Wire(Protocol):
@@ -128,7 +129,7 @@ class LiteLLMWire:
                 chunk = await anext(stream)
             except StopAsyncIteration:
                 return DONE
-            # litellm joins the whole text so far again for each piece.
+            # Otherwise litellm would join the whole text so far again for each piece.
             stream.response_uptil_now = ""
             data: dict[str, Any] = chunk.model_dump()
             # If the server reports no usage, litellm counts the chunks it kept, which are not all.
@@ -142,7 +143,7 @@ class LiteLLMWire:
             while (made := await _remote().in_litellm(event)) is not DONE:
                 yield made
         finally:
-            # Not cancelled: what is cancelled before litellm comes to it is never closed.
+            # Do not cancel the task at the timeout: if it is cancelled before litellm begins, the stream stays open.
             await asyncio.wait({asyncio.ensure_future(_remote().in_litellm(close))}, timeout=_CLOSED_WITHIN_S)
         yield DONE
 
@@ -156,10 +157,10 @@ class LiteLLMWire:
 
 
 class _LastChunks(list[Any]):
-    """The chunks litellm keeps of a stream: those that report usage, and the last two, which it compares.
+    """A list in which litellm keeps the chunks of a stream, but only those with usage and the last two, which it needs.
 
-    By default it keeps all of them, to join and count them when the stream ends. Thousands of chunks block the event
-    loop then, and whenever Python's garbage collector scans them.
+    An ordinary list would keep all chunks. To join and count thousands of them at the end of the stream would block the
+    event loop, and so would Python's garbage collector whenever it scans them.
     """
 
     @property
@@ -182,7 +183,7 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         for line in more:
             yield b"".join(rest)
             rest = [line]
-            # A part may hold thousands of events, and the reader does work for each.
+            # Let other tasks run: a part may hold thousands of lines, which would block the event loop.
             await asyncio.sleep(0)
 
 

@@ -15,15 +15,16 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.evaluations import Evaluation, evaluations
 
 _TIMEOUT_S = 1.0
-# Seconds for which the figures are reused, so that frequent requests do not each query the database.
+# Seconds for which figures are reused: otherwise frequent requests would each query the database.
 _FRESH_S = 5.0
 _LABEL = "evaluation"
 
 
 class PublishedEvaluations:
-    """The newest figures of the evaluations in one database, as metrics.
+    """The newest figures of each evaluation in one database, as metrics.
 
-    While the database does not answer, the figures are those that were read last; their time shows their age.
+    While the database does not answer, the figures are those that were read last. The metric
+    `signalbox_evaluation_timestamp_seconds` shows their age.
     """
 
     def __init__(self, database: Database) -> None:
@@ -33,15 +34,15 @@ class PublishedEvaluations:
         self._reading: asyncio.Task[None] | None = None
 
     async def render(self) -> bytes:
-        """Return the metrics in Prometheus' text format; empty without evaluations. Takes at most one second."""
+        """Return the metrics in Prometheus' text format; b"" without evaluations. Takes at most one second."""
         if time.monotonic() - self._read_at >= _FRESH_S:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.ensure_future(self._read())
-            await asyncio.shield(self._reading)  # concurrent requests share it
+            await asyncio.shield(self._reading)  # concurrent requests share it, so a cancelled one must not stop it
         return text_of(_families(self._known)) if self._known else b""
 
     async def _read(self) -> None:
-        with suppress(TimeoutError, Unavailable, OSError):  # /readyz and `signalbox_part_up` tell of the database
+        with suppress(TimeoutError, Unavailable, OSError):  # /readyz and `signalbox_part_up` report it
             self._known = await within(evaluations(self._database), _TIMEOUT_S)
         self._read_at = time.monotonic()
 

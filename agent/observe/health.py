@@ -1,4 +1,7 @@
-"""Track which parts of the service work from their last results; only the database is called to find out."""
+"""Track which parts of the service work: database, embedder, sources, model, reranker, disk, worker and standbys.
+
+Parts are judged by their results in questions. Only the database is also called just to check it.
+"""
 
 import asyncio
 import logging
@@ -22,7 +25,7 @@ LEAST_FREE_BYTES = 1 << 30
 """Minimum free disk space in bytes; with less, the embedded database is at risk."""
 
 _DATABASE_TIMEOUT_S = 1.0
-# Seconds for which a database result is reused, so that frequent health checks do not each query the database.
+# Seconds for which the state of the database is reused: otherwise frequent health checks would each query it.
 _FRESH_S = 1.0
 # Minimum share of TIMEOUT_S a request must have had for its timeouts to count as failures of a source.
 _PATIENCE = 0.5
@@ -37,10 +40,10 @@ class PartHealth:
 
     Attributes:
         since: time of the last change between working and failing.
-        failures: number since the service started.
-        reason: "timeout" or "error" of the last failure, or the `Fault` of a standby. Details go to the log only,
-            because anyone may read this.
-        tried: False if an external part has neither worked nor failed yet.
+        failures: number of failures since the service started.
+        reason: kind of the last failure, "timeout" or "error", or the `Fault` of a standby; "" if the part works.
+            Details go to the log only, because anyone may read the report.
+        tried: False for an external part that no question has used yet.
     """
 
     works: bool
@@ -74,7 +77,7 @@ class Health:
         return dict(self._parts)
 
     def breakers(self) -> dict[str, State]:
-        """Return the state of each circuit breaker in use, by part."""
+        """Return the state of each circuit breaker in use, by the name of its part."""
         pipeline, parts = self._service.pipeline, {name: name for name in self._parts}
         if pipeline.reranker is not None:
             parts[f"the reranker {pipeline.reranker.name}"] = "reranker"
@@ -83,7 +86,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """True if questions can be answered, which needs only the database or one of its standbys."""
+        """True if questions can be answered: the database or one of its standbys works. Other parts are optional."""
         standbys = [one.name for one in self._service.database.reads.standbys()]
         return any(self._parts[name].works for name in ("database", *standbys))
 
@@ -109,7 +112,7 @@ class Health:
         return said
 
     async def look(self) -> None:
-        """Check the disk and the worker, and the database unless a question just used it. Takes at most one second."""
+        """Check disk, worker and standbys, and the database if nothing used it in the last second. Takes up to 1 s."""
         if "disk" in self._parts:
             free = free_bytes(self._service.settings.home)
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
@@ -141,8 +144,8 @@ class Health:
         """Record that a part works or fails. Log the first failure and the first success after it.
 
         Args:
-            reason: public: "timeout" or "error".
-            details: for the log only.
+            reason: kind of the failure, see `PartHealth.reason`.
+            details: what failed, for the log only.
         """
         before = self._parts[name]
         if works and before.works and before.tried:
@@ -162,7 +165,7 @@ class Health:
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""
         decision, timeout_s = trace.decision, trace.decision.request.timeout_s
-        # A request with a short timeout says nothing about a source that was too slow for it.
+        # If the caller set a short timeout, a source that was too slow for it has not failed.
         patient = timeout_s is None or timeout_s >= _PATIENCE * trace.settings.timeout_s
         for answer in decision.answers:
             self._searched(answer, patient)
@@ -186,11 +189,11 @@ class Health:
         name, status = answer.step.source, answer.outcome.status
         if status in ("ok", "empty"):
             self.note(name, True)
-            # What was found on a standby says nothing of the primary.
+            # With standbys, the search may have used one of them, and the primary may fail.
             if status == "ok" and name in _IN_DATABASE and not self._service.database.reads.spread:
                 self._database_seen_at = time.monotonic()
                 self.note("database", True)
-            # A cached vector says nothing about the embedder.
+            # Without a new cache miss, the vector came from the cache, and the embedder may fail.
             if name == "vector" and self._service.embedder.recent.missed > self._missed:
                 self.note("embedder", True)
         elif status in ("error", "timeout") and isinstance(answer.error, Unavailable):
@@ -199,7 +202,7 @@ class Health:
             self._failed(answer.error, name, status)
 
     def _failed(self, error: Unavailable, name: str, status: str) -> None:
-        """Record a failure for the part the error names (database or embedder), otherwise for the source."""
+        """Record a failure of the database or embedder if the error names it, otherwise of the source `name`."""
         part = name
         if error.source == "the database":
             part = "database"

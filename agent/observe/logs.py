@@ -26,7 +26,7 @@ _LONGEST_MESSAGE = 4000
 # A shorter value is not treated as a secret: it would also match parts of ordinary words.
 _SHORTEST_SECRET = 6
 _MOST_CALLS = 8
-# Credentials to hide whatever the settings hold: an Authorization header, or an API key of this service.
+# Credentials that are hidden although no setting contains them: an Authorization header, an API key of this service.
 _CREDENTIALS = r"(?<=\bBearer )\S+|(?<=\bsbx_)\w+"
 # Control characters, and characters that change the writing direction.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -46,7 +46,7 @@ _about: ContextVar[About | None] = ContextVar("about", default=None)
 
 @contextmanager
 def of_request(request_id: str) -> Iterator[About]:
-    """Attribute lines logged inside the block, including from its tasks and threads, to this request."""
+    """Add this request's ids to all lines logged inside the block, also to those from its tasks and threads."""
     about = About(request_id)
     token = _about.set(about)
     try:
@@ -73,7 +73,11 @@ class Naming:
 
 
 class _LineFormatter(logging.Formatter):
-    """Base of both formatters. `extra={"fields": {...}}` adds fields to a line."""
+    """Base of both formatters. A call `log.info(..., extra={"fields": {...}})` adds fields to its line.
+
+    Args:
+        secrets: values to hide in all lines; those shorter than `_SHORTEST_SECRET` characters are not hidden.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -131,8 +135,8 @@ def configure(settings: "Settings", stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    # At INFO these libraries log every request they send, including addresses.
     logging.getLogger("psycopg.pool").addFilter(_SPARING)
+    # At INFO these libraries log every request they send, including addresses.
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "LiteLLM", "mcp"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
 

@@ -28,7 +28,12 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class GateCounts(Protocol):
-    """Limits the number of concurrent requests; see `agent.serve.http.admission`."""
+    """Counts of a gate, which limits the number of concurrent requests; see `agent.serve.http.admission`.
+
+    Attributes:
+        at_work: number of admitted requests in progress.
+        waiting: number of requests that wait for admission.
+    """
 
     @property
     def at_work(self) -> int: ...
@@ -42,7 +47,7 @@ class Metrics:
 
     Args:
         health: the state of each part, also exported as metrics.
-        gates: the limits on concurrent requests, by name.
+        gates: the gates whose counts are exported, by name.
     """
 
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
@@ -128,7 +133,7 @@ class Metrics:
         self._failures.inc()
 
     def requested(self, method: str, route: str, status: int, elapsed_s: float) -> None:
-        """Count one HTTP request.
+        """Count one HTTP request and its duration in seconds.
 
         Args:
             route: the path template ("/v1/traces/{trace_id}"), or a common name for paths without one.
@@ -182,7 +187,7 @@ def kind_of(request: Request) -> str:
 
 
 class _Standing(Collector):
-    """Collects values that other objects already hold, at scrape time."""
+    """Reads metrics from the state of the service (caches, connections, gates, health) whenever they are requested."""
 
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
@@ -242,7 +247,13 @@ def _standbys(standbys: Sequence[Standing]) -> Iterator[Metric]:
 
 
 def gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:
-    """Return a gauge with a value for each value of the label; without a label, with the one value of ""."""
+    """Return a gauge metric.
+
+    Args:
+        about: the help text.
+        values: figures by value of the label; {"": figure} for a gauge without a label.
+        label: name of the label; "" for none.
+    """
     family = GaugeMetricFamily(name, about, labels=[label] if label else [])
     for key, value in values.items():
         family.add_metric([key] if label else [], value)
@@ -254,7 +265,7 @@ def _counter(name: str, about: str, value: float) -> Metric:
 
 
 def counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
-    """Return a counter with a value for each value of the label."""
+    """Return a counter metric. `values` are its figures by value of the label; `about` is the help text."""
     family = CounterMetricFamily(name, about, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

@@ -49,7 +49,7 @@ class Tracing:
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        """Open the span of an HTTP request, as a child of the span its `traceparent` header names."""
+        """Open the span of an HTTP request, as a child of the span in its `traceparent` header, if it has one."""
         attributes = {"http.request.method": _known(method)}
         span = self._tracer.start_span(_named(method), extract(headers), SpanKind.SERVER, attributes)
         token = contexts.attach(set_span_in_context(span))
@@ -60,7 +60,7 @@ class Tracing:
             span.end()
 
     def responded(self, span: Span, method: str, route: str, status: int) -> None:
-        """Set the status and route of a request's span; `route` is the template of its path."""
+        """Set the status and route of a request's span; `route` is a template ("/v1/traces/{trace_id}")."""
         span.update_name(f"{_named(method)} {route}")
         span.set_attributes({"http.route": route, "http.response.status_code": status})
         if status >= 500:
@@ -94,7 +94,7 @@ class Tracing:
             begins += _ns(elapsed_ms)
             span.end(begins)
         for call in () if trace.replay_of is not None else decision.calls.records:
-            # The start of a call is not recorded, so it is placed as late as possible.
+            # The start of a call is not recorded: show the call as if it had ended with the question.
             span = self._tracer.start_span(
                 f"chat {call.model}",
                 within,
@@ -120,7 +120,7 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Export the remaining spans, within a few seconds: an unreachable collector must not delay the shutdown."""
+        """Export the remaining spans, for 3 s at most: an unreachable collector must not block the shutdown."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
@@ -137,7 +137,7 @@ def _named(method: str) -> str:
 
 
 def _searches(trace: "Trace") -> dict[str, Any]:
-    """Return status, hits and time of each source as span attributes; of repeated searches the last one counts."""
+    """Return status, hits and time of each source as span attributes; of several searches of a source, the last's."""
     said: dict[str, Any] = {}
     for outcome in trace.result.outcomes:
         said[f"signalbox.source.{outcome.source}.status"] = outcome.status

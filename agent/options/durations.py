@@ -1,4 +1,4 @@
-"""Durations in the form of the settings file and of options, such as 15m."""
+"""Durations as written in the settings file and in options of commands, such as 15m."""
 
 import re
 
@@ -9,7 +9,7 @@ _FORM = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 
 
 def read_duration(text: str) -> float:
-    """Return the seconds of a duration: a whole number above 0 with its unit, s, m, h or d.
+    """Return a duration in seconds: "15m" -> 900. The text is a whole number above 0 with a unit: s, m, h or d.
 
     Raises:
         ValueError: the text has another form; the message quotes it.

@@ -7,19 +7,19 @@ from typing import Literal
 Method = Literal["convex", "rrf", "weighted_sum"]
 
 LEAST_DEPTH, MOST_DEPTH = 10, 1000
-"""Range of the number of hits requested from each source."""
+"""Minimum and maximum of `depth`, the number of hits requested from each source."""
 
 WEIGHTS = "fulltext=0.05"
-"""Default weights of `weighted_sum`, as in RAGFlow; vectors get the rest."""
+"""Default weights of the method `weighted_sum`, as in RAGFlow: 0.05 for full text, so 0.95 for vector search."""
 _WEIGHT = re.compile(r"(?P<source>[a-z][a-z0-9_]*)\s*=\s*(?P<weight>[01](?:\.[0-9]+)?|\.[0-9]+)")
 _MOST_NAMED = 1 - 1e-9
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """Parse the weights of a setting, such as "fulltext=0.05, web=0.2".
+    """Return weights by source: "fulltext=0.05, web=0.2" -> {"fulltext": 0.05, "web": 0.2}.
 
     Raises:
-        ValueError: malformed, or the weights leave nothing for sources without a weight.
+        ValueError: malformed, or the sum is 1 or more. Sources without a weight share the difference to 1.
     """
     weights: dict[str, float] = {}
     for one in filter(None, map(str.strip, text.split(","))):

@@ -14,11 +14,14 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 LONGEST_SEARCH_S = 0.02
-"""Maximum seconds in which all rules search one question: a pattern like `(a|aa)+b` takes exponential time."""
+"""Maximum CPU seconds of all rules for one question: a pattern like `(a|aa)+b` takes exponential time."""
 
 
 def compiled(rule: str) -> "regex.Pattern[str]":
-    """Compile a rule: a word or phrase matches whole words in any case; after `re:` comes a regular expression.
+    """Return the pattern of a rule, which ignores case.
+
+    A word or phrase matches whole words only: "merger" does not match "mergers". "re:merg(er|ing)" is a regular
+    expression and may match inside words.
 
     Raises:
         ValueError: the rule is empty or not a valid regular expression.
@@ -31,13 +34,13 @@ def compiled(rule: str) -> "regex.Pattern[str]":
     words = re.escape(plain(rule).strip())
     if not words:
         raise ValueError("a blocked word is empty")
-    # Chinese puts no spaces between words.
+    # Chinese has no spaces between words, so a Chinese rule also matches next to other characters.
     edges = ("", "") if _CHINESE.search(rule) else (r"(?<!\w)", r"(?!\w)")
     return regex.compile(words.join(edges), regex.IGNORECASE)
 
 
 def any_matches(rules: "Iterable[regex.Pattern[str]]", text: str) -> bool:
-    """Return whether one of the rules matches a normalised text.
+    """Return whether one of the rules matches a text, which `plain` has normalised.
 
     Raises:
         TimeoutError: the search took longer than `LONGEST_SEARCH_S`.
@@ -47,5 +50,5 @@ def any_matches(rules: "Iterable[regex.Pattern[str]]", text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Normalise a text before rules are matched, so that full-width letters cannot hide a word."""
+    """Return the text as rules are matched with it: with normal letters for full-width ones, and with single blanks."""
     return " ".join(nfkc(text).split())

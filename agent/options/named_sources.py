@@ -16,7 +16,7 @@ _KEYS: dict[Kind, tuple[str, ...]] = {
     "cloud": ("provider", "api_key", "api_key_env", "base_url"),
     "collections": ("collections",),
 }
-"""Keys of each kind beyond the common ones; the first is required."""
+"""Keys that only a source of this kind has; the first is required."""
 _OWN = {key for keys in _KEYS.values() for key in keys}
 _SHORT = {"local": "LOCAL", "web": "WEB_PROVIDER", "cloud": "CLOUD"}
 
@@ -28,10 +28,10 @@ def _one_line(value: str) -> str:
 
 
 def as_sent(key: str | None) -> str | None:
-    """Return an API key without surrounding blanks; None if empty.
+    """Return an API key without surrounding blanks; None if it is empty.
 
     Raises:
-        ValueError: the key cannot be sent in a header.
+        ValueError: the key cannot be sent in an HTTP header.
     """
     key = key.strip() if key else ""
     if not (key.isascii() and key.isprintable()):
@@ -53,14 +53,16 @@ Name = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_name)]
 
 
 class NamedSource(BaseModel):
-    """One named source.
+    """One table `[sources.NAME]`.
 
     Attributes:
         description: the content of the source; models and rules choose sources by it.
         examples: questions this source should answer.
-        path: a folder.
-        provider: a value as in WEB_PROVIDER or CLOUD.
-        api_key_env: the environment variable that holds the key, instead of `api_key`.
+        path: the folder of a source of kind "local".
+        provider: a value of WEB_PROVIDER for kind "web", of CLOUD for kind "cloud".
+        api_key_env: name of the environment variable that holds the key, instead of `api_key`.
+        fetch: whether to read the pages that a web search finds.
+        collections: names of the collections that a source of kind "collections" searches.
         top_k: maximum number of hits per search.
         min_relevance: hits with a lower relevance are dropped.
         timeout_s: seconds per search; None means SOURCE_TIMEOUT_S.
@@ -87,7 +89,7 @@ class NamedSource(BaseModel):
     @field_validator("examples", "collections", mode="before")
     @classmethod
     def _texts(cls, value: object) -> object:
-        # TOML has lists only, and validation is strict.
+        # Strict validation accepts only a tuple, and TOML has only lists.
         return tuple(value) if isinstance(value, list) else value
 
     @field_validator("path", "provider", "base_url", "collections", mode="before")
@@ -104,7 +106,7 @@ class NamedSource(BaseModel):
         if not getattr(self, own[0]):
             raise ValueError(f"a source of kind {self.kind} needs the key {own[0]}")
         fields = type(self).model_fields
-        # A dump of the settings, from which a replay is built, holds every key.
+        # Compare values, not keys: the settings of a replay are built from a dump, which has every key.
         if others := sorted(key for key in _OWN - set(own) if getattr(self, key) != fields[key].default):
             raise ValueError(f"a source of kind {self.kind} has no key {listing(others)}; its keys are: {listing(own)}")
         if self.min_relevance is not None and self.kind in ("web", "cloud"):
@@ -114,17 +116,18 @@ class NamedSource(BaseModel):
         return self
 
     def stated(self, name: str) -> SourceDefinition:
-        """Return the source in the form used to build and choose it."""
+        """Return the definition from which `retrievers.named.build` makes the source; `name` is the table's NAME."""
         limits = {key: getattr(self, key) for key in ("top_k", "min_relevance", "timeout_s", "cost")}
         options = {key: getattr(self, key) for key in _KEYS[self.kind]}
         return SourceDefinition(self.kind, card_of(name, self.kind, self.description, self.examples, **limits), options)
 
 
 def clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "cloud"], Any]) -> str | None:
-    """Return what conflicts between the named sources and the short settings; None if nothing does.
+    """Return a message if a table `[sources.NAME]` conflicts with LOCAL, WEB_PROVIDER or CLOUD; None if none does.
 
     Args:
-        given: values of the short settings LOCAL, WEB_PROVIDER and CLOUD.
+        sources: the tables by NAME.
+        given: values of LOCAL ("local"), WEB_PROVIDER ("web") and CLOUD ("cloud").
     """
     for name, setting in _SHORT.items():
         one = sources.get(name)

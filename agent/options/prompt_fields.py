@@ -21,7 +21,9 @@ _ALL = "*"
 
 @lru_cache(maxsize=16)
 def parse(text: str) -> Mapping[str, tuple[str, ...]]:
-    """Parse the setting into fields by collection; "*" stands for all other collections. Empty if the setting is.
+    """Return the fields to show by collection; {} for an empty setting.
+
+    "*" stands for all other collections: "title; memos=author,date" -> {"*": ("title",), "memos": ("author", "date")}.
 
     Raises:
         ValueError: malformed.
@@ -42,25 +44,34 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def with_prompt_fields(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
-    """Return the chunk with only the configured metadata, in the configured order; unchanged if none is configured."""
+    """Return the chunk with only the configured metadata, in the configured order.
+
+    It is unchanged if the setting has neither its collection nor "*".
+
+    Args:
+        fields: the setting, as `parse` returns it.
+    """
     wanted = fields.get(chunk.id.collection, fields.get(_ALL))
     if wanted is None:
         return chunk
     try:
         known = {**flatten(chunk.metadata), **chunk.metadata}
     except BadDocument:
-        known = dict(chunk.metadata)  # an external source may nest deeper than `flatten` allows
+        known = dict(chunk.metadata)  # metadata of an external source may be nested more deeply than `flatten` allows
     return replace(chunk, metadata={name: _cut(known[name]) for name in wanted if name in known})
 
 
 def unknown(
     wanted: Mapping[str, tuple[str, ...]], fields: Mapping[str, Collected[str]], elsewhere: Collected[str]
 ) -> list[str]:
-    """Return the names in the setting that do not exist: fields, prefixed with their collection, or whole collections.
+    """Return the names in the setting that do not exist: collections ("memos") and fields ("memos=author").
+
+    A field under "*" is returned without a prefix, if none of the other collections has it.
 
     Args:
-        fields: field names by collection, nested fields with dots.
-        elsewhere: names of sources with documents of their own, whose fields are unknown.
+        wanted: the setting, as `parse` returns it.
+        fields: names of the existing fields by collection; nested ones with dots ("author.name").
+        elsewhere: names of sources outside the database. Their fields are unknown, so they are not checked.
     """
     found = []
     for collection, names in wanted.items():
@@ -83,7 +94,7 @@ def unknown(
 
 
 def _cut(value: object) -> object:
-    """Cut a value to the length a prompt shows; prompts leave out longer values."""
+    """Return the value, or its start as text if it is longer than `LONGEST`: prompts leave out longer values."""
     if isinstance(value, dict):
         return value
     items = value if isinstance(value, list) else [value]

@@ -15,8 +15,8 @@ class RankFeature:
 
     Attributes:
         field: the metadata field; "" for feedback.
-        weight: > 0, as a multiple of the best hit's score.
-        half_life_days: for recency: the age in days at which the value is 0.5.
+        weight: > 0; a value of 1 adds `weight` times the best hit's score to a hit's score.
+        half_life_days: for recency: the age in days at which the value is 0.5. Else 0.
     """
 
     kind: Kind
@@ -33,7 +33,7 @@ _PATTERN = re.compile(r"(?P<kind>[a-z]+)(?::(?P<field>[^/=]+))?(?:/(?P<days>[\d.
 
 
 def parse(text: str) -> tuple[RankFeature, ...]:
-    """Parse the features of a setting; see `FORM`.
+    """Return the features of a setting, which has the form `FORM`; () for an empty setting.
 
     Raises:
         ValueError: malformed; the message says which part.

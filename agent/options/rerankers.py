@@ -13,7 +13,10 @@ _LITELLM = re.compile(r"[\w.-]+/[^\s/]\S*")
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """Return the kind of reranker and the rest of the name, such as ("onnx", "DIR").
+    """Return the kind of reranker and its argument, "" if it has none.
+
+    "onnx:models/rank" -> ("onnx", "models/rank"), "none" -> ("none", ""), "http://host/rerank" ->
+    ("http", "http://host/rerank"), "cohere/rerank-v3.5" -> ("litellm", "cohere/rerank-v3.5").
 
     Raises:
         ValueError: the name has no known form; the message lists the forms.

@@ -10,7 +10,10 @@ FORM = "KEY=VALUE:SOURCE+SOURCE"
 
 
 class Route(NamedTuple):
-    """Requests whose metadata has `value` under `key` use these sources. The key "user" is the request's user."""
+    """A rule: requests whose metadata has `value` under `key` search only `sources`.
+
+    The key "user" stands for the request's field `user`.
+    """
 
     key: str
     value: str
@@ -18,7 +21,7 @@ class Route(NamedTuple):
 
 
 def parse(rule: str) -> Route:
-    """Parse a route of the form `FORM`, such as "app=support:fulltext+vector".
+    """Return a route: "app=support:fulltext+vector" -> Route("app", "support", ("fulltext", "vector")).
 
     Raises:
         ValueError: malformed.
@@ -36,7 +39,7 @@ def check(rules: Sequence[str], named: Collection[str]) -> None:
 
     Args:
         rules: routes in the form of `parse`.
-        named: names of the configured sources.
+        named: names of the tables `[sources.NAME]`, which exist beside the built-in sources.
     """
     known = (*registry.names(), *named)
     if unknown := [name for rule in rules for name in parse(rule).sources if name not in known]:

@@ -10,18 +10,18 @@ Json = dict[str, Any]
 
 
 def packed(scores: Sequence[tuple[str, float]]) -> str | list[list[Any]]:
-    """Encode ids with their scores, to six digits, as one text.
+    """Return ids with their scores, to six digits, as one text: [("notes/a#1", 0.5)] -> "0.5 notes/a#1".
 
-    As separate JSON values they would make up most of a record: PostgreSQL would need twice the time and half as much
-    space again.
+    There is a line for each id. If an id contains a line break, return a list of [id, score] instead. Lists for all ids
+    would make up most of a record: PostgreSQL would take twice the time to store it and half as much space again.
     """
     text = "\n".join([f"{score:.6g} {id}" for id, score in scores])
-    is_plain = text.count("\n") < max(len(scores), 1)  # an id may itself contain line breaks
+    is_plain = text.count("\n") < max(len(scores), 1)
     return text if is_plain else [[id, score] for id, score in scores]
 
 
 def unpacked(record: Json) -> Json:
-    """Return a stored record with every ranking as a list of [id, score], the form of earlier versions."""
+    """Return a stored record with every ranking as a list of [id, score]; a score that is not finite becomes None."""
 
     def listed(ranking: Any) -> Any:
         if not isinstance(ranking, str):
@@ -34,7 +34,7 @@ def unpacked(record: Json) -> Json:
 
 
 def encoded(value: Json | Sequence[Json]) -> str:
-    """Return JSON that PostgreSQL can store: without NUL, lone surrogates, NaN and infinities."""
+    """Return the value as JSON that PostgreSQL can store: without NUL, lone surrogates, NaN and infinities."""
     try:
         text = to_json(value, inf_nan_mode="null", fallback=str)
     except (PydanticSerializationError, UnicodeError):
@@ -45,7 +45,7 @@ def encoded(value: Json | Sequence[Json]) -> str:
 
 
 def storable(value: Any) -> Any:
-    """Return the value with every text in a form that PostgreSQL can store."""
+    """Return the value with NUL replaced by U+FFFD and lone surrogates by "?" in all texts, including keys."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "\ufffd")
     if isinstance(value, Mapping):

@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Notified in the task of the question, so its methods must return at once without blocking."""
+    """Notified of questions. Its methods delay the answer until they return, so they must return at once."""
 
     def answered(self, trace: "Trace") -> None:
-        """Called when a question was answered or replayed (`trace.replay_of`)."""
+        """Called when a question was answered or replayed. In a replay, `trace.replay_of` is not None."""
         ...
 
     def failed(self, error: Unavailable) -> None:
-        """Called when a question could not be answered."""
+        """Called when a question could not be answered because something was unavailable."""
         ...
 
 

@@ -29,7 +29,7 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
 
     Args:
         trace: as returned by `TraceStore.load`.
-        changes: values by name in any case, in the form of the environment.
+        changes: values by setting name in any case; texts as in environment variables are accepted.
     Raises:
         BadSetting: a setting does not exist, cannot be changed in a replay, or has an invalid value.
     """
@@ -46,7 +46,7 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
     now, then = shown_settings(current), trace.get("settings") or {}
     if given.get("llm"):
         del given["llm"]  # any model is replaced by the trace's own replies, see `model_of`
-    # Equal without credentials counts as unchanged, so the current value with its credentials is used.
+    # A trace has no credentials. Where the current value without its credentials is equal, keep it with them.
     kept = {name: then[name] for name in REPLAYABLE if name in then and then[name] != now[name]}
     if "llm" in given:
         given["llm"] = None
@@ -61,17 +61,19 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
 
 
 def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | None = None) -> Request:
-    """Return the request of a trace, without the options that a changed setting replaces.
+    """Return the request of a trace, without its options that would override a changed setting.
 
     Args:
-        settings: settings of the replay; the first run's time is shown in their time zone.
+        settings: settings of the replay. If the first run read its time from the clock, `now` is that time in their
+            time zone.
+        changes: the changed settings by name.
     Raises:
         BadRequest: the trace was written by another version in a form that is no longer valid.
     """
     changed = {name.lower(): value for name, value in (changes or {}).items()}
     given = set(changed)
     if changed.get("fusion", "convex") != "convex":
-        given.add("lexical_weight")  # it only applies to convex
+        given.add("lexical_weight")  # only the method "convex" has this weight
     stored = {name: value for name, value in trace["request"].items() if name not in given and name != "kind"}
     shape = _SHAPES.get(trace["request"].get("kind"), Request)
     try:
@@ -84,9 +86,9 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
 
 
 def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded | None:
-    """Return the recorded replies in place of a model; None if the first run had no model.
+    """Return a model that replays the recorded replies; None if the first run had no model, or if `changes` empty LLM.
 
-    A setting never leads to a real model; an empty LLM in the changes removes the recorded replies too.
+    No value of LLM makes a replay call a real model.
     """
     given = {name.lower(): value for name, value in (changes or {}).items()}
     if not (trace.get("settings") or {}).get("llm") or not given.get("llm", True):
@@ -97,10 +99,10 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
 def reranker_of(
     trace: Json, settings: Settings, configured: Reranker | None, model: Recorded | None
 ) -> Reranker | None:
-    """Return the reranker of a replay; None for "none" and "hybrid", which every pipeline has.
+    """Return the reranker of a replay; None for "none" and "hybrid", which need no object of their own.
 
-    The service's own reranker is used if it is the same and runs in this process. Otherwise the trace's recorded scores
-    are used, or for "llm" the recorded replies.
+    The service's own reranker is used if it has the same name and runs in this process. Otherwise the trace's recorded
+    scores are used, or for "llm" the recorded replies.
 
     Args:
         settings: settings of the replay.
@@ -121,10 +123,13 @@ def compare(before: Json, after: Json) -> Json:
     """Compare two runs of a request, both as returned by `TraceStore.load`.
 
     Returns:
-        `same`: whether the pages are equal. `settings`, `intent` and `outcome`: changed values by name, each with
-        `before` and `after`. `data`: collections written to between the runs. `sources`: number of hits by source in
-        both runs. `hits`: every hit of either page with its ranks in both, in the order of the second; None if it is
-        not on the page, with its rank in the fused ranking as far as that was stored.
+        `same`: whether both pages have the same hits in the same order.
+        `settings`, `intent` and `outcome`: changed values by name, each with `before` and `after`.
+        `data`: names of collections that were changed, added or deleted between the runs.
+        `sources`: number of hits by source, `before` and `after`.
+        `hits`: every hit of either page, in the order of the second page. `before` and `after` are its ranks on the
+        pages; None if it is not on the page. `before_fused` and `after_fused` are its ranks in the stored part of the
+        fused ranking.
     """
     hits = _moved(before, after)
     return {
@@ -143,7 +148,10 @@ def compare(before: Json, after: Json) -> Json:
 
 
 def _check_reranker(name: str, current: Settings, trace: Json) -> None:
-    """Reject rerankers with an address or folder: a caller who requests a replay must not make the service open one."""
+    """Raise BadSetting unless the reranker is "none", "hybrid", the current one or the trace's.
+
+    Otherwise the caller of a replay could make the service open any address or folder.
+    """
     then = str((trace.get("settings") or {}).get("reranker") or "none")
     valid = tuple(dict.fromkeys(("none", "hybrid", reranker_label(current.reranker), then)))
     if reranker_label(name) not in valid:
@@ -165,7 +173,7 @@ def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> d
 
 
 def _came_out(trace: Json) -> Json:
-    """Return the values to compare besides the hits; None for values that a trace of an older version lacks."""
+    """Return the values of a trace to compare besides the hits; None for those that an older trace does not have."""
     prompt, answer = trace.get("prompt"), trace.get("answer")
     return {
         **{
@@ -179,7 +187,7 @@ def _came_out(trace: Json) -> Json:
 
 
 def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
-    """Return the number of hits by source, over all its steps; None if the source was not asked."""
+    """Return the number of hits of each source over all its searches, before and after; None if it was not searched."""
     counts: list[dict[str, int]] = []
     for trace in (before, after):
         held: dict[str, int] = {}

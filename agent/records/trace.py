@@ -53,8 +53,8 @@ class Trace:
         settings: the settings in force.
         embedder: name of the embedder of the question.
         at: when the request arrived.
-        clocked: whether the request's time is the clock's rather than given by the caller.
-        replay_of: id of the trace that was replayed.
+        clocked: True if the current time of the request was read from the clock; False if the caller gave it.
+        replay_of: id of the trace that was replayed; None if this is not a replay.
         changes: settings changed for the replay.
     """
 
@@ -76,23 +76,25 @@ class Trace:
         return self.decision.tenant
 
     def shows_to(self, viewer: Viewer, narrowed: int) -> bool:
-        """Return whether the viewer may see everything in it; the same rule as row security for stored traces.
+        """Return whether the viewer may see all documents of the trace. Row security has this rule for stored traces.
 
         Args:
-            narrowed: number of the last change of readers that took a document from somebody, as the viewer sees it.
+            narrowed: number of the last change that hid a document from some readers; 0 for a viewer that sees all
+                documents. A trace older than that change is not shown.
         """
         scope = self.decision.scope
         return viewer.sees_all_of(scope.principals) and scope.changed >= narrowed
 
     def request(self) -> Json:
-        """Return the request in the form that `request_of` reads."""
+        """Return the request with its `kind`, without None, as `agent.records.replay.request_of` reads it."""
         request = self.decision.request
-        # `top_k` limits a complete list only if the caller has set it.
+        # In a replay, every value given here counts as set by the caller. A default `top_k` would then shorten a
+        # complete list.
         left_out = {name for name in ("top_k", "metadata", "advisors") if name not in request.model_fields_set}
         return {"kind": request.kind, **request.model_dump(exclude_none=True, exclude=left_out)}
 
     def record(self) -> Json:
-        """Return the record stored with the request, as plain Python values for `encoded`; see `unpacked`."""
+        """Return the record that is stored beside the request, for `encoded`; its rankings are `packed`."""
         result, searches = self.result, self.decision.lookups
         decision = self.decision if searches is None else searches.whole(self.decision)
         names = _Names()
@@ -121,7 +123,7 @@ class Trace:
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
-            # The raw scores are in the answers of the sources.
+            # Fused scores; the scores of each source are in "answers".
             "ranking": packed([(names[one.id], one.fused) for one in decision.ranking[:MOST_HITS]]),
             "hits": [_hit(hit) for hit in result.hits],
             "table": _table(result),
@@ -139,13 +141,13 @@ class Trace:
         }
 
     def json(self) -> Json:
-        """Return request and record in the form in which the store returns them."""
+        """Return trace id, request and record in one object, as `TraceStore.load` returns them, but without times."""
         request, record = from_json(encoded(self.request())), from_json(encoded(self.record()))
         return {"trace_id": self.id, "request": request, **unpacked(record)}
 
     def _digests(self) -> dict[str, str]:
-        """Return the digest of every prompt template used, by its name."""
-        # The answer's template is added below, as named by the request.
+        """Return the digests of the prompt templates used, by template name."""
+        # A stage is named like its template, except the answer: the request names its template, which is added below.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
         if self.decision.lookups is not None:
@@ -161,7 +163,10 @@ class Trace:
 
 
 def _is_approximate(answer: StepResult) -> bool:
-    """Return whether a repeated search may have other hits although no document has changed."""
+    """Return whether the same search may find other hits later although no document has changed.
+
+    This is so for vector searches that may use an index, which is approximate.
+    """
     source, query = answer.step.source, answer.query
     return source == vector.CARD.name and query is not None and vector.may_use_index(query)
 
@@ -175,7 +180,7 @@ class _Names(dict[ChunkId, str]):
 
 
 def shown_settings(settings: Settings) -> Json:
-    """Return the settings that decide what is found, without secrets."""
+    """Return the settings in `REPLAYABLE` and the embedder, without credentials and without the queries of URLs."""
     names = ("embedder", *REPLAYABLE)
     values = ((name, getattr(settings, name)) for name in names)
     return {
@@ -232,7 +237,7 @@ def _reranking(done: Reranking | None) -> Json | None:
 
 
 def _prompt(result: Result, request: Request) -> Json | None:
-    """Return the citations of the prompt, and a digest to compare prompts by."""
+    """Return the citations of the prompt, and a digest to compare prompts by; None if there is no prompt."""
     if not isinstance(result, Prompt) or not isinstance(request, AugmentRequest):
         return None
     text = "\n".join(f"{turn.role}\n{turn.content}" for turn in result.messages)
@@ -247,7 +252,10 @@ def _prompt(result: Result, request: Request) -> Json | None:
 
 
 def _answer(result: Result) -> Json | None:
-    """Return the model's answer and its check; passages shown in place of an answer are not stored."""
+    """Return the model's answer and its check; None if no answer was asked for.
+
+    The text is None if no model wrote it: passages that are shown in place of an answer are not stored.
+    """
     if not isinstance(result, Answer):
         return None
     kept = result.model_dump(include={"answered", "faithfulness", "checked_by", "model", "usage"})

@@ -27,16 +27,16 @@ _LONGEST_RECORD = 8_000_000
 _SWEEP_BATCH = 500
 _SWEEP_EVERY_S = 3600.0
 _MOST_TENANTS = 1024
-# Limits how long a locked table or hanging server holds a connection; after a failure, writing pauses for a
-# while.
+# Limits of the time for which a locked table or a hanging server can hold a connection, the pause after a failed write,
+# and the limit of the last write when the store closes.
 _LOCK_TIMEOUT = "200ms"
 _WRITE_S = 5.0
 _REST_S = 5.0
 _DRAIN_S = 3.0
-# Traces within this time are written together: many small transactions would slow the answers down.
+# Seconds for which traces are collected and then written together: many small transactions would delay answers.
 _GATHER_S = 0.1
 _ELSEWHERE_S = 0.3
-"""How soon another process has stored a trace that it has just made, unless it is very busy."""
+"""Seconds to wait for a trace that is not found: another process may have made it and not stored it yet."""
 
 _PARAMETERS = {"lock_timeout": _LOCK_TIMEOUT, "synchronous_commit": "off"}
 _INSERT = """
@@ -58,9 +58,9 @@ _SWEEP = """
 _LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
 
 _NARROWED_S = 1.0
-"""Maximum seconds to wait for the database to say whether readers have changed."""
+"""Maximum seconds to wait for the database to return the last change that hid a document from some readers."""
 
-# All traces are kept equally long, so the newest expire last; that order has an index.
+# Newest first: all traces are kept equally long, so the newest expire last. `expires_at` has an index.
 _RECENT = """
     SELECT id, created_at, expires_at, request ->> 'kind', request ->> 'collection', record ->> 'query',
            record ->> 'status', record ->> 'replay_of', jsonb_array_length(record -> 'hits')
@@ -74,8 +74,8 @@ _log = logging.getLogger(__name__)
 class TraceStore:
     """Traces in the database, written in the background. Open inside `async with`.
 
-    Failures here never affect an answer: traces that cannot be written are logged and lost, and if too many are
-    waiting, new ones are lost.
+    Failures here never affect an answer. Traces that cannot be written are lost, and so are new ones while too many
+    wait; the log reports their number.
 
     Args:
         days: days that a trace is kept; 0 stores none.
@@ -129,7 +129,7 @@ class TraceStore:
             self._queue.put_nowait(tenant)  # expired traces must still be deleted
 
     def forget(self, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
-        """Drop waiting traces of a user or a conversation, as far as the viewer may erase them."""
+        """Drop the waiting traces of a user or of a conversation, except those that the viewer may not erase."""
         for key, trace in list(self._waiting.items()):
             request = trace.decision.request
             named = (user, request.user), (conversation, request.conversation)
@@ -138,7 +138,10 @@ class TraceStore:
                 del self._waiting[key]
 
     def noted(self, result: AnyResult) -> AnyResult:
-        """Return the result, marked degraded if the last traces could not be stored, since its own probably cannot."""
+        """Return the result; with "trace_unavailable" in `degraded` if the last write of traces failed.
+
+        Then its own trace can probably not be stored either.
+        """
         if self._works:
             return result
         return result.model_copy(update={"degraded": (*result.degraded, "trace_unavailable")})
@@ -147,7 +150,7 @@ class TraceStore:
         """Return one trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
 
         Raises:
-            NotFound: the tenant has no such trace any more, or it may show something that the viewer may not see.
+            NotFound: the tenant has no such trace, it has expired, or it may show what the viewer may not see.
             Unavailable: the database cannot be reached.
         """
         try:
@@ -190,7 +193,7 @@ class TraceStore:
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     async def _narrowed(self, viewer: Viewer) -> int:
-        """Return the last change of readers before which a trace may show what the viewer may no longer see."""
+        """Return the argument of `Trace.shows_to` for a viewer."""
         if viewer.principals == EVERYTHING:
             return 0
         return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
@@ -200,12 +203,13 @@ class TraceStore:
         try:
             return trace.shows_to(viewer, await within(self._narrowed(viewer), _NARROWED_S))
         except (Unavailable, TimeoutError):
-            # If readers have never changed, assume that they have not while the database does not respond.
+            # If no document's readers had changed when the trace was made, assume that none have changed since.
             if trace.decision.scope.changed:
                 raise
             return trace.shows_to(viewer, 0)
 
     def unknown(self, trace_id: str) -> NotFound:
+        """Return the error for a trace that does not exist or that the viewer may not see."""
         kept = f"traces are kept for {self.days} days" if self.days else "no traces are kept while TRACE_DAYS is 0"
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
 
@@ -228,7 +232,7 @@ class TraceStore:
                 self._works = True
             except Exception as error:
                 self._works = False
-                # No error may end the writing, and only the log can be told.
+                # An error must not end the loop, since no later trace would be stored. No caller waits: log it.
                 self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
                 if not self._lost:
                     _log.warning("expired traces were not deleted: %s", type(error).__name__)
@@ -263,8 +267,8 @@ class TraceStore:
                 if (tenant, trace.id) not in self._waiting:
                     continue  # erased meanwhile
                 rows += self._row(trace)
-                # Encoding a usual record takes 0.3 ms. A thread would delay answers more: up to 5 ms until it releases
-                # the interpreter.
+                # Let questions go on between two records, each of which takes about 0.3 ms to encode. Encoding in a
+                # thread would delay them more: it may keep the interpreter for 5 ms.
                 await asyncio.sleep(0)
             if rows:
                 values = (tenant, *map(list, zip(*rows, strict=True)))
@@ -276,7 +280,7 @@ class TraceStore:
         try:
             texts = encoded(trace.request()), encoded(trace.record())
         except Exception as error:
-            # A trace that cannot be encoded must not stop the rest of its batch.
+            # The other traces of the batch must be stored all the same.
             _log.warning("a trace was not stored: %s", type(error).__name__)
             return []
         if sum(map(len, texts)) > _LONGEST_RECORD:
@@ -292,7 +296,7 @@ class TraceStore:
         return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S
 
     async def _sweep(self, tenant: str) -> None:
-        """Delete one batch of expired traces; if more are left, the next write continues."""
+        """Delete one batch of a tenant's expired traces, once an hour; if more are left, the next write continues."""
         if not self._sweep_is_due(tenant):
             return
         gone = await self._database.fetch(whole(tenant), _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)

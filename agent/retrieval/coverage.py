@@ -1,7 +1,7 @@
 """Coverage: estimate whether passages answer a search.
 
-It measures the share of the search's words that a passage holds, weighted by rarity, and whether the cosine of a
-passage stands out from the others.
+It measures the share of the search's words that a passage contains, weighted by rarity, and whether the cosine of a
+passage stands out from those of the other passages.
 """
 
 import re
@@ -21,25 +21,26 @@ _SHORT = 3
 """Maximum letters of a short term. Short terms must match whole words, since they occur inside many longer ones."""
 
 OUTSTANDING = 0.18
-"""Minimum cosine above the median of the hits at which a passage stands out.
+"""Minimum difference between a passage's cosine and the median cosine of the hits for the passage to stand out.
 
-The cosine of unrelated texts differs between embedders, but this difference hardly does. 55 % of the passages that
-answer a search reach it, 27 % of the best other passages, and 1 % of the passages found for subjects that the
-collection does not cover (PEPs, SciFact's claims).
+Cosines of unrelated texts vary between embedders, but this difference hardly varies. 55 % of the passages that answer a
+search reach it, 27 % of the best other passages, and 1 % of the passages found for subjects that the collection does
+not cover (PEPs, SciFact's claims).
 """
 _ENOUGH_HITS = 20
 """Minimum number of hits for a meaningful median."""
 _RARE = 0.5
-"""Minimum weight of a specific term, as a share of the weight of a term that occurs nowhere."""
+"""Minimum weight at which a term counts as specific, as a share of the weight of a term that occurs in no passage."""
 
 
 async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, catalogue: Catalogue) -> list[float]:
-    """Return for each text the largest weighted share of its words that a single hit holds, 0 to 1.
+    """Return for each text the largest weighted share of its words that a single hit contains, 0 to 1.
 
-    A word's weight is its inverse document frequency over the collections in scope. Words are matched by the beginning
-    that their forms share, because analysing ten passages would take ten times the one millisecond available here.
+    A word's weight is its inverse document frequency over the collections in scope. A hit contains a word if its stem
+    occurs anywhere in the hit's text. Analysing ten passages instead would take 10 ms; 1 ms is available here.
 
     Args:
+        texts: searches, or parts of a question.
         hits: hits with their chunks loaded.
     Raises:
         Unavailable: the database cannot return the document frequencies.
@@ -55,11 +56,13 @@ async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, ca
 
 
 def stands_out(search: str, answers: Sequence[StepResult], among: Collection[ChunkId]) -> bool:
-    """Return whether a passage's cosine to the search stands out from the median by at least `OUTSTANDING`.
+    """Return whether the cosine of a passage in `among` is at least `OUTSTANDING` above the median of the hits.
+
+    False if the vector search found fewer than `_ENOUGH_HITS`.
 
     Args:
-        answers: results of all sources; only the results of vectors are used.
-        among: ids of the passages to consider.
+        search: text of the search whose cosines count.
+        answers: results of all sources; only those of the source `vector` are used.
     """
     for answer in answers:
         if answer.step.source != "vector" or answer.step.search != search or len(answer.hits) < _ENOUGH_HITS:
@@ -71,15 +74,18 @@ def stands_out(search: str, answers: Sequence[StepResult], among: Collection[Chu
 
 
 def _words(hit: Fused) -> str:
-    """Return the text of a hit with its title and field names, so that "sponsor" matches a field of that name."""
+    """Return title, text and metadata field names of a hit, so that "sponsor" also matches a field of that name."""
     assert hit.chunk is not None
     return "\n".join((hit.chunk.title, hit.chunk.text, *hit.chunk.metadata)).casefold()
 
 
 def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float], highest: float) -> tuple[str, ...]:
-    """Drop Chinese terms where no document is Chinese, if the other terms are specific enough.
+    """Return the terms without Chinese ones if no document is Chinese and one of the other terms is specific.
 
-    "PYTHONUTF8 是什么" -> "pythonutf8": no English document could hold the Chinese words.
+    "PYTHONUTF8 是什么" ("what is PYTHONUTF8") -> ("pythonutf8",): no English document contains the Chinese words.
+
+    Args:
+        highest: weight of a term that occurs in no passage.
     """
     if any(one.languages.get("zh") for one in scope.all):
         return terms
@@ -88,8 +94,7 @@ def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float]
 
 
 def _terms(text: str, language: str) -> tuple[str, ...]:
-    """Return the words of a text, and its identifiers as wholes: `__set_name__` says more than "set" and "name"."""
-
+    """Return the stems of a text's words, plus each identifier as one term: `__set_name__` -> set, name, set-name."""
     written = text.casefold()
     terms = analysed(text, language)
     identifiers = (term.text for term in terms if term.extra and "-" in term.text and term.text not in written)
@@ -97,7 +102,7 @@ def _terms(text: str, language: str) -> tuple[str, ...]:
 
 
 def _occurrences(term: str, texts: Sequence[str]) -> frozenset[int]:
-    """Return the indexes of the texts that hold the term."""
+    """Return the indexes of the texts that contain the term."""
     if term.isascii() and len(term) <= _SHORT:
         word = re.compile(rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
         return frozenset(place for place, text in enumerate(texts) if word.search(text))

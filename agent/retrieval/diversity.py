@@ -16,8 +16,8 @@ LEAST_SHARE = 0.1
 """Minimum share of the best score at which a hit counts as relevant.
 
 Measured on PEPs (dev split, no model): with 2 passages per document, ten hits come from 6.5 documents instead of 5.1,
-and nDCG@10 of documents rises from 0.826 to 0.840. With 1 passage it is 0.844, as over 100 hits. With a share of 0.25
-it is 0.838, with 0.4 0.834.
+and nDCG@10 of documents rises from 0.826 to 0.840. With 1 passage it is 0.844, the same as over 100 hits. With a share
+of 0.25 it is 0.838, with 0.4 0.834.
 """
 NAMED_AMONG = 10
 """Number of top hits whose documents are checked for being named in the question."""
@@ -25,7 +25,7 @@ _LEAST_WORDS = 2
 _LEAST_HAN = 4
 
 Document = tuple[str, str, str]
-"""Tenant, collection and id of a document: the first three parts of a chunk's id."""
+"""Tenant, collection and id of a document: the first three items of a chunk's id."""
 
 
 def spread(
@@ -35,15 +35,16 @@ def spread(
     whole: Collection[Document] = (),
     least_share: float = LEAST_SHARE,
 ) -> list[Fused]:
-    """Reorder a ranking so that no document gives more than `per_document` passages before the next relevant document.
+    """Reorder a ranking so that passages of one document do not fill a page while other documents are relevant.
 
-    The passages are dealt in rounds: in each round every document gives its next `per_document` relevant passages,
-    ordered by score. Passages that are not relevant follow unchanged. The parts of a question keep their turns.
+    The new order consists of rounds: a round has the next `per_document` relevant passages of every document, in the
+    old order. Passages that are not relevant follow unchanged. If the question has several parts, each keeps its
+    places, see `agent.retrieval.fusion.in_turns`.
 
     Args:
         ranking: best first; may be empty.
         per_document: passages of a document per round, at least 1.
-        whole: documents that the question names; all their passages come in the first round.
+        whole: documents whose passages all come in the first round, because the question names the document.
         least_share: minimum share of the best score at which a hit is relevant; 0 if a filter decides what is relevant.
     Returns:
         The same hits. Where the order changed, scores are lowered so that no hit scores more than the hit before it.
@@ -69,7 +70,7 @@ def spread(
 
 
 def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
-    """Keep only the first `per_document` passages of each document."""
+    """Return the ranking with only the first `per_document` passages of each document."""
     given: Counter[Document] = Counter()
     kept = []
     for hit in ranking:
@@ -80,7 +81,7 @@ def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
 
 
 def crowding(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
-    """Return the best hit of every document with more than `per_document` passages among the first `NAMED_AMONG`."""
+    """Return the best hit of each document that has more than `per_document` of the first `NAMED_AMONG` hits."""
     first = ranking[:NAMED_AMONG]
     counts = Counter(hit.id[:3] for hit in first)
     best: dict[Document, Fused] = {}
@@ -92,8 +93,8 @@ def crowding(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
 def is_named(question: str, document_id: str, title: str) -> bool:
     """Return whether a question names a document, by its whole id or its whole title.
 
-    A title counts only if it has at least two words or four Chinese characters. An id counts only if it holds a digit,
-    since other ids may be ordinary words.
+    A title counts only if it has at least two words or four Chinese characters. An id counts only if it contains a
+    digit, since other ids may be ordinary words.
     """
     asked = fold(question)
     id, name = fold(document_id), fold(title)
@@ -104,7 +105,10 @@ def is_named(question: str, document_id: str, title: str) -> bool:
 
 
 def _holds(text: str, words: str) -> bool:
-    """Return whether the words occur in the text as whole words; Chinese has no spaces between words."""
+    """Return whether the phrase occurs in the text and does not begin or end inside a word.
+
+    Only words of ASCII letters and digits count here, since Chinese has no spaces between words.
+    """
     place = text.find(words)
     while place >= 0:
         before, behind = text[place - 1 : place], text[place + len(words) : place + len(words) + 1]

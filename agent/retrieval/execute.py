@@ -1,4 +1,7 @@
-"""Execution of a plan: run the steps of a rung in parallel, each with its timeout, and record each outcome."""
+"""Execution of a plan: run the steps of each rung in parallel, each with its timeout, and record each outcome.
+
+A step sends one search to one source. A rung is one level of the fallback ladder, see `agent.retrieval.router`.
+"""
 
 import asyncio
 import math
@@ -20,7 +23,7 @@ from retrievers.text.questions import question_terms
 MakeQuery = Callable[[Step, Filter | None], Query]
 
 _LONG = 1_000
-"""Characters of a search that is analysed beside the event loop; 8,000 Chinese characters take 70 ms."""
+"""Number of characters above which a search is analysed in a thread; 8,000 Chinese characters take 70 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,17 @@ class StepResult:
 
     @property
     def gave(self) -> bool:
-        """Whether the step has a hit that counts; a table without rows does not."""
+        """Whether the step has a hit that counts. A hit whose table has no rows does not count."""
         return any(hit.table is None or hit.table.rows for hit in self.hits)
 
     @property
     def failed(self) -> bool:
-        """Whether the source gave no answer at all; an empty result is an answer."""
+        """Whether the source gave no answer, or was not asked; an empty result is an answer."""
         return self.outcome.status not in ("ok", "empty")
 
     @property
     def unavailable(self) -> bool:
-        """Whether the source could not answer, rather than not being asked or refusing this query."""
+        """Whether the source could not answer: it failed, was late, or its breaker is open. Not if it refused."""
         return isinstance(self.error, Unavailable)
 
 
@@ -63,8 +66,8 @@ class GuardedSources:
     Args:
         guarded: sources whose failures count for their breakers. A source is left out if it fails for this scope only,
             because its breaker would then also stop requests for other scopes.
-        patience_s: seconds without an answer, or the source's own shorter timeout, after which a timeout counts as a
-            failure. It comes from the operator's settings, not the request: breakers are shared by all callers, and a
+        patience_s: a timeout counts as a failure only if the source had this many seconds, or its own shorter timeout.
+            The number comes from the operator's settings, not the request: breakers are shared by all callers, and a
             caller with a short timeout must not open them.
     """
 
@@ -85,10 +88,11 @@ async def climb(
     """Run the rungs in order until one has a hit.
 
     Args:
+        make: makes the query of a step.
         before: results of steps that already ran; if one of them has a hit, no rung runs.
         deadline: shared by all rungs, on the clock of `time.monotonic`.
     Returns:
-        A result for every step, and the last rung that ran; None if none did.
+        A result for every step, also for skipped ones; and the last rung that ran, None if none did.
     """
     answers: list[StepResult] = []
     last: Rung | None = None
@@ -137,19 +141,22 @@ async def retrieve(
 
 
 def resting(retrievers: Mapping[str, Retriever], breakers: Breakers, scope: Scope) -> frozenset[str]:
-    """Return the sources whose breakers, those of all their parts, would refuse a search of the scope now."""
+    """Return the names of sources that would refuse a search of the scope now: the breakers of all parts are open."""
     return frozenset(
         name for name, one in retrievers.items() if all(breakers.of(part).rests() for part in _parts(name, one, scope))
     )
 
 
 def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]:
-    """Return the part of the scope that each breaker guards, by breaker name."""
+    """Return the part of the scope that each breaker guards, by breaker name; an undivided source has one breaker."""
     return (retriever.parts(scope) if is_divided(retriever) else {}) or {name: scope}
 
 
 async def _query(step: Step, wanted: Filter | None, make: MakeQuery) -> Query:
-    """Return the query of a step, with its terms computed: of a long search, they take too long for the event loop."""
+    """Return the query of a step. For a long search, compute its terms in a thread, which fills their cache.
+
+    Computing them later on the event loop would block all other requests.
+    """
     if len(step.search) <= _LONG:
         return make(step, wanted)
     query = await asyncio.to_thread(make, step, wanted)

@@ -56,7 +56,7 @@ class FeatureStage:
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
-    """Return a hit's metadata normalised for filters; empty if it does not fit the fields, e.g. from outside."""
+    """Return a hit's metadata normalised for filters; {} if a value does not fit its field, as from outside sources."""
     try:
         flat = flatten(hit.chunk.metadata) if hit.chunk else {}
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)

@@ -23,7 +23,8 @@ LEXICAL_WEIGHT = 0.6
 FOREIGN_WEIGHT = 0.95
 _COSINE_SCALE = 3.5
 _LEAST, _MOST = 0.3, 0.8
-# About BM25's drop from the best hit to the tenth, as a share of the best; near 0.35 for questions of common words.
+# About BM25's drop from the best score to the tenth, as a share of the best. It is near 0.35 for questions of common
+# words; `lexical_weight` rises with the excess over `_USUAL_MARGIN`.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
 _PARTS = attrgetter("parts")
@@ -44,7 +45,7 @@ class Fused(NamedTuple):
         score: the score that the ranking is sorted by: the fused score, or a reranker's.
         fused: the fused score, also after reranking.
         scores, ranks: each source's raw score and rank; `scores` also holds a reranker's score.
-        part: number of the question's part that the hit belongs to, see `take_turns`; only equality means something.
+        part: number of the question's part that the hit belongs to, see `take_turns`; hits of one part have equal ones.
         boost: what `boost` added, in units of the best hit's score, so that a reranker can add it again.
     """
 
@@ -59,11 +60,11 @@ class Fused(NamedTuple):
 
 
 def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
-    """Sum the scores, min-max normalised to [0, 1] per source and question, with weights.
+    """Return one ranking by the weighted sum of scores, each min-max normalised to [0, 1] within its source.
 
     Args:
-        rankings: hits by source, best first. `fulltext` is the lexical side; all other sources share the rest.
-        lexical_weight: weight of the lexical side, in [0, 1].
+        rankings: hits by source, best first. The other sources share the weight that `fulltext` leaves.
+        lexical_weight: weight of `fulltext`, in [0, 1].
     Returns:
         One entry per chunk; a source that did not return the chunk counts as 0.
     Raises:
@@ -78,11 +79,12 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 
 
 def by_measure(rankings: Rankings) -> Rankings:
-    """Merge rankings whose scores are on the same scale.
+    """Merge rankings whose scores are on the same scale; return the hits by scale, best first.
 
-    So BM25 scores from two sources are compared with each other. `Hit.parts` says on which scales a hit was scored. A
-    merged ranking has about the length of one source's, as if one source held all documents. If other sources have
-    scored on some of the scales only, the remaining scales are dropped: no other hit has a score to compare with there.
+    So BM25 scores from two sources are compared with each other. `Hit.parts` holds a hit's score on each scale; a hit
+    without parts was scored on the scale of its own source. A merged ranking is cut to the length of the longest given
+    one (at least `_USUAL_DEPTH`), as if one source held all documents. If other sources were searched on some of a
+    source's scales, its remaining scales are dropped: no other hit has a score to compare with there.
     """
     if not any(any(map(_PARTS, hits)) for hits in rankings.values()):
         return rankings
@@ -119,8 +121,8 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
     """Sum min-max normalised scores with fixed weights.
 
     Args:
-        weights: weight by source, together at most 1; the other sources divide the rest evenly. A source without hits
-            leaves its weight to the others.
+        weights: weight by source, in sum at most 1. Sources that are not in it share what is left of 1 evenly. The
+            weight of a source without hits goes to the others, in proportion to theirs.
     """
     measures = by_measure(rankings)
     present = [source for source in measures if measures[source]]
@@ -177,7 +179,7 @@ def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = 
     Args:
         likely: ranking of the hits that satisfy the constraints, by the same searches, best first.
     Returns:
-        The hits of both rankings; `scores["boost"]` is the score added.
+        The hits of both rankings, best first; `scores["boost"]` is the score added.
     """
     unit = max((one.score for one in ranking), default=0.0) or 1.0
     best = max((one.score for one in likely), default=0.0) or 1.0
@@ -194,14 +196,14 @@ def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = 
 
 
 def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> list[Fused]:
-    """Merge rankings for different parts of a question so that each part has its share of every top.
+    """Merge rankings for different parts of a question so that each part gets its share of the first places.
 
     The rankings take turns: each gives its best hit that has not been given yet. So a part of the question with many
     passages cannot push another part off the page.
 
     Args:
-        apart: number of top places in which no document appears twice while the ranking whose turn it is has another
-            document. With one of 10 places per document, recall at 10 of multi-part questions was 0.86 instead of 0.80.
+        apart: number of first places in which a document appears only once, unless the ranking whose turn it is has no
+            other document. With 10 such places, recall at 10 of multi-part questions was 0.86 instead of 0.80.
     Returns:
         Every chunk once, with the best raw scores and ranks of all rankings. Scores of different rankings cannot be
         compared, so `score` is lowered to at most that of the hit before; `fused` is the score in its own ranking.
@@ -234,10 +236,10 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
 
 
 def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
-    """Reorder hits so that every part of the question keeps its places.
+    """Return the hits of `ordered`, rearranged so that each part of the question keeps its places of `ranking`.
 
-    Sorted by how well they answer the whole question, the passages for one part could all end up behind those for
-    another. So a hit only changes places with hits of the same part.
+    A sort by relevance to the whole question could put all passages for one part behind those for another. So a hit
+    only changes places with hits of the same part.
 
     Args:
         ordered: hits of `ranking` in the wanted order; some may be missing.
@@ -277,13 +279,13 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 def _summed(
     rankings: Rankings, measures: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]
 ) -> list[Fused]:
-    """Add up the contributions of all measures for each chunk.
+    """Return one ranking of all chunks, each scored by the sum of its contributions from all measures.
 
     Args:
-        measures: the rankings as merged by `by_measure`.
-        contributions: returns one contribution per hit of a measure.
+        measures: the rankings as merged by `by_measure`, by scale.
+        contributions: returns one contribution per hit, for a measure's name and hits.
     """
-    # The contributions, scores and ranks of each chunk, and its text.
+    # By chunk id: its contributions, scores, ranks and text.
     found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
     # Fixed order of sources and exact sums, so that equal scores are equal whichever source contributed what.
     for source in sorted(measures):
@@ -304,7 +306,7 @@ def _summed(
     for source, hits in rankings.items() if measures is not rankings else ():
         for rank, hit in enumerate(hits, 1):
             if hit.parts and hit.id in found:
-                # Record the source that found the hit; the measure's name alone would not tell.
+                # Record the source that found the hit, since the measure's name does not say which source it was.
                 _, scores, ranks, _ = found[hit.id]
                 scores[source] = hit.score
                 ranks.clear()
@@ -319,17 +321,18 @@ def _summed(
 def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:
     """Return the weight of full text for one question.
 
-    Vectors say little if the embedder does not know the question's language. Otherwise each side is weighted by the
-    spread between its best and last score: a ranking of nearly equal scores separates little, and min-max would hide
-    that. BM25's spread is taken relative to its best score, the cosine's as it is. Full text gets more weight if BM25's
-    best score is far above its tenth, as for an exact name or number.
+    If the embedder does not know the question's language, its cosines say little: full text gets `FOREIGN_WEIGHT`.
+    Otherwise full text and vectors are weighted by the spread between their best and last score: a ranking of nearly
+    equal scores separates little, and min-max would hide that. BM25's spread is relative to its best score; the
+    cosine's is multiplied by `_COSINE_SCALE`. Full text gets more weight if BM25's best score is far above its tenth,
+    as for an exact name or number. Too few hits give `LEXICAL_WEIGHT`.
 
     nDCG@10, in brackets with the best fixed weight for that collection out of 0, 0.05, ... 1: SciFact 0.741 (0.738),
     its training claims 0.741 (0.740), both without the abstract of every second document 0.656 (0.649) and 0.661
-    (0.652), PEPs in English 0.560 (0.550), the sample in English 0.579 (0.581). The constant between BM25's relative
-    spread and the cosine's is not critical: from 3.25 to 3.75 no figure changes by more than 0.006. With 2.5 they are
-    0.742, 0.742, 0.638, 0.654, 0.548 and 0.562. The constant fits the packaged embedder; the bounds keep an embedder
-    with narrower cosines from silencing either side.
+    (0.652), PEPs in English 0.560 (0.550), the sample in English 0.579 (0.581). `_COSINE_SCALE` is not critical: from
+    3.25 to 3.75 no figure changes by more than 0.006. With 2.5 they are 0.742, 0.742, 0.638, 0.654, 0.548 and 0.562. It
+    fits the packaged embedder; with an embedder of narrower cosines, the bounds `_LEAST` and `_MOST` keep the weight
+    from ignoring full text or vectors.
 
     Args:
         languages: languages the embedder knows, None if it knows many.

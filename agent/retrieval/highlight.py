@@ -18,7 +18,7 @@ _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
 class Highlighter:
-    """Finds the words of one question in texts, compared by the stems that full text uses."""
+    """Finds the words of one question in texts; two words match if the analyser of full text gives them one stem."""
 
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
@@ -52,7 +52,7 @@ class Highlighter:
         plain = _plain(text)
         for beginning in self._beginnings:
             at = plain.find(beginning)
-            # No word begins inside another one, so the search goes on behind it: in "aaaa" every place begins with "a".
+            # Go on behind the word, since no word begins inside it: in "aaaa" every character would match "a".
             while at >= 0 and (word := _WORD.match(plain, at)):
                 before = plain[at - 1 : at]
                 is_first = not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before))
@@ -84,7 +84,7 @@ _PLAIN = _Plain()
 
 
 def _plain(text: str) -> str:
-    """Fold the text for comparison; every character keeps its offset."""
+    """Return the text in lower case without accents and width variants; every character keeps its offset."""
     if text.isascii():
         return text.lower()
     # Translating the whole text takes four times as long, and most texts have few such characters.

@@ -39,7 +39,12 @@ class PassageLoader:
     async def listed(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], skip: int, most: int
     ) -> Listed:
-        """List the documents that satisfy a filter, from the database and from sources with documents of their own."""
+        """List the documents that satisfy a filter, from the database and from sources with documents of their own.
+
+        Args:
+            known: passages whose documents are not listed again.
+            skip, most: number of the other documents to skip, and maximum number to list.
+        """
         found = await self.catalogue.documents(scope, wanted, known, skip=skip, most=most)
         stored = {(one.tenant, one.name) for one in scope.collections}
         ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside} - stored

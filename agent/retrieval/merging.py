@@ -17,23 +17,23 @@ from retrievers.embed.pool import Embedders
 from retrievers.text import glosses
 
 SUPERSEDED_WEIGHT = 0.5
-"""Weight of a search of the first reading that the model's reading does not repeat; the model's have weight 1."""
+"""Weight of a search that the rules made and the model's later reading does not repeat. The model's have weight 1."""
 GLOSSED_WEIGHT = 0.8
-"""Weight of a search in dictionary English, next to weight 1 of the Chinese question itself."""
+"""Weight of a search for the word-by-word English translation of a Chinese question. The question itself has 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMerger:
-    """Merges search results by the settings. Arguments as for `Pipeline`."""
+    """Merges search results by the fusion method of the settings. Arguments as for `Pipeline`."""
 
     settings: Settings
     sources: Mapping[str, Retriever]
     embedder: Embedder
 
     def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
-        """Fuse the answers of the first searches into one ranking.
+        """Return one ranking of the hits of the first round's searches, and the full-text weight by search.
 
-        The rankings for separate parts of the question take turns. Also returns the full-text weight per search.
+        If the question has several parts, each part has its own ranking, and these are merged by `fusion.take_turns`.
         """
         groups = searches_by_part(found.planned.intent)
         if len(groups) < 2:
@@ -43,9 +43,9 @@ class ResultMerger:
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def ranking(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """Fuse the answers and boost hits that also satisfy the likely constraints.
+        """Return one ranking of the hits in `answers`, and the full-text weight by search.
 
-        Also returns the full-text weight per search.
+        Hits that also satisfy the likely constraints are boosted.
         """
         ranking, weights = self._merged(found, answers)
         searches = {one.step.search for one in answers}
@@ -55,16 +55,13 @@ class ResultMerger:
         return ranking, weights
 
     def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """Fuse the sources of each search, then the searches with each other.
-
-        Also returns the full-text weight per search.
-        """
+        """Fuse the sources of each search, then the searches; return the ranking and the full-text weight by search."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
         for answer in answers:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
-                # The embedder gets the English gloss of the question.
+                # The embedder gets the gloss (English translation of a Chinese question) if there is one.
                 languages[search] = "en" if answer.query.gloss else answer.query.language
             # Calculated hits, and hits from outside, have an order of their own. Their scores cannot be compared with
             # those of document texts, so each kind is fused separately.
@@ -101,7 +98,7 @@ class ResultMerger:
 
 
 def _weight(search: str, intent: Intent) -> float:
-    """Return the weight of a search in fusion; a search in the question's own words has 1."""
+    """Return the weight of a search in fusion: `SUPERSEDED_WEIGHT`, `GLOSSED_WEIGHT`, or 1 for any other search."""
     if search not in intent.searches:
         return SUPERSEDED_WEIGHT
     is_gloss = intent.by == "rules" and glosses.is_chinese(intent.searches[0]) and not glosses.is_chinese(search)

@@ -40,7 +40,7 @@ class QuestionPart:
     Attributes:
         answered: whether the hits answer it.
         by: numbers of the hits that answer it, from 1 in ranking order.
-        missing: what still has to be found; "" if the part is answered or nothing was said.
+        missing: what still has to be found; "" if the part is answered or the model does not say.
         search: query that should find it; "" if there is nothing to search for.
     """
 
@@ -81,7 +81,7 @@ class SufficiencyQuestion:
         return self.templates.load(STAGE).messages({**values, "fence": fence})
 
     def key(self) -> dict[str, object]:
-        """Return what identifies this call in a recording; the same question over other passages is another call."""
+        """Return the key under which a recording stores this call; other passages mean another key."""
         return {
             "question": self.text,
             "collection": self.collection,
@@ -94,8 +94,8 @@ class SufficiencyQuestion:
 async def judge(question: SufficiencyQuestion, model: Model, deadline: float) -> tuple[list[QuestionPart], CallUsage]:
     """Return the parts of the question as the model sees them, at most `MOST_PARTS`, and the usage of the call.
 
-    Passage numbers that do not exist are dropped. A part without a passage counts as not answered, whatever the model
-    says.
+    Passage numbers that do not exist are dropped. A part for which the model names no existing passage counts as
+    unanswered.
 
     Raises:
         ModelFailed: no usable reply came in time.

@@ -1,4 +1,4 @@
-"""The next round: further searches for a question, under the constraints that its earlier searches ended with."""
+"""The next round: further searches for a question, under the constraints that its earlier searches did not drop."""
 
 import asyncio
 import json
@@ -33,10 +33,10 @@ class FurtherSearches:
 
         Args:
             searches: queries for the documents.
-            outside: whether the documents lack the answer, so that sources outside, where allowed, also get the
-                question.
+            outside: whether to send the question also to sources outside (web, cloud), where allowed, because the
+                documents lack the answer.
         Returns:
-            For each search, and last for the one outside, the results of its steps and the last rung that ran.
+            Per search (the results of its steps, the last rung that ran or None). The search outside, if any, is last.
         """
         more = [self._search(search) for search in searches]
         if outside and (names := self._outside()):
@@ -54,7 +54,8 @@ class FurtherSearches:
         """Send the question to sources outside.
 
         Only the question itself is sent: a query that a model wrote after reading the documents could leak their
-        content. Only the caller's constraints apply, as on the ladder; the question's words state the others.
+        content. Only the caller's filter applies. Sources outside do not know the metadata; the words of the question
+        express the other constraints.
         """
         intent, constraints = self.found.planned.intent, self.found.planned.constraints
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)

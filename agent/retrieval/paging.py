@@ -11,27 +11,26 @@ from retrievers.core.types import ChunkId
 from retrievers.postgres.listing import Listed
 
 COMPLETE_DEPTH = 1000
-"""Minimum hits requested from each source for a complete list.
-
-Documents without a hit follow, ordered by id.
-"""
+"""Minimum hits requested from each source for a complete list. Documents without a hit follow them, ordered by id."""
 
 Load = Callable[[Sequence[Fused]], Awaitable[list[Fused]]]
 """Loads the passages of hits."""
 List = Callable[[Sequence[ChunkId], int, int], Awaitable[Listed]]
-"""Lists the documents under the filter. Arguments: ranked passages, number of other documents to skip, and to list."""
+"""Lists the documents that satisfy the filter. Arguments: ranked passages, whose documents are not listed again; number
+of other documents to skip; number to list.
+"""
 
 
 class Window(NamedTuple):
-    """The part of a ranking to show, and how to order it.
+    """The range of a ranking that a request gets, and how the ranking is ordered before it is cut.
 
     Attributes:
         first, last: half-open range of places, from 0.
         per_document: see `agent.retrieval.diversity.spread`.
-        complete: whether to list every document under the filter, each with at most `per_document` passages.
+        complete: whether to list every document that satisfies the filter, each with at most `per_document` passages.
         bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
         named: whether a document that the question names is shown with all its passages.
-        all: whether all documents are asked for; without `complete`, which documents these are is unknown.
+        all: whether all documents are asked for. If so but not `complete`, nothing defines which documents these are.
         least_share: see `agent.retrieval.diversity.spread`.
     """
 
@@ -61,7 +60,7 @@ class Page(NamedTuple):
 
 
 def asks_for_all(request: Request, intent: Intent) -> bool:
-    """Return whether the caller, or else the question, asks for a complete list."""
+    """Return whether a complete list is asked for: by the request's `complete`, or if that is None, by the question."""
     if intent.kind == "none":
         return False
     if request.complete is not None:
@@ -79,11 +78,11 @@ def window_of(
     relaxed: bool = False,
     bounded: bool = False,
 ) -> Window:
-    """Return the window of a request.
+    """Return which hits a request gets: their range, and whether they are a page of a complete list or the best few.
 
     Args:
-        filtered: whether a filter defines the documents of a complete list. A question that asks for all documents but
-            states no condition gets the best ones, because it does not say which documents it means.
+        filtered: whether there is a filter. Without one, a question for all documents gets the best few, because it
+            does not say which documents it means. `request.complete` overrides this.
         relaxed: whether constraints were dropped because no document satisfies them all; the hits are then not a
             complete list of anything.
         bounded: see `Window.bounded`.
@@ -112,7 +111,9 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
 
     Args:
         ranking: the final ranking, the same for every window.
-        question: the self-contained question.
+        question: the question, completed with what earlier turns say.
+        load: loads the passages of hits.
+        listed: lists the documents that satisfy the filter, for a complete list.
     Raises:
         Unavailable: the database cannot return the passages or list the documents.
     """

@@ -22,7 +22,7 @@ from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import filterable
 from retrievers.text.glosses import gloss_for
 
-# Minimum share of the `timeout_s` setting that a source gets, even after the slowest reading.
+# Minimum share of the `timeout_s` setting that is left for a source after the slowest reading of the question.
 _LEAST_SHARE = 0.4
 
 
@@ -57,7 +57,7 @@ class PlannedIntent:
 
     Attributes:
         statement: an SQL statement to run, if the intent holds one.
-        says_where: whether the intent's sources say where to look (a folder), and not only how (by words).
+        says_where: whether a source of the intent is a place to search (a folder), not just a method (full text).
     """
 
     intent: Intent
@@ -103,7 +103,8 @@ class IntentPlanner:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
         elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
-            # Choosing full text or vectors does not exclude sources with documents of their own; choosing a place does.
+            # The choice of full text or vectors does not exclude sources with documents of their own. The choice of a
+            # place (a folder) does.
             others = [name for name, one in self.sources.items() if is_holder(one)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
@@ -175,7 +176,7 @@ class IntentPlanner:
         return name in self.sources and self.sources[name].card.kind == "documents"
 
     def affordable(self, steps: Sequence[Step], answers: Sequence[StepResult]) -> tuple[Step, ...]:
-        """Drop steps at paid sources that this question has already used as often as allowed."""
+        """Return the steps without those at paid sources that this question has already used as often as allowed."""
         asked = times_asked(answers)
         kept = []
         for step in steps:

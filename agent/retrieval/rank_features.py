@@ -1,4 +1,4 @@
-"""Rank features: scores from a document's metadata and feedback, if the settings ask for them.
+"""Rank features: scores from a document's metadata and from user feedback, if the settings ask for them.
 
 A feature adds to a hit's score: value * weight * score of the best hit. So a weight of 0.1 moves a hit by at most a
 tenth of the best score, whatever the fusion method. The hit's `scores` hold each value under the feature's name.
@@ -30,7 +30,7 @@ class FeatureInputs:
         now: time from which ages are counted.
         values: per hit, in the order of the hits, its document's normalised metadata.
         catalogue: ranges and values of the fields.
-        feedback: per hit, -1 to 1; may be empty.
+        feedback: feedback on each hit's document, -1 to 1; empty means 0 for all.
     """
 
     question: str
@@ -41,7 +41,7 @@ class FeatureInputs:
 
 
 def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: FeatureInputs) -> list[Fused]:
-    """Add the features to the scores and sort; ties keep their order.
+    """Return the hits with the features added to their scores, best first; ties keep their order.
 
     Args:
         hits: best first.
@@ -76,7 +76,10 @@ def _items(value: Scalar | list[Scalar] | None) -> list[Scalar]:
 
 
 def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
-    """Return the place of the largest number in its field's range, 0 to 1; 0 without a number or a range."""
+    """Return where the largest number lies between the field's lowest and highest value, 0 to 1.
+
+    0 if `items` has no number, or the field no range.
+    """
     numbers = [float(item) for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
     if (
         not numbers
@@ -90,7 +93,7 @@ def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
 
 
 def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> float:
-    """Return 0.5 to the power of the latest date's age in half-lives; 1 for a future date, 0 without a date."""
+    """Return 0.5 ** (age of the latest date / half-life): 1 for a future date, 0 without a date."""
     moments = []
     for item in items:
         try:
@@ -104,9 +107,12 @@ def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> f
 
 
 def _tags(held: Sequence[set[str]], hits: Sequence[Fused], question: str, field: FieldValues | None) -> list[float]:
-    """Return per hit the cosine, 0 to 1, between its tags and the tags the question names, both weighted by rarity.
+    """Return per hit the cosine, 0 to 1, between its tags and the tags in the question, both weighted by rarity.
 
-    If the question names no tag, the tags of the best hits are used, weighted by score.
+    If the question contains no tag, the tags of the best hits are used instead, weighted by score.
+
+    Args:
+        held: tags of each hit's document.
     """
     documents = max(field.documents if field else 0, 1)
     counts: Mapping[str, int] = field.values if field else {}

@@ -90,7 +90,7 @@ class RankingStage:
             pool = await self.loader.hits(asked.scope, wanted, final[:RERANK_POOL])
             pool, unfeatured = await FeatureStage(self.settings, self.catalogue).apply(asked, intent, pool)
             final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
-        # A question that is nothing but conditions: every document that satisfies them is relevant.
+        # If the question consists of conditions only, every document that satisfies them is relevant.
         is_bounded = minimum is not None and not reading.is_listing
         is_bounded |= reranking is not None and reranking.minimum is not None
         return FinalRanking(
@@ -118,7 +118,10 @@ class RankingStage:
             return {}, (relevance.UNAVAILABLE,)
 
     def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
-        """Drop hits below the `min_relevance` of every source that found them."""
+        """Return the ranking without hits whose relevance is below the `min_relevance` of every source that found them.
+
+        Hits without a relevance are kept.
+        """
         bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
         if not any(bounds.values()):
             return ranking
@@ -127,12 +130,12 @@ class RankingStage:
 
 
 def filter_of(asked: Asked, found: SearchResults) -> Filter | None:
-    """Return the filter that every hit satisfies."""
+    """Return the filter that every hit satisfies; None if there is none."""
     return found.rung.filter if found.rung else asked.wanted
 
 
 def table_of(found: SearchResults) -> Table | None:
-    """Return the first table among the hits that count; None if there is none."""
+    """Return the first calculated table among the hits of `found.used`; None if there is none."""
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)

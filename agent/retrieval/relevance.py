@@ -45,7 +45,8 @@ class SearchEvidence(NamedTuple):
         near: cosine by passage, rescaled so that unrelated texts have 0; None if no source searched by vectors or the
             embedder does not know the language.
         weight: summed weight of all words of the query, in units of BM25.
-        stated: weight of the question's words that state conditions, which every hit satisfies.
+        stated: weight of the question's words that state conditions. It is added to every hit's score, since every hit
+            satisfies the conditions; 0 if some were dropped.
     """
 
     words: Mapping[ChunkId, float] | None
@@ -63,7 +64,7 @@ class RelevanceWeights(NamedTuple):
     """The fitted parameters.
 
     Attributes:
-        found: minimum relevance of the best hit for the documents to count as an answer.
+        found: minimum relevance of the best hit at which the result's status is `found`, not `weak`.
         coefficients: by `SearchEvidence.kind`, one per column of `features`; the last is the constant.
     """
 
@@ -155,8 +156,9 @@ async def gather(
     *,
     satisfied: bool,
 ) -> list[SearchEvidence]:
-    """Return the evidence of each search. The searches have already filled the catalogue's cache of term counts.
+    """Return the scores of each search.
 
+    The term counts that it needs are usually in the catalogue's cache, since the searches have read them.
 
     Args:
         satisfied: whether every hit satisfies the firm constraints read from the question.
@@ -197,7 +199,10 @@ async def gather(
 
 
 def _terms(query: Query) -> Mapping[str, float]:
-    """Return the query's terms that could occur in the documents, with their shares."""
+    """Return the query's terms with their weights.
+
+    Chinese terms are left out if the query has an English gloss and no document is Chinese.
+    """
     terms = question_terms(query.text, query.language, query.gloss)
     if not query.gloss or any(one.languages.get("zh") for one in query.scope.all):
         return terms
@@ -219,7 +224,8 @@ async def _weight(
 def _missing_senses(query: Query, question: str) -> float:
     """Return the ratio of words in the Chinese question to words in its English gloss; at least 1.
 
-    The gloss lacks words that the dictionary does not know, and what remains of the question may match anything.
+    The gloss lacks words that the dictionary does not know, and the few other words may match anything. So the query's
+    weight is multiplied by this ratio, which lowers the relevance of all hits.
     """
     chinese, english = (query.text, query.gloss) if query.gloss else (question, query.text)
     if is_chinese(english) or not is_chinese(chinese):

@@ -76,7 +76,7 @@ def _status(intent: Intent, ranked: FinalRanking, page: Sequence[Fused], *, leas
         return "found"
     if not ranked.hits and not page:
         return "nothing_found"
-    # Unranked documents are on the page because their metadata satisfies the filter.
+    # Without ranked hits, the page has documents whose metadata satisfies the filter.
     is_found = listed or not ranked.hits
     is_found = is_found or any(ranked.relevance.get(hit.id, 1.0) >= least for hit in ranked.hits)
     return "found" if is_found else "weak"
@@ -90,7 +90,11 @@ def distinct(*names: str) -> tuple[str, ...]:
 def _ranked(
     page: Sequence[Fused], before: int, intent: Intent, judged: Mapping[ChunkId, float]
 ) -> tuple[RankedHit, ...]:
-    """Convert the hits of a page to `RankedHit`, numbered after the `before` hits of earlier pages."""
+    """Return the hits of a page as `RankedHit`, with ranks from `before` + 1.
+
+    Args:
+        judged: relevance by chunk id, 0 to 1.
+    """
     mark = Highlighter(intent.question, intent.language)
     hits = []
     for rank, hit in enumerate(page, before + 1):

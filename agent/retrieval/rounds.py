@@ -44,7 +44,7 @@ threshold only adds useless searches.
 """
 
 HALF_COVERED = 0.45
-"""The same for a search whose best vector stands out: its passage says the same in other words."""
+"""The same if the cosine of a passage stands out, see `stands_out`: the passage may answer in other words."""
 
 # Share of a round's time for the model's judgement; the rest is for the searches that follow it.
 _JUDGE_BY = 0.8
@@ -59,14 +59,14 @@ _log.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The record of one round.
+    """The record of one round of searches.
 
     Attributes:
-        searches: queries made in it.
-        parts: parts of the question, as judged after it.
+        searches: the queries of the round.
+        parts: parts of the question, as judged after the round.
         by: whether rules or the model judged.
-        hits: number of hits of its searches, over all sources.
-        added: number of passages it brought into the first `JUDGED`.
+        hits: number of hits of the searches, over all sources.
+        added: number of passages that the round brought into the first `JUDGED`.
         stopped: why it was the last round; None if another followed. `failed`: no judgement was possible.
     """
 
@@ -101,9 +101,9 @@ class Looped:
 
     Attributes:
         found: the searches' results, with the steps of all rounds.
-        ranking: the final ranking.
+        ranking: the ranking after the last round.
         rounds: empty if there was nothing to judge.
-        relaxed: constraints that a later search dropped.
+        relaxed: constraints that a search of a later round dropped.
     """
 
     found: SearchResults
@@ -135,9 +135,9 @@ def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[st
 
 
 def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> list[Fused]:
-    """Move the passages that answer a part to the front.
+    """Return the ranking with the passages that answer a part of the question first.
 
-    The parts take turns, and none has more than its share of `JUDGED`.
+    The parts take turns, and each puts at most its equal share of `JUDGED` passages there.
     """
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
@@ -163,7 +163,7 @@ class Loop:
     """Runs the rounds of one question.
 
     Args:
-        model: judges; None leaves that to rules.
+        model: judges whether the parts are answered; if None, only rules judge.
         breaker: the model's circuit breaker.
         fuse: merges the results of a search into one ranking.
         load: loads the passages of hits that satisfy a filter.
@@ -196,7 +196,10 @@ class Loop:
         return await run.to_the_end()
 
     def _things(self, asked: Asked, found: SearchResults) -> list[str]:
-        """Return the things to look for among the hits; empty if no further round could help."""
+        """Return the texts whose words the hits must contain: parts of the question, or whole searches.
+
+        Empty if no further round could help.
+        """
         intent = found.planned.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
@@ -208,7 +211,7 @@ class Loop:
             # If the rules read several parts, each has been searched for already.
             whole = readable(intent.searches[0]) if len(searches_by_part(intent)) == 1 and intent.searches else ""
             return [] if _carries_over(asked, whole) else parts_perhaps(whole)
-        # Transformers add rewordings of the same thing, which need not be found as well.
+        # Transformers add rewordings of the first search, so the hits need not contain the words of these too.
         searches = intent.searches[:1] if self.settings.transforms else intent.searches
         things = [part for search in map(readable, searches) for part in parts_perhaps(search) or [search]]
         return list(dict.fromkeys(things))
@@ -216,7 +219,12 @@ class Loop:
 
 @dataclass(slots=True)
 class _RoundsRunner:
-    """Runs the rounds of one question: judges the hits, searches for what is missing, and keeps what was found."""
+    """Runs the rounds of one question: judges the hits, searches for what is missing, and keeps what was found.
+
+    Attributes:
+        things: texts whose words the hits must contain, see `Loop._things`.
+        made: queries made so far.
+    """
 
     loop: Loop
     asked: Asked
@@ -256,8 +264,8 @@ class _RoundsRunner:
     async def _judged(
         self, number: int, added: int, budget: _Budget
     ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
-        """Judge the parts; return them, who judged, and why no round follows, if the judgement decides that."""
-        # A hit that moved up after the load, because one before it was deleted, has no text.
+        """Return the judged parts, who judged, and why no round follows; None if the judgement does not forbid one."""
+        # A hit has no text if it moved up after the load because a hit before it was deleted.
         top = [hit for hit in self.ranking[:JUDGED] if hit.chunk is not None]
         covered = await self._covered(top)
         if covered is None:
@@ -268,7 +276,7 @@ class _RoundsRunner:
         for thing, share in zip(self.things, covered, strict=True):
             is_found = share >= COVERED or (share >= HALF_COVERED and stands_out(thing, self.found.used, ids))
             ruled.append(QuestionPart(thing, is_found, search="" if is_found else thing))
-        # Words cannot show whether a dropped constraint holds.
+        # Words cannot show whether a hit satisfies a constraint that was dropped, so a model must judge.
         is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
         if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):
             return ruled, "rules", "enough"
@@ -361,9 +369,9 @@ class _RoundsRunner:
 
 
 def _carries_over(asked: Asked, search: str) -> bool:
-    """Return whether a search adds words to a follow-up question.
+    """Return whether a follow-up question was completed with words of earlier turns for its search.
 
-    Words carried over from earlier turns are not a part of the question.
+    Such words are not a part of the question, so the hits need not contain them.
     """
     is_later = any(turn.role == "assistant" for turn in asked.request.messages or ())
     return is_later and search != readable(asked.request.question)

@@ -1,8 +1,9 @@
 """Router: plan which sources get which searches, and what is tried if they find nothing. A pure function.
 
-Rung 1 asks every chosen source in parallel. The rungs above it are the fallback ladder: each runs only if the rungs
-before gave no hit, and drops only constraints that were inferred from the question. A likely (soft) constraint never
-narrows a rung: its documents get an extra search beside rung 1, and their hits are boosted.
+The plan is a ladder of rungs. Rung 1 asks every chosen source in parallel. Each further rung is a fallback: it runs
+only if the rungs before gave no hit, and drops only constraints that were inferred from the question. A likely (soft)
+constraint never narrows a rung: an extra search beside rung 1 finds the documents that satisfy it, and their hits are
+boosted.
 """
 
 import re
@@ -35,7 +36,7 @@ class Constraints:
     """The constraints of a search.
 
     Attributes:
-        wanted: the caller's filter; part of every step.
+        wanted: the caller's filter; every step applies it.
         firm: inferred from the question, weakest first; the ladder drops them in this order.
         soft: likely constraints. They filter nothing; documents that satisfy them are boosted.
     """
@@ -45,7 +46,7 @@ class Constraints:
     soft: tuple[Filter, ...] = ()
 
     def filter(self, *, firm: int = 0) -> Filter | None:
-        """Return the filter of every hit, without the `firm` weakest firm constraints."""
+        """Return the filter for every hit, without the first `firm` firm constraints, the weakest; None if empty."""
         return joined((self.wanted, *self.firm[firm:]))
 
 
@@ -57,7 +58,6 @@ class SearchLimits:
         searches: maximum queries per source.
         metered_searches: the same for sources that are paid per search.
         outside: whether the ladder may end with sources outside (web, cloud), which then see the question.
-
     """
 
     source_timeout_s: float
@@ -89,9 +89,9 @@ class Plan:
     """The fallback ladder.
 
     Attributes:
-        likely: the first rung's searches over the documents that also satisfy the soft constraints.
         degraded: notes about chosen sources that are missing or partial.
-        is_held: whether no source may replace the chosen ones, in later searches either.
+        likely: the first rung's searches over only the documents that also satisfy the soft constraints, if any.
+        is_held: whether only the chosen sources may be searched, also in later rounds.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -123,13 +123,13 @@ def plan(
 
     Args:
         cards: the existing sources by name, in order of preference.
-        resting: sources whose breaker is open; the ladder does not turn to them. A chosen source keeps its step, so
-            that its outcome says why it was not asked.
+        resting: sources whose circuit breaker is open. They are no fallback; a chosen one keeps its step, so that its
+            outcome says why it was not asked.
         constraints: the intent's constraints, see `constraints_of`.
         fallback: strategy if routing failed, see `_chosen`.
         caller_sources: whether the caller named the sources; then no other source is asked.
         number: number of the first rung.
-        vector_only: queries for vectors only, because their words are made up by a model.
+        vector_only: queries for the source `vector` only, because a model made up their words.
         partial: sources of which the request may search only a part.
     Returns:
         The ladder; empty if nothing is to be retrieved.
@@ -149,7 +149,7 @@ def plan(
     builder.add(others)
     for count in range(1, len(constraints.firm) + 1):
         builder.add([*asked, *others], firm=count)
-    # Sources outside know none of the metadata, so no inferred constraint applies: the question's words must suffice.
+    # Sources outside cannot apply constraints on the metadata, so all inferred ones are dropped for them.
     builder.add([name for name in chosen if cards[name].kind == "outside"], firm=len(constraints.firm))
     if limits.outside and not no_others:
         builder.add(outside, firm=len(constraints.firm))
@@ -157,7 +157,11 @@ def plan(
 
 
 def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
-    """Return the first rung's searches of documents, narrowed by the soft constraints; None if that adds nothing."""
+    """Return the first rung's searches of documents, narrowed by the soft constraints; None if there is no difference.
+
+    Args:
+        asked: names of the chosen sources that search document texts.
+    """
     wanted = joined((constraints.filter(), *constraints.soft))
     if not rungs or wanted is None or conjuncts(wanted) == conjuncts(rungs[0].filter):
         return None
@@ -177,8 +181,8 @@ def _chosen(
     """Return the sources of the first rung, the degraded notes, and whether no source may replace the chosen ones.
 
     Routing fails if any source that a model or the caller chose is unknown, resting or only partly searchable. For
-    sources chosen by rules, it fails only if this is true of all of them. It also fails if a model alone may choose and
-    gave no reading. Then the strategy applies:
+    sources chosen by rules, it fails only if this is true of all of them. It also fails if only a model may choose and
+    it gave no reading. If routing fails, the strategy `fallback` decides:
 
     - `ordered_backoff`: the chosen sources that exist, and others if they find nothing. If none exists, the usual
       sources.
@@ -247,6 +251,7 @@ class _Ladder:
         firm: int = 0,
         when: Literal["first", "failed", "nothing"] = "nothing",
     ) -> None:
+        """Add a rung that asks these sources without the `firm` weakest constraints, if it has any new step."""
         if when != "first" and not self.rungs:
             return  # no source was asked, so there is nothing to fall back from
         constraints, limits = self._constraints, self._limits
@@ -317,7 +322,7 @@ def constraints_of(
 
 
 def joined(filters: Sequence[Filter | None]) -> Filter | None:
-    """Return a filter that holds where all filters do; None if there is no filter."""
+    """Return the conjunction of the filters; None if there is none."""
     parts = tuple(dict.fromkeys(part for one in filters if one is not None for part in _flat(one)))
     if len(parts) > 1:
         return And(parts)
@@ -325,7 +330,7 @@ def joined(filters: Sequence[Filter | None]) -> Filter | None:
 
 
 def conjuncts(wanted: Filter | None) -> frozenset[Filter]:
-    """Return the conditions that must all hold; two filters with equal sets mean the same."""
+    """Return the conditions that must all be true for the filter; filters with equal sets mean the same."""
     return frozenset(_flat(wanted)) if wanted else frozenset()
 
 
@@ -334,7 +339,7 @@ def _flat(wanted: Filter) -> list[Filter]:
 
 
 def _parts(stated: Any) -> list[Any]:
-    """Return the conditions of a JSON filter that must all hold, unchecked."""
+    """Return the unchecked conditions that must all be true for a JSON filter: the members of its nested "and"s."""
     if stated is None:
         return []
     inner = stated.get("filters") if isinstance(stated, Mapping) and stated.get("type") == "and" else None

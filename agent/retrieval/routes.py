@@ -13,13 +13,14 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 def routed(request: AnyRequest, rules: Sequence[str], existing: Collection[str]) -> AnyRequest:
-    """Return the request with the sources of the first matching route, as if the caller had named them.
+    """Return the request with the sources of the first matching route, as if the caller had chosen them.
 
-    Sources that the caller named itself are kept. A route cannot reach a source that the caller could not name.
+    A request that already chooses sources is returned unchanged.
 
     Args:
-        rules: the setting ROUTES, in the form that `parse` reads.
-        existing: names of the configured sources that the tenant may use. A route to none of them is skipped.
+        rules: the setting ROUTES, in the form that `parse` reads, such as "app=support:fulltext+vector".
+        existing: names of the configured sources that the tenant may use. A route's other sources are ignored, and a
+            route without any of these is skipped.
     """
     if request.sources is not None or not rules:
         return request

@@ -1,6 +1,7 @@
 """Search: run the searches of the first reading, then those that a model's reading adds, then the fallback ladder.
 
-It takes a request and its reading and returns the hits and outcome of every step.
+A reading is what rules, or later a model, understood of the question. The result has the hits and outcome of every
+step, that is, of one search at one source.
 """
 
 import asyncio
@@ -42,11 +43,11 @@ class SearchResults:
     """The results of all searches.
 
     Attributes:
-        later: the model's reading, if it arrived.
+        later: the model's reading; None if it did not arrive.
         answers: the results of all steps, of both readings.
         used: the results whose hits count; of the first reading's, only those that the later reading keeps.
-        rung: the last rung that ran; every hit satisfies its filter.
-        likely: those of `answers` that searched only documents satisfying the intent's soft filter.
+        rung: the last level of the fallback ladder that ran; every hit satisfies its filter. None if none ran.
+        likely: results in `answers` of searches over only the documents that satisfy the intent's soft filter.
     """
 
     planned: PlannedIntent
@@ -139,7 +140,7 @@ class Search:
     async def _second(
         self, asked: Asked, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
     ) -> PlannedIntent | None:
-        """Plan the model's reading; None if it is late or cannot be used."""
+        """Return the plan for the model's reading, with rungs from `number`; None if it is late or cannot be used."""
         given_s = asked.at(_JOIN_BY) - asked.started
         try:
             intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
@@ -223,7 +224,10 @@ class Search:
     def _answered_outside(
         self, rungs: Sequence[Rung], answers: Sequence[StepResult]
     ) -> tuple[Rung | None, list[StepResult]]:
-        """Return the first rung whose filter earlier results of sources outside satisfy, and those results."""
+        """Return the first rung whose filter earlier results of sources outside satisfy, and those results.
+
+        (None, []) if there is no such rung.
+        """
         for rung in rungs:
             needed = router.conjuncts(rung.filter)
             names = {step.source for step in rung.steps if self.planner.sources[step.source].card.kind == "outside"}
@@ -235,7 +239,11 @@ class Search:
     async def _satisfying(
         self, asked: Asked, planned: PlannedIntent, answers: Sequence[StepResult], wanted: Filter | None
     ) -> list[StepResult]:
-        """Drop hits that do not satisfy the filter, or may not, and hits of collections that the plan leaves out."""
+        """Return the results without hits that do not satisfy the filter, or are in collections outside the plan.
+
+        Hits are loaded under the filter unless the filter of their own search already implies it. Hits that cannot be
+        loaded in time are dropped.
+        """
         kept = {(one.tenant, one.name) for one in asked.scope.only(planned.intent.collections).collections}
         left_out = {(one.tenant, one.name) for one in asked.scope.collections} - kept
         answers = [replace(one, hits=[hit for hit in one.hits if hit.id[:2] not in left_out]) for one in answers]
@@ -272,9 +280,9 @@ def _unsearched(planned: PlannedIntent, reading: Reading) -> tuple[str, ...]:
 
 
 def _not_needed(answer: StepResult) -> StepResult:
-    """Return the result of a search that began before a model's reading said that no source is to be asked.
+    """Return the result of a search without its hits, because the model's later reading asks no source.
 
-    It has no hits, and its outcome says so. The query stays, since it counts as paid. A failed search stays as it is.
+    The outcome says so. The query stays, since it counts as paid. The result of a failed search stays as it is.
     """
     if answer.failed:
         return answer

@@ -1,4 +1,4 @@
-"""Measure how long each stage of a request took, and make the error for when its time is over.
+"""Measure how long each stage of a request took, and make the error for a request that took too long.
 
 `planning.Asked.at` splits the deadline between the stages.
 """

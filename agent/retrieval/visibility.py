@@ -14,7 +14,11 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Reads what a request may search. Arguments as for `Pipeline`."""
+    """Reads what a request may search. Arguments as for `Pipeline`.
+
+    Attributes:
+        changed: the counter of changes to the documents' readers, if already known; None to read it.
+    """
 
     catalogue: Catalogue
     sources: Mapping[str, Retriever]
@@ -63,5 +67,5 @@ class Visibility:
 
 
 async def _parsed(given: object, scope: Scope) -> Filter:
-    """Read a filter in a thread: a filter may have 120,000 values."""
+    """Parse a filter in a thread: it may have 120,000 values, which would block the event loop."""
     return await asyncio.to_thread(parse, given, filterable(scope))

@@ -1,4 +1,4 @@
-"""Reject what no request needs before it is parsed, walked or given to pydantic, which takes seconds."""
+"""Limits on the size of a request. They are checked first, because parsing or validating a huge body takes seconds."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from retrievers.core.crowd import MostValues
 MOST_KEYS = 200
 """Maximum number of keys of a request."""
 _MOST_INNER_KEYS = 1_000
-"""Maximum number of keys of an object in a request. A field of a schema may have as many aliases."""
+"""Maximum number of keys of an object inside a request. One field of a schema may need so many for its aliases."""
 MOST_ITEMS = 10_000
 """Maximum number of items of a list."""
 _MOST_DEPTH = 8
-"""Maximum depth in levels that is looked at. Deeper parts are free-form: pydantic makes no errors for them."""
+"""Maximum nesting depth that is checked. Deeper values are free-form JSON, for which pydantic creates no errors."""
 _OWN_LIMITS = frozenset(["filter", "filters", "advisors"])
-"""Keys whose values have limits of their own on what is inside."""
+"""Keys whose values are not checked inside, because other code limits their contents."""
 
 OF_QUESTION = MostValues(values=200_000, containers=25_000)
-"""For everything but documents. The largest filter has 128,000 values, the longest conversation 20,000 objects."""
+"""For every body but documents. The largest filter has 128,000 values, the longest conversation 20,000 objects."""
 OF_CALL = MostValues(values=200_000, containers=10_000)
-"""For a call of a tool, which a package parses several times on the event loop."""
+"""For an MCP tool call. Its limit is lower, because the MCP package parses it several times on the event loop."""
 OF_DOCUMENTS = MostValues(values=1_000_000, containers=500_000)
 
 

@@ -6,7 +6,7 @@ DONE, FAILED, BAD_INPUT, UNAVAILABLE = 0, 1, 2, 3
 
 
 def exit_code(error: Exception) -> int:
-    """Return the contract's exit code for an error."""
+    """Return the exit code for an error: `BAD_INPUT`, `UNAVAILABLE`, or `FAILED` for any other error."""
     if isinstance(error, BadRequest):
         return BAD_INPUT
     return UNAVAILABLE if isinstance(error, Unavailable) else FAILED

@@ -33,11 +33,11 @@ class Caller:
     Attributes:
         key: the id of the API key, which is not secret; None with AUTH=off or a token.
         principals: users and groups to read as, see `retrievers.core.types.Viewer`.
-        trusted: whether the caller may state other principals.
+        trusted: whether the caller's requests may state the principals to read as.
         writes: whether the caller may store and delete documents and see jobs. Callers limited to certain principals
             may not.
-        stated: whether the principals are those of the request's header. Its body, or a model's call of a tool, may
-            then state some of them only.
+        stated: whether the request has already stated its principals, usually in its header. Its body, or a model's
+            call of a tool, may then state only a subset of them.
     """
 
     tenant: str
@@ -56,7 +56,7 @@ class Caller:
         """Return the caller with the principals of a request; unchanged if `principals` is None.
 
         Raises:
-            Forbidden: the caller is not trusted to state principals, or the header states fewer.
+            Forbidden: the caller is not trusted, or `principals` are no subset of those stated before.
             BadRequest: a principal is malformed.
         """
         if principals is None:
@@ -91,9 +91,9 @@ Raises:
 
 
 class RecentTenants:
-    """The tenants of recent Authorization headers. It authorises nothing.
+    """The tenants of recent Authorization headers, by which `EarlyRefusal` finds a caller's queue.
 
-    It stores digests of the headers, not the keys.
+    It authorises nothing. It stores digests of the headers, not the keys.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class RecentTenants:
 
 
 def check_exposure(settings: "Settings", host: str) -> Auth:
-    """Return whether callers at that address need a key.
+    """Return whether callers at that address need a key: "keys" or "off".
 
     The setting AUTH decides. By default no key is needed on a loopback address, unless tokens identify the callers.
 
@@ -150,7 +150,7 @@ async def identifier(service: "Service", auth: Auth) -> Identify | None:
 
 
 def everyone(tenant: str) -> Identify:
-    """Identify every caller as that tenant (AUTH=off) and ignore the header, which clients may send anyway."""
+    """Return a function that identifies every caller as that tenant (AUTH=off), whatever header the client sends."""
 
     async def identify(authorization: str | None) -> Caller:
         return Caller(tenant, None, trusted=True)
@@ -159,7 +159,7 @@ def everyone(tenant: str) -> Identify:
 
 
 def _holder(service: "Service") -> Identify:
-    """Identify the caller by its key's tenant, or by a token."""
+    """Return a function that identifies a caller by its API key, or by a token (JWT) if the settings allow."""
     tokens = None
     if service.settings.jwt_issuer:
         from agent.serve.tokens import Tokens
@@ -186,13 +186,13 @@ def _holder(service: "Service") -> Identify:
 
 
 def _digest(authorization: bytes) -> bytes:
-    """Return one digest for all spellings of a header, so that one key cannot fill the memory."""
+    """Return the same digest for every case and spacing of a header; otherwise variants of one key fill the memory."""
     scheme, *rest = authorization.split() or [b""]
     return hashlib.sha256(b" ".join([scheme.lower(), *rest])).digest()
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address. A name other than localhost may be any machine's."""
+    """Return whether only this machine can reach the address. Names are not resolved: only `localhost` counts."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -30,9 +30,10 @@ class Tokens:
     Args:
         keys: the JWKS file; read again when it changes, because issuers rotate their keys.
         claim: name of the claim with the principals, a list or one text.
-        tenant, tenant_claim: the callers' tenant, unless a claim names it.
+        tenant: the callers' tenant if `tenant_claim` is None.
+        tenant_claim: name of the claim with the tenant.
     Raises:
-        BadSetting: the file holds no keys.
+        BadSetting: the file cannot be read or contains no keys.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Tokens:
 
     @classmethod
     def of(cls, settings: "Settings") -> "Tokens | None":
-        """Open the verifier configured by the settings; None if tokens are not used."""
+        """Return the verifier configured by the settings; None if tokens are not used."""
         if settings.jwt_issuer is None or settings.jwt_audience is None or settings.jwt_keys is None:
             return None
         return cls(
@@ -68,7 +69,8 @@ class Tokens:
     def verify(self, token: str) -> Viewer | None:
         """Return the holder of a token; None if the token is invalid.
 
-        A token is invalid if its issuer, audience or signature is wrong, if it has expired, or if it names no holder.
+        A token is invalid if its key, issuer, audience or signature is wrong, if it has expired, or if the claim with
+        the principals or the tenant is missing or malformed.
         """
         try:
             self._read()

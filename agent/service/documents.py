@@ -45,10 +45,12 @@ class DocumentService:
     worker: Worker
 
     def viewer(self, given: str | Viewer | None, principals: Sequence[str] | None = None) -> Viewer:
-        """Return the viewer of a call. An empty tenant name is an error further down, never the default tenant.
+        """Return the viewer on whose behalf a call reads; None means the tenant of the settings.
+
+        An empty tenant name never means the default tenant: later checks reject it.
 
         Args:
-            principals: replace those of the given viewer.
+            principals: users and groups that replace those of the given viewer; None keeps them.
         """
         viewer = Viewer.of(self.settings.tenant if given is None else given)
         if principals is None:
@@ -60,7 +62,10 @@ class DocumentService:
         """Return the collection of that name that belongs to the viewer's tenant, not to the platform.
 
         Args:
-            told: viewer whose collections an error lists; the first viewer's if None.
+            told: viewer to whom an error is shown: it lists only the collections that this viewer sees. None means
+                `who`.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
         """
         try:
             scope = await self.catalogue.scope(who, collection, fresh=True)
@@ -86,10 +91,11 @@ class DocumentService:
         """Store documents, see `retrievers.ingest.run.ingest`.
 
         Args:
-            schema: declared fields; a `retrievers.core.schema.Schema` also says what a document is called.
+            schema: declared fields; a `retrievers.core.schema.Schema` also declares nouns that stand for a document,
+                such as "invoices".
         Raises:
             BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping. Or
-                no question can say a unit of the schema.
+                an amount in a unit of the schema cannot be read from a question.
         """
         who = self.viewer(tenant).tenant
         check_units(schema or {})
@@ -163,7 +169,8 @@ class DocumentService:
     async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """Return a collection's field catalogue: types, ranges and the most frequent values with counts.
 
-        It includes what is declared and what the reader derives: names for documents and fields, and units.
+        It also has units, nouns that stand for a document ("invoices") and phrases that stand for a field, both
+        declared and inferred, and under `job` the rebuild that is running, or None.
 
         Raises:
             UnknownCollection: the viewer sees no such collection.
@@ -171,11 +178,14 @@ class DocumentService:
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
         described["job"] = await self._under_way(self.viewer(tenant), scope)
-        # Off the event loop: naming tens of thousands of values takes seconds.
+        # In a thread: inferring from tens of thousands of values takes seconds and would block all other requests.
         return with_derived(described, await asyncio.to_thread(derive, fields, await self.catalogue.called(scope)))
 
     async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
-        """Return the running rebuild of the tenant's own collection; None for viewers with principals."""
+        """Return the running rebuild of the tenant's own collection.
+
+        None if there is none, if the collection is the platform's, or if the viewer is limited to some principals.
+        """
         own = any(one.tenant == viewer.tenant for one in scope.collections)
         if not own or viewer.principals not in ((), EVERYTHING):
             return None
@@ -188,9 +198,10 @@ class DocumentService:
     async def declare(
         self, collection: str, schema: Mapping[str, Any], *, tenant: str | Viewer | None = None
     ) -> dict[str, Any]:
-        """Declare a collection's fields and what its documents are called, see `retrievers.core.schema.read_schema`.
+        """Declare a collection's fields and the nouns that stand for its documents.
 
-        A missing collection is created; what the schema does not mention stays unchanged.
+        See `retrievers.core.schema.read_schema`. A missing collection is created. Fields that the schema does not
+        mention stay unchanged.
 
         Returns:
             The collection as returned by `describe`.
@@ -199,7 +210,7 @@ class DocumentService:
         """
         who = self.viewer(tenant).tenant
         check_name(collection)
-        # Off the event loop: a schema may have as many aliases as a request has room for.
+        # In a thread: only the size of a request limits the number of aliases, so reading the schema may take long.
         declared = await asyncio.to_thread(_schema_of, schema)
         await declare(self.database, who, collection, declared)
         self.catalogue.forget(who)
@@ -211,7 +222,7 @@ class DocumentService:
     async def fields(
         self, collection: str, *, tenant: str | Viewer | None = None
     ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
-        """Return the fields that filters on a collection may use, and the values in its documents.
+        """Return two mappings by field name: the fields that filters on a collection may use, and stored values.
 
         Raises:
             UnknownCollection: the viewer sees no such collection.

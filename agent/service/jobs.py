@@ -19,7 +19,7 @@ from retrievers.ingest.job_types import Job
 from retrievers.ingest.patience import within_patience
 
 _LEAST_LOOK_S = 1.0
-"""How long the state of a job may take to load after the deadline of a delivery, in seconds."""
+"""Minimum time to load the state of a job, in seconds, even if the caller's time is already over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +35,22 @@ class JobService(DocumentService):
         tenant: str | Viewer | None = None,
         within_s: float | None = None,
     ) -> Job:
-        """Store documents given as records, see `retrievers.ingest.read.read_record`.
+        """Store documents given as records (see `retrievers.ingest.read.read_record`), and return the job.
 
         An invalid record does not stop the others.
 
         Args:
-            wait: return after they are stored. Otherwise the job is saved, and a worker of `signalbox serve` stores
-                them.
+            wait: True to return after the documents are stored; False to save the job for a worker of
+                `signalbox serve` and return at once.
             within_s: maximum seconds to wait; the job continues afterwards. None for no limit.
         Raises:
-            BadRequest: the collection cannot store them, or there are none or too many.
+            BadRequest: the collection cannot store the documents, or there are none or too many.
             Unavailable: the database or the embedder failed.
         """
         deadline = None if within_s is None else time.monotonic() + within_s
-        # Encoding megabytes of JSON takes a while.
+        # In a thread: encoding megabytes of JSON would block all other requests.
         delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
-        del documents  # they take ten times the memory of the delivery
+        del documents  # the records take ten times the memory of the encoded delivery
         return await self._submit(delivery, wait, tenant, deadline)
 
     async def submit_file(
@@ -66,7 +66,8 @@ class JobService(DocumentService):
         """Store the documents of a file, as `submit` does, in any format that `signalbox ingest` reads.
 
         Args:
-            name: file name; its ending decides the format, and it becomes the id or title of a document without one.
+            name: file name; its ending decides the format. It is the id or title of a document that has none.
+            data: the content of the file.
             within_s: maximum seconds to wait; the job continues afterwards.
         """
         deadline = None if within_s is None else time.monotonic() + within_s
@@ -80,7 +81,7 @@ class JobService(DocumentService):
             id, _ = await self.worker.deliver(who, delivery, deadline=deadline)
         else:
             id = await self._accept(who, delivery)
-        # The sender is told about all invalid documents, whoever may read them.
+        # Read the job with all rights: the sender gets the errors of all documents, whoever may read these.
         found = self.job(id, tenant=whole(who))
         if deadline is None:
             return await found
@@ -88,7 +89,7 @@ class JobService(DocumentService):
 
     @in_time
     async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
-        """Save a delivery for a worker."""
+        """Save a delivery as a job for a worker, and return the job's id."""
         id = await self.worker.jobs.submit(tenant, delivery)
         self.worker.wake()
         return id
@@ -107,16 +108,18 @@ class JobService(DocumentService):
         """
         viewer = self.viewer(tenant)
         job = await self.worker.jobs.job(viewer, job_id)
-        self.database.reads.wrote(viewer.tenant)  # what it is said to have stored is found by the next question
+        self.database.reads.wrote(viewer.tenant)  # later questions skip standbys that lack this job's documents
         return job
 
     @in_time
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Let a worker store the failed documents of a job again; newer versions are not overwritten.
+        """Queue the failed documents of a job for a worker again; all its documents if the whole job failed.
+
+        A document that has been stored again since then is not overwritten.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: no document of it failed, or it is still running.
+            BadRequest: no document failed, the job is still running, or the failed documents have been deleted.
         """
         job = await self.worker.jobs.retry(self.viewer(tenant), job_id)
         self.worker.wake()
@@ -124,13 +127,13 @@ class JobService(DocumentService):
 
     @in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """Cancel a job of `reembed` or `rebuild`, which leaves the collection unchanged, or a sync.
+        """Cancel a job of `reembed` or `rebuild`, or a run of a sync.
 
-        Documents that a sync has already stored stay.
+        A cancelled rebuild leaves the collection unchanged. What a sync has already stored or deleted stays so.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: the job is over, or stores documents that were sent.
+            BadRequest: the job has ended, or it stores documents that a caller sent, which cannot be cancelled.
         """
         return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
 
@@ -188,14 +191,14 @@ class JobService(DocumentService):
         timeout_s: float | None = None,
         tenant: str | Viewer | None = None,
     ) -> CheckReport:
-        """Compare everything stored for a collection with what its documents should give.
+        """Compare the passages and indexes stored for a collection with those that its documents should give.
 
-        See `retrievers.ingest.check`. A viewer who may not read every document learns of the others only that something
-        is wrong.
+        See `retrievers.ingest.check`. For documents that the viewer may not read, the report says only that something
+        is wrong, not what.
 
         Args:
-            mend: repair what is wrong.
-            progress: called with the number of documents compared.
+            mend: also repair the differences.
+            progress: called with the number of documents compared so far.
             timeout_s: time limit; None means no limit.
         Raises:
             UnknownCollection: the tenant has no such collection of its own that the viewer may see.

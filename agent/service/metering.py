@@ -1,4 +1,4 @@
-"""Metering: count tenants' questions when they are admitted and the tokens of model calls when they end."""
+"""Metering: count the questions of each tenant when they are admitted, and the tokens of each model call."""
 
 import asyncio
 import logging
@@ -20,22 +20,23 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.tenants import State, Tenants
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
-"""Seconds: to gather use before writing it; to pause after a failure; for one write; for the last write."""
+"""In seconds: time to collect usage before a write, pause after a failed write, limit of one write, limit of the last
+write when the service closes."""
 
 _log = logging.getLogger(__name__)
 _log.addFilter(Sparing())
 
 told: ContextVar[list[State] | None] = ContextVar("told", default=None)
-"""A request handler that wants the states of the tenants that its request counts for sets a list here."""
+"""List to which `Metering.admit` adds the state of each tenant with a quota. A request handler sets it; else None."""
 
 
 @dataclass(slots=True)
 class Account:
-    """The account of one request.
+    """The token account of one request.
 
     Attributes:
-        state: the tenant's rules and use when the request began.
-        tokens: tokens used by its model calls and not yet written.
+        state: the tenant's settings and usage when the request began.
+        tokens: tokens that its model calls have used and that are not yet in the database.
     """
 
     tenant: str
@@ -45,7 +46,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """A model that charges its tokens to an account, even for calls that are abandoned."""
+    """A model that adds the tokens of its calls to an account, even if a call fails or is abandoned."""
 
     model: Model
     account: Account
@@ -99,7 +100,12 @@ class Metered:
             raise
 
     def _count(self, messages: Messages, text: str, reply: Reply | None = None) -> None:
-        """Charge the tokens that the server reports, or an estimate if it reports none."""
+        """Add to the account the tokens that the server reports, or an estimate if it reports none.
+
+        Args:
+            text: the text that the model has written; may be incomplete.
+            reply: the complete reply; None if the call failed or was abandoned.
+        """
         used = reply.usage.prompt_tokens + reply.usage.completion_tokens if reply is not None else 0
         asked = "\n".join(str(one.get("content") or "") for one in messages)
         self.account.tokens += used or estimate_tokens(asked) + estimate_tokens(text)
@@ -112,15 +118,15 @@ class Metered:
 
 
 def _may_have_cost(error: BaseException) -> bool:
-    """Return whether a failed or abandoned call may have used tokens; not if no server was reached."""
+    """Return whether a failed or abandoned call may have used tokens: False if no server was reached."""
     return not isinstance(error, BadRequest) and getattr(error, "fault", "") != "down"
 
 
 class Metering:
-    """Admits requests of tenants and writes down what they use. Open inside `async with`.
+    """Admits requests of tenants, and stores how many questions and tokens they use. Open inside `async with`.
 
-    If the tenant has a quota, the question is counted before it is answered, in the statement that reads the tenant's
-    settings. Otherwise use is gathered and written a moment later.
+    If the tenant has a quota, the statement that reads its settings also counts the question, before it is answered.
+    Otherwise usage is collected in memory and written to the database a quarter of a second later.
 
     Args:
         zone: time zone of tenants that have set none.
@@ -147,7 +153,7 @@ class Metering:
             await asyncio.gather(self._writing, return_exceptions=True)
 
     async def admit(self, tenant: str) -> Account:
-        """Count a request and return its account.
+        """Count a question of a tenant and return the account of its request.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today; nothing was counted.
@@ -163,16 +169,19 @@ class Metering:
         return Account(tenant, state)
 
     async def settle(self, account: Account) -> None:
-        """Write the tokens of a request; with a token quota this happens before its answer ends."""
+        """Write the tokens of a request to the database if its tenant has a token quota.
+
+        Called before the answer ends, so that the tenant's next question is checked against them. Without a quota, or
+        if writing fails, `leave` has them written later.
+        """
         tokens = account.tokens
         if tokens and account.state.rules.tokens_per_day is not None:
-            # If this fails or is cancelled, `leave` writes them later.
             with suppress(TimeoutError, ConnectionAbortedError, Unavailable, OSError):
                 await within(self.tenants.note(account.tenant, 0, tokens), _WRITE_S)
                 account.tokens -= tokens
 
     def spent(self, tenant: str, tokens: int) -> None:
-        """Add the tokens of a call that belongs to no request."""
+        """Count the tokens of a model call that belongs to no request."""
         self._note(tenant, 0, tokens)
 
     def leave(self, account: Account) -> None:
@@ -181,16 +190,16 @@ class Metering:
             self._note(account.tenant, 0, account.tokens)
 
     async def state(self, tenant: str) -> State:
-        """Return a tenant's rules and use of today, including what this process has counted and can write now."""
+        """Return a tenant's settings and today's usage. Collected usage is written first, if that is possible."""
         with suppress(Unavailable):
             await self.flush()
         return await self.tenants.state(tenant)
 
     async def flush(self) -> None:
-        """Write the gathered use.
+        """Write the collected usage of all tenants to the database.
 
         Raises:
-            Unavailable: the database cannot be reached; nothing is lost.
+            Unavailable: the database cannot be reached; usage that was not written stays collected.
         """
         async with self._flushing:
             while self._pending:

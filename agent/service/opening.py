@@ -1,4 +1,4 @@
-"""Build the service from its settings; no other module builds its parts."""
+"""Build the service and everything that it consists of from the settings. No other module does this."""
 
 import asyncio
 import gc
@@ -81,8 +81,8 @@ async def open_service(
     Args:
         settings: all settings; None reads them from the environment and `signalbox.toml`.
         advisors: your own advisors, see `agent.chat.advisors.base`.
-        cores: maximum CPU cores for models that run in this process; None means all.
-        changes: single settings that override the environment's and the file's; only without `settings`.
+        cores: maximum number of CPU cores for models that run in this process; None means all.
+        changes: settings by name, which override the environment and the file; only allowed without `settings`.
     Raises:
         TypeError: both `settings` and `changes` are given.
         BadSetting: a setting cannot be used.
@@ -99,12 +99,12 @@ async def open_service(
     reranker = open_reranker(settings, model, cores=cores)
     try:
         for name in parse_pairs(settings.embedders):
-            await embedder.named(name)  # load it now rather than during the first question
+            await embedder.named(name)  # load it now; otherwise the first question that needs it waits for seconds
         with _embedded(settings) as server:
             owner, login = _addresses(settings, server)
             opened = Database(
                 owner, login, size=settings.pool_size, standbys=settings.read_urls, max_lag_s=settings.max_lag_s,
-                prepares=server is not None,  # there is no pooler in between
+                prepares=server is not None,  # other servers may be behind a pooler, where prepared statements fail
             )  # fmt: skip
             async with _watched(server), opened as database, AsyncExitStack() as stack:
                 pipeline = _pipeline(settings, database, embedder, model, reranker, templates)
@@ -129,7 +129,7 @@ def _pipeline(
     reranker: Reranker | None,
     templates: Library,
 ) -> Pipeline:
-    """Return the pipeline over all sources."""
+    """Return the pipeline over all configured sources."""
     catalogue = Catalogue(database)
     sources = _sources(settings, registry.Resources(database, embedder, catalogue, settings.model_dump()))
     cards = {name: source.card for name, source in sources.items()}
@@ -150,7 +150,12 @@ async def _service(
     advisors: Sequence[Advisor],
     stack: AsyncExitStack,
 ) -> Service:
-    """Return the service around a pipeline; the stack closes the parts that write in the background."""
+    """Return the service around a pipeline.
+
+    Args:
+        advisors: the caller's own advisors, in addition to the built-in ones.
+        stack: receives the objects that write in the background; closing it ends them.
+    """
     model, breaker, templates = pipeline.model, pipeline.model_breaker, pipeline.templates
     answerer = Answerer(settings, embedder, model, breaker)
     metering = await stack.enter_async_context(Metering(database, settings.time_zone))
@@ -189,7 +194,7 @@ def _templates(settings: Settings) -> Library:
 
 
 def _sources(settings: Settings, resources: registry.Resources) -> dict[str, Retriever]:
-    """Build all sources in order of preference: the database's and the short forms, then the named ones."""
+    """Return all sources by name: those of the database and of LOCAL, WEB_PROVIDER and CLOUD, then `[sources.NAME]`."""
     built = {name: registry.build(name, resources) for name in registry.names()}
     sources = {name: source for name, source in built.items() if source is not None}
     for name, one in settings.sources.items():
@@ -209,7 +214,10 @@ def _embedders(settings: Settings, cores: int | None) -> Embedders:
 
 
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
-    """Return the worker that runs jobs and scheduled syncs; questions in this process find what it stores at once."""
+    """Return the worker that runs jobs and scheduled syncs.
+
+    After each job it clears the catalogue's cache, so that questions in this process find the new documents at once.
+    """
 
     async def stored(
         tenant: str,
@@ -235,7 +243,6 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
                 turn=turn,
             )
         finally:
-            # Clear the cache, so that this process finds the new documents at once.
             catalogue.forget(tenant)
 
     jobs = JobQueue(database, most_of_tenant=settings.tenant_jobs)
@@ -269,13 +276,13 @@ async def _closing(sources: Iterable[Retriever]) -> AsyncIterator[None]:
 
 @cache
 def _settle_heap() -> None:
-    """Exclude everything loaded so far from garbage collection and make collections rarer, once per process.
+    """Exclude all objects that exist now from garbage collection, and make collections rarer. Runs once per process.
 
-    A full collection over these objects takes 50 ms in the middle of some answer. Without it, the 99th percentile of a
-    question fell from 60 to 30 ms.
+    Otherwise a full collection scans these objects for 50 ms and delays the answer in progress. Excluding them lowered
+    the 99th percentile of a question's duration from 60 to 30 ms.
 
-    A question allocates some 1,400 tracked objects, so by default there is a collection about every half question,
-    which scans the objects of all other running questions: 14 % of the CPU time under load.
+    A question allocates about 1,400 tracked objects. By default, Python would collect twice per question and each time
+    scan the objects of all other running questions, which takes 14 % of the CPU time under load.
     """
     heap.settle()
     gc.set_threshold(_OBJECTS_BETWEEN_PASSES, 20, 20)
@@ -283,14 +290,17 @@ def _settle_heap() -> None:
 
 @contextmanager
 def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Yield the connection strings of owner and service; the embedded server runs meanwhile if no database is set."""
+    """Yield the connection strings of the database's owner and of the service's login.
+
+    The second is None if SERVICE_URL is unset. Without DATABASE_URL, the embedded server runs inside the block.
+    """
     with _embedded(settings) as server:
         yield _addresses(settings, server)
 
 
 @contextmanager
 def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
-    """Run the embedded server; yield None if a database of the user's own is set."""
+    """Run the embedded PostgreSQL server inside the block and yield it; yield None if DATABASE_URL is set."""
     if settings.database_url:
         yield None
         return
@@ -314,7 +324,7 @@ def _addresses(settings: Settings, server: EmbeddedServer | None) -> tuple[str, 
 
 @asynccontextmanager
 async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
-    """Restart the embedded server if it is killed, since that was not meant to stop the service."""
+    """Inside the block, restart the embedded server whenever it has stopped. Do nothing if there is none."""
 
     async def watch(server: EmbeddedServer) -> None:
         while True:

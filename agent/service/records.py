@@ -26,10 +26,10 @@ from retrievers.postgres.feedback import Opinion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordService(DocumentService):
-    """Shows and erases what is recorded of questions; arguments as for `DocumentService`.
+    """Shows and erases the records of questions, and stores feedback; arguments as for `DocumentService`.
 
     Attributes:
-        records: None if CHAT_DAYS is 0.
+        records: questions with their answers; None if CHAT_DAYS is 0.
     """
 
     pipeline: Pipeline
@@ -54,14 +54,15 @@ class RecordService(DocumentService):
     async def erase(
         self, *, user: str | None = None, conversation: str | None = None, tenant: str | Viewer | None = None
     ) -> Erased:
-        """Erase what one user asked, or what was asked in one conversation, with everything derived from it.
+        """Erase the questions of one user or of one conversation, with everything derived from them.
 
-        Questions that are being answered meanwhile are not stored either. Repeating the call is harmless.
+        A question that is being answered during the call is not stored either. Repeating the call is harmless.
 
         Args:
-            tenant: a name erases what anybody asked of the tenant; a `Viewer`, only what was asked with its principals.
+            tenant: a name erases questions whatever principals they were asked with; a `Viewer`, only questions that
+                it may erase, see `Viewer.erases`.
         Returns:
-            The numbers of erased items.
+            The number of erased items of each kind.
         Raises:
             BadRequest: not exactly one of user and conversation is given.
             Unavailable: the database cannot be reached.
@@ -104,23 +105,24 @@ class RecordService(DocumentService):
     ) -> None:
         """Store feedback on an answer.
 
-        The rank feature `feedback` learns from the score; `signalbox eval collect` makes labelled questions of all of
-        it.
+        The rank feature `feedback` learns from the scores. `signalbox eval collect` makes labelled questions from
+        scores, documents and filters.
 
         Args:
             score: 0 (useless) to 10 (just right). A new score for the same answer replaces the old one.
             document_ids: documents that the user opened or found right; added to those given earlier.
-            filter: the right filter of the question; {} if no filter is right. A new one replaces the old one.
+            filter: the filter that would have been right for the question; {} if no filter would. A new filter
+                replaces the old one.
         Raises:
-            BadRequest: the tenant has no such trace, a value is not valid, or nothing is said. Or a document is
-                neither in the answer nor one that the viewer can see in the collections that were searched; then
-                nothing is stored.
+            BadRequest: a value is not valid, or score, documents and filter are all missing. Or a document is neither
+                in the answer nor visible to the viewer in the collections that were searched. Nothing is stored then.
+            NotFound: the tenant has no such trace, or the viewer may not see it.
             Unavailable: the database cannot be reached.
         """
         viewer = self.viewer(tenant)
         opinion = _checked(score, comment, document_ids, filter)
-        # Load it without the viewer's restrictions: nothing of it is returned, and feedback on hidden answers is
-        # welcome.
+        # Load the trace with all rights: nothing of it is returned, and a viewer who may not read all its documents any
+        # more may still rate the answer.
         trace = await self.traces.load(whole(viewer.tenant), trace_id)
         if not viewer.sees_all_of(trace.get("principals", ())):
             raise self.traces.unknown(trace_id)
@@ -142,10 +144,10 @@ class RecordService(DocumentService):
         )
 
     async def _check_documents(self, viewer: Viewer, trace: Mapping[str, Any], ids: Sequence[str]) -> None:
-        """Check that every document is in the answer or can be found by the viewer.
+        """Check that each document is in the answer, or is visible to the viewer in the collections that were searched.
 
         Raises:
-            BadRequest: names the unknown documents.
+            BadRequest: some are neither; the message names them.
         """
         shown = [*trace["hits"], *((trace["prompt"] or {}).get("citations", ()))]
         missing = set(ids).difference(one["document_id"] for one in shown)
@@ -153,7 +155,7 @@ class RecordService(DocumentService):
             try:
                 scope = await self.catalogue.scope(viewer, trace["request"].get("collection"), fresh=True)
             except UnknownCollection:
-                pass  # the collection is deleted, or all hits are of sources outside
+                pass  # the collection has been deleted, or all hits come from external sources
             else:
                 missing -= await existing_ids(self.database.reads, scope, missing)
         if missing:
@@ -164,16 +166,18 @@ class RecordService(DocumentService):
             )
 
     async def _documents_of(self, tenant: str, trace: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Return collection number and document id of the hits of an answer, best first."""
+        """Return (collection number, document id) of each stored hit of an answer, best first.
+
+        Hits from external sources are left out.
+        """
         try:
             scope = await self.catalogue.scope(whole(tenant), None, fresh=True)
         except UnknownCollection:
-            return []  # the hits are of sources outside
+            return []  # all hits come from external sources
         collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
         documents = []
         for hit in trace["hits"]:
-            # The part of the hit's id before the document's id; for a source outside it is not the name of a
-            # collection.
+            # "policies/leave.pdf#3" -> "policies". For an external source this is not the name of a collection.
             name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
             if name in collections:
                 documents.append((collections[name].number, hit["document_id"]))
@@ -183,10 +187,10 @@ class RecordService(DocumentService):
 def _checked(
     score: int | None, comment: str | None, document_ids: Sequence[str], filter: Mapping[str, Any] | None
 ) -> Opinion:
-    """Return the opinion; its filter is not yet checked against the collection.
+    """Return the feedback as an `Opinion`. Its filter is not yet checked against the fields of the collection.
 
     Raises:
-        BadRequest: a value is not valid, or nothing is said.
+        BadRequest: a value is not valid, or score, documents and filter are all missing.
     """
     if score is not None and (isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10):
         raise BadRequest("a score is a whole number from 0 to 10", where="score")

@@ -22,7 +22,7 @@ from retrievers.core.types import Viewer
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """The request of a trace, and the parts that answer it again."""
+    """The request of a trace, and the pipeline and answerer that answer it again."""
 
     settings: Settings
     request: Request
@@ -54,10 +54,12 @@ class Rerun:
 def rerun_of(
     trace: dict[str, Any], changes: Mapping[str, Any], desk: Desk, configured: Reranker | None, observers: Observers
 ) -> Rerun:
-    """Return the run of a trace's request with the recorded replies of models and rerankers.
+    """Return the repetition of a trace's request, with the recorded replies of models and rerankers; not yet run.
 
     Args:
+        trace: as returned by `TraceStore.load`.
         changes: settings to change, by name.
+        desk: the pipeline and answerer with the tenant's settings, see `Desk`.
         configured: the service's reranker.
     Raises:
         BadSetting: a setting cannot be changed, or a value is not valid.
@@ -67,7 +69,7 @@ def rerun_of(
     reader, model = desk.pipeline.reader, replay.model_of(trace, changes)
     if isinstance(reader, Cascade):
         reader = replace(reader, settings=settings, model=model, breaker=Breaker())
-    # Fresh breakers: earlier failures must not affect this run, nor this run other requests.
+    # New circuit breakers, so that earlier failures do not affect this run, and this run affects no other request.
     pipeline = replace(
         desk.pipeline,
         settings=settings,
@@ -76,7 +78,7 @@ def rerun_of(
         breakers=Breakers(),
         model=model,
         model_breaker=Breaker(),
-        default_collection=None,  # the trace holds the name of the collection
+        default_collection=None,  # the request in the trace already has the name of the collection
     )
     answerer = replace(desk.answerer, settings=settings, model=model, breaker=Breaker())
     return Rerun(settings, request, pipeline, answerer, observers)

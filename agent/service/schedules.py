@@ -12,7 +12,7 @@ def scheduled(settings: Settings, database: Database) -> list[Schedule]:
     """Return a schedule for each table [sync.NAME]; no source is contacted yet.
 
     Raises:
-        BadRequest: a source has no known form.
+        BadRequest: the `source` of a table is not an address of a known form.
     """
     return [Schedule(name, _mirror(settings, database, one), one.every_s) for name, one in settings.sync.items()]
 

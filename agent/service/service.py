@@ -46,7 +46,12 @@ _NOTABLE_WAIT_S = 0.05
 class Service(RecordService, JobService, SyncService):
     """The open service; every interface (command line, HTTP, MCP, Python) calls it.
 
-    Arguments are as for `DocumentService`. The `observers` are notified of every question.
+    Arguments as for `DocumentService`.
+
+    Attributes:
+        chats: runs requests through the advisors, which are steps around a request, such as a guard or a memory.
+        memory: stored conversations; None if CHAT_DAYS is 0.
+        observers: notified of every question.
     """
 
     answerer: Answerer
@@ -94,7 +99,7 @@ class Service(RecordService, JobService, SyncService):
     async def ask_stream(
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | Answer]:
-        """Yield pieces of the answer's text, then the `Answer`, whose text is all pieces joined."""
+        """Yield pieces of the answer's text, then the `Answer`, whose text is all pieces joined; see `ask`."""
         async with aclosing(self._results(AskRequest, query, tenant, options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str | Answer):
@@ -103,7 +108,11 @@ class Service(RecordService, JobService, SyncService):
     async def _results(
         self, shape: type[AnyRequest], query: str | None, tenant: str | Viewer | None, options: Mapping[str, Any]
     ) -> AsyncGenerator[str | Result]:
-        """Yield pieces of text, then the result that the request asks for."""
+        """Yield pieces of the answer's text, then the result that the request asks for.
+
+        Args:
+            shape: the class of the request: it decides whether hits, a prompt or an answer is asked for.
+        """
         who, request = self._asked(tenant, _request(shape, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
@@ -122,7 +131,10 @@ class Service(RecordService, JobService, SyncService):
                     yield piece
 
     async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
-        """Answer as `ask` does, but return the advisors' `ChatAnswer.context` too; a refusal has no `details`."""
+        """Answer as `ask` does, and also return what the advisors report, in `ChatAnswer.context`.
+
+        `ChatAnswer.details` is the `Answer`; None if an advisor refused the question.
+        """
         async with aclosing(self.chat_stream(query, tenant=tenant, **options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ChatAnswer):
@@ -132,7 +144,7 @@ class Service(RecordService, JobService, SyncService):
     async def chat_stream(
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
-        """Yield pieces of the answer's text, then the `ChatAnswer`."""
+        """Yield pieces of the answer's text, then the `ChatAnswer`; see `chat`."""
         who, request = self._asked(tenant, _request(AskRequest, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
@@ -141,18 +153,18 @@ class Service(RecordService, JobService, SyncService):
     async def replay(
         self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> Result:
-        """Run the request of a trace again, as of its original time, without calling a model.
+        """Run the request of a trace again, with its original time as the current time and without calling a model.
 
-        The recorded replies are used instead. A remote reranker is not called either: its recorded scores are used for
-        the same passages; for other passages `degraded` says that they were not reranked.
+        The recorded replies are used instead. A remote reranker is not called either: if the passages are the same, its
+        recorded scores are used; otherwise they are not reranked, and `degraded` says so.
 
         Args:
             changes: settings to change, by name; see `agent.records.trace.REPLAYABLE`.
         Returns:
-            A result as for `retrieve`, or a prompt or answer if the first run made one; with a trace of its own.
+            Hits, a prompt or an answer, whichever the first run made. The replay is stored as a trace of its own.
         Raises:
             BadSetting: a setting cannot be changed, or a value is not valid.
-            BadRequest: there is no such trace, or something that it asked for no longer exists.
+            BadRequest: there is no such trace, or the request names something that does not exist any more.
             Unavailable: as for `retrieve`.
         """
         return (await self.replay_compared(trace_id, tenant=tenant, changes=changes))[0]
@@ -160,7 +172,7 @@ class Service(RecordService, JobService, SyncService):
     async def replay_compared(
         self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> tuple[Result, dict[str, Any]]:
-        """Replay as `replay` does, and also return the differences, see `agent.records.replay.compare`."""
+        """Return the result of `replay` and its differences from the first run (see `agent.records.replay.compare`)."""
         who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
@@ -173,7 +185,9 @@ class Service(RecordService, JobService, SyncService):
 
     @asynccontextmanager
     async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
-        """Admit a request; yield the parts adapted to the tenant, and the request with its remaining time.
+        """Admit and count a request; yield the service adapted to the tenant (see `Desk`), and the request.
+
+        If admission took long, the `timeout_s` of the request is reduced by that time.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today.
@@ -197,7 +211,7 @@ class Service(RecordService, JobService, SyncService):
 
     @asynccontextmanager
     async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
-        """Admit and count a question that no other method here answers; yield the parts adapted to the tenant.
+        """Admit and count a question that no other method here answers; yield the service adapted to the tenant.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today.
@@ -209,18 +223,18 @@ class Service(RecordService, JobService, SyncService):
 
     @in_time
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """Return the tenant's settings and its use of today, see `agent.service.tenancy.tenant_settings_report`."""
+        """Return the tenant's settings and today's usage, see `agent.service.tenancy.tenant_settings_report`."""
         who = self.viewer(tenant).tenant
         return tenant_settings_report(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
 
     @in_time
     async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """Change settings on the tenant's own behalf; only settings that widen no right.
+        """Change settings on behalf of the tenant itself; only those in `OWN`, which grant no further rights.
 
         Returns:
             The settings as returned by `tenant`.
         Raises:
-            BadRequest: only the operator may change the setting, or the value is not valid.
+            BadRequest: only the operator may change one of the settings, or a value is not valid.
         """
         who = self.viewer(tenant).tenant
         given = changes.checked(self.settings)
@@ -232,7 +246,7 @@ class Service(RecordService, JobService, SyncService):
         return await self.tenant(tenant=who)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
-        """Store the decision record in the background and notify the observers."""
+        """Store a decision record as a trace in the background, notify the observers, and return the trace."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
         self.observers.answered(trace)
@@ -247,7 +261,7 @@ class Service(RecordService, JobService, SyncService):
         return await replace(self.pipeline, sources=allowed).summaries(who)
 
     def _asked(self, tenant: str | Viewer | None, request: AnyRequest) -> tuple[Viewer, AnyRequest]:
-        """Return the viewer of a question, and the question without its principals, which no trace may hold."""
+        """Return the viewer of a request, and the request without `principals`, which are then in the viewer only."""
         viewer = self.viewer(tenant, request.principals)
         if request.principals is None:
             return viewer, request
@@ -261,8 +275,8 @@ class Service(RecordService, JobService, SyncService):
         """Run a model's call of the tool and return the JSON to answer it with.
 
         Args:
-            arguments: the call's arguments, as JSON or decoded. Invalid arguments are explained to the model in the
-                answer.
+            arguments: the call's arguments, as JSON or decoded. If they are invalid, the returned JSON explains the
+                error to the model.
         Raises:
             Unavailable: as for `retrieve`.
         """

@@ -1,4 +1,4 @@
-"""Syncs of a tenant: collections that follow sources, run now or by a schedule."""
+"""Syncs of a tenant: each keeps a collection equal to a source, such as a folder or a database table."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,14 @@ from retrievers.sync.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncService(DocumentService):
-    """Runs and schedules syncs; arguments as for `DocumentService`."""
+    """Runs, lists and removes syncs; arguments as for `DocumentService`."""
 
     def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:
-        """Return a mirror of a source (see `retrievers.sync.sources.open_source`); nothing is synced yet."""
+        """Return a mirror: a source and the collection to keep equal to it. Nothing is read or stored yet.
+
+        Args:
+            source: see `retrievers.sync.sources.open_source`.
+        """
         return Mirror(self.database, self.viewer(tenant).tenant, collection, source, check_units)
 
     async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> SyncPlan:
@@ -37,15 +41,16 @@ class SyncService(DocumentService):
     async def sync(
         self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
     ) -> tuple[str, Mirrored]:
-        """Run a sync in this process. Only one run of a mirror is possible at a time.
+        """Make the collection equal to the source, in this process. Only one run of a mirror is possible at a time.
 
         Args:
-            force: delete everything that the source no longer has, even all documents.
+            force: delete every document that the source does not have any more, even if these are all documents.
         Returns:
             The id of the job of this run, and its report.
         Raises:
             BadRequest: the source does not exist, or the collection cannot store its documents.
-            DeletionRefused: more documents are gone than SYNC_MAX_DELETE allows; the others are stored.
+            DeletionRefused: the run would delete more documents than SYNC_MAX_DELETE allows. It deletes none, but
+                stores new and changed documents.
             Unavailable: another run is in progress; or the source, the database or the embedder failed.
         """
         limits = DeletionLimits(self.settings.sync_max_delete, force)
@@ -76,27 +81,30 @@ class SyncService(DocumentService):
 
     @in_time
     async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
-        """Return the tenant's mirrors, each with its last run, and the settings' schedules that have not run yet."""
+        """Return the tenant's mirrors, each with its last run, and the schedules of the settings that never ran."""
         return await self._schedules.listed(self.viewer(tenant))
 
     @in_time
     async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
-        """Let a worker run a scheduled sync now.
+        """Queue a run of a scheduled sync now, for a worker, and return the mirror.
 
+        Args:
+            name: name of the schedule, or id of the mirror.
         Raises:
             NotFound: the tenant has no schedule of that name.
-            BadRequest: no worker has the schedule in its settings any more.
+            BadRequest: no running worker has the schedule in its settings, so nobody would run it.
         """
         return await self._schedules.run_now(self.viewer(tenant), name)
 
     @in_time
     async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
-        """Stop following a source, for example because it was moved or renamed, and return what it was.
+        """Remove a mirror, for example because its source was moved or renamed, and return its last state.
 
-        Its documents stay.
+        The documents stay in the collection.
 
         Args:
-            name: name of its schedule, its id, the source as listed, or a collection that follows only one source.
+            name: name of its schedule, its id, its source as `syncs` shows it, or its collection if that follows only
+                one source.
         Raises:
             NotFound: the tenant follows no such source.
             BadRequest: the collection follows several sources.

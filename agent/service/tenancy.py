@@ -1,4 +1,4 @@
-"""Tenancy: apply a tenant's settings, allowed sources and quotas to the parts of the service."""
+"""Tenancy: apply a tenant's settings, allowed sources and quotas to the service's pipeline and answerer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,14 +27,14 @@ MOST_PER_DAY = 10**15
 
 
 def sources_for(sources: Mapping[str, Retriever], rules: Rules) -> Mapping[str, Retriever]:
-    """Return the sources that the tenant may use; decided only here."""
+    """Return the sources that the tenant may use. No other code decides this."""
     if rules.sources is None:
         return sources
     return {name: source for name, source in sources.items() if name in rules.sources}
 
 
 def known_sources(settings: Settings) -> tuple[str, ...]:
-    """Return all names allowed in a tenant's `sources`, whether the service has such a source now or not."""
+    """Return all names allowed in a tenant's `sources`, including those of sources that are not configured now."""
     return (*registry.names(), *settings.sources)
 
 
@@ -46,7 +46,7 @@ def settings_for(settings: Settings, rules: Rules) -> Settings:
 
 
 class TenantChanges(Shape):
-    """Changes to a tenant's settings. Settings left out stay unchanged; null resets to the service's value."""
+    """Changes to a tenant's settings. Settings left out stay unchanged; null resets one to the service's value."""
 
     sources: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None,
@@ -93,8 +93,10 @@ class TenantChanges(Shape):
         return value
 
     def checked(self, settings: Settings) -> dict[str, Any]:
-        """Return the changes by name.
+        """Return the changes by the name of the setting; None as value resets it. Duplicate sources are removed.
 
+        Args:
+            settings: the service's settings, which define the sources.
         Raises:
             BadRequest: a source does not exist.
         """
@@ -107,7 +109,7 @@ class TenantChanges(Shape):
 
 
 def read_changes(pairs: Sequence[str]) -> TenantChanges:
-    """Parse KEY=VALUE arguments of the command line; an empty value resets to the service's value.
+    """Parse KEY=VALUE arguments of the command line; an empty VALUE resets the setting to the service's value.
 
     Raises:
         BadRequest: a key or value is not valid; the one-line error lists the valid ones.
@@ -132,7 +134,9 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
 
 
 def tenant_settings_report(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
-    """Return a tenant's own settings (null: the service's), the settings in force, and today's use.
+    """Return a tenant's own settings (None: the service's), the settings in force, and today's usage.
+
+    The keys are `tenant`, `settings`, `in_force` and `use`.
 
     Args:
         settings: the service's settings.
@@ -149,7 +153,7 @@ def tenant_settings_report(tenant: str, state: State, settings: Settings, source
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The parts of the service, adapted to one request of a tenant."""
+    """What answers one request of a tenant: the service's parts, with the tenant's settings, sources and account."""
 
     account: Account
     settings: Settings
@@ -158,15 +162,17 @@ class Desk:
 
 
 def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
-    """Adapt the parts: the tenant's settings, only its sources, and models that charge tokens to the account.
+    """Return pipeline and answerer with the tenant's settings, only its sources, and models that count their tokens.
 
     Args:
-        pipeline, answerer: the service's.
+        account: the account of the request, with the tenant's settings.
+        pipeline, answerer: those of the service, shared by all tenants.
     """
     state, rules = account.state, account.state.rules
     settings = settings_for(pipeline.settings, rules)
     sources = sources_for(pipeline.sources, rules)
-    # Include names that are no sources now: a question may seem to need the web even if no web source is set up.
+    # Also withhold names without a configured source: otherwise the reader could choose "web" for a question and report
+    # it as missing.
     withheld = frozenset() if rules.sources is None else frozenset({*known_sources(settings), *pipeline.sources})
     withheld -= frozenset(rules.sources or ())
 

@@ -1,4 +1,4 @@
-"""The time limit of methods that only use the database."""
+"""A decorator that gives the time limit TIMEOUT_S to methods that only use the database."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
@@ -26,7 +26,7 @@ Returned = TypeVar("Returned")
 def in_time(
     method: Callable[Concatenate[Owner, Given], Awaitable[Returned]],
 ) -> Callable[Concatenate[Owner, Given], Coroutine[Any, Any, Returned]]:
-    """Limit a method to the time of a question; it raises Unavailable when the time is over."""
+    """Return the method limited to `timeout_s` of its object's settings; it raises Unavailable when that is over."""
 
     @wraps(method)
     async def bounded(self: Owner, /, *args: Given.args, **options: Given.kwargs) -> Returned:

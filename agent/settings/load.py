@@ -22,9 +22,9 @@ _LONGEST_NAME = 60
 
 
 def unknown_variables() -> tuple[str, ...]:
-    """Return a message for each environment variable that looks like a setting but is none.
+    """Return a message for each environment variable SIGNALBOX_* that is not a setting; it may be misspelt.
 
-    It may be misspelt or belong to another version. Variables that hold the key of a source are not reported.
+    Variables SIGNALBOX_TEST_* and those that hold the API key of a source are not reported.
     """
     names = {PREFIX + name.upper() for name in Settings.model_fields}
     ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
@@ -40,7 +40,10 @@ def unknown_variables() -> tuple[str, ...]:
 
 
 def _names_of_keys(path: Path) -> set[str]:
-    """Return the variables that hold keys of sources; empty if the file cannot be read, which is reported elsewhere."""
+    """Return the names of the environment variables that hold API keys of sources (`api_key_env` in the file).
+
+    Empty if the file cannot be read: `load_settings` reports that.
+    """
     try:
         sources = _read_file(path).get("sources") if path.exists() else None
     except BadSetting:
@@ -73,20 +76,20 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     # Ignore unknown variables, which may belong to another version; an unknown key in the file is an error.
     environment = {key: value for key, value in environment.items() if key in Settings.model_fields}
     command = {key.lower(): value for key, value in (given or {}).items()}
-    # Check each origin by itself, so that values overridden by another are checked too.
+    # Check file, environment and command line each by itself, so that overridden values are checked too.
     values = _read_file(path) if path.exists() else {}
-    # Other settings may refer to the sources.
+    # Settings of the environment and of the command line may name sources of the file.
     named = {"sources": values["sources"]} if "sources" in values else {}
     values |= _checked(environment, "the environment", lambda: Settings.model_validate(named | environment))
     values |= _checked(command, "the command line", lambda: Settings.model_validate(named | command))
     if "sources" in values:
         values["sources"] = {name: _with_key(name, one, path) for name, one in values["sources"].items()}
-    # Values that are valid by themselves may not fit together.
+    # Values that are valid each by itself may contradict each other.
     return _checked_settings(str(path), lambda: Settings.model_validate(values))
 
 
 def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
-    """Return the source with its key read from the environment variable that it names."""
+    """Return the source with its API key read from the variable `api_key_env`; unchanged if it names no variable."""
     if source.api_key_env is None:
         return source
     wrong = "is not set"
@@ -102,11 +105,12 @@ def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # as Notepad writes it
+        stated = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad adds a byte order mark
         given = {key.lower(): value for key, value in stated.items()}
-        # JSON in strict mode accepts a text for a path but not for a number. No setting is a date or a list of lists.
+        # Strict validation of JSON accepts a text for a path, but not for a number. A date of TOML becomes [[]], which
+        # no setting accepts, so it is reported as invalid.
         text = json.dumps(given, default=lambda date: [[]])
-        from_json(text)  # it limits the depth
+        from_json(text)  # raises if tables are nested too deeply
     except (OSError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} cannot be read: {error}") from error
     if len(given) < len(stated):
@@ -118,7 +122,12 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
-    """Validate the given settings and return their values; `source` is their origin, for errors."""
+    """Return the validated values of the given settings.
+
+    Args:
+        given: the settings by name; `validate` validates the same values.
+        source: where they were set, for errors, such as "the environment".
+    """
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
         known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
@@ -144,7 +153,11 @@ def _checked_settings(source: str, validate: Callable[[], Settings]) -> Settings
 
 
 def _place_of_source(rest: str, reason: str) -> tuple[str, str]:
-    """Return where in the tables of named sources the error is, and the message."""
+    """Return the path of an error in the tables `[sources.NAME]`, such as "sources.docs.path", and its message.
+
+    Args:
+        rest: pydantic's path below "sources".
+    """
     name, _, key = plain_line(rest, _LONGEST_NAME).partition(".")
     if key == "[key]":  # pydantic's name for an invalid key
         return f"sources.{name}", reason if reason.startswith('"') else f"the name of a source is {FORM}"

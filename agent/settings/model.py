@@ -23,11 +23,11 @@ from retrievers.embed.factory import parse_pairs
 FILE = "signalbox.toml"
 
 ApiKey = Annotated[str | None, AfterValidator(as_sent)]
-"""A key without the line break of a file it was read from; invalid if an HTTP header cannot hold it."""
+"""A key without surrounding blanks, such as the line break of a file; invalid if an HTTP header cannot contain it."""
 
 
 class Settings(BaseModel):
-    """Every setting with its default. Keys are the same in the file, the environment and `--set`."""
+    """Every setting with its default. The names are the same in the file, in the environment and after `--set`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -230,9 +230,9 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
-        """Read an empty text as unset: neither the environment nor TOML can say "no value" otherwise.
+        """Return the default instead of "", if the default is None or a path.
 
-        An empty path is its default too: as a path, "" would mean the working folder with all its files.
+        An environment variable or TOML cannot express None. As a path, "" would mean the working folder with all files.
         """
         default = cls.model_fields[str(info.field_name)].default
         return default and str(default) if value == "" and isinstance(default, Path | None) else value
@@ -272,7 +272,7 @@ class Settings(BaseModel):
     @field_validator("fusion_weights")
     @classmethod
     def _of_sources(cls, value: str, info: ValidationInfo) -> str:
-        # Sources of documents are weighted by the measure of their scores, whatever their names.
+        # Named sources of documents have no weights of their own: their scores count as full text or vector scores.
         outside = [name for name, one in info.data.get("sources", {}).items() if one.kind in ("web", "cloud")]
         known = {*registry.names(), *outside}
         if unknown := parse_weights(value).keys() - known:
@@ -331,7 +331,7 @@ class Settings(BaseModel):
     @field_validator("routes")
     @classmethod
     def _routes(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "sources" in info.data:  # otherwise the sources are invalid, which is reported
+        if "sources" in info.data:  # missing if the sources are invalid; pydantic then reports these
             routes.check(value, info.data["sources"])
         return value
 
@@ -345,7 +345,10 @@ class Settings(BaseModel):
     @field_validator("read_urls", mode="before")
     @classmethod
     def _addresses(cls, value: object) -> object:
-        """The environment knows no lists: addresses between commas, each of which may name several hosts."""
+        """Split a text into addresses, since an environment variable cannot hold a list.
+
+        Only a comma before a new address separates two: an address may have commas between its hosts.
+        """
         given = re.split(r",\s*(?=postgres(?:ql)?://|\w+\s*=)", value) if isinstance(value, str) else value
         if not isinstance(given, list):
             return given
@@ -361,7 +364,7 @@ class Settings(BaseModel):
 
 
 def _values(held: object) -> Iterator[object]:
-    """Yield all values inside tables and lists."""
+    """Yield all values inside nested mappings, lists and tuples."""
     if isinstance(held, Mapping):
         for value in held.values():
             yield from _values(value)

@@ -6,7 +6,7 @@ from agent.options.durations import read_duration
 
 
 class ScheduledSync(BaseModel):
-    """A table `[sync.NAME]` of the settings file: a source that a collection follows."""
+    """A table `[sync.NAME]` of the settings file: a source, and the collection that is regularly made equal to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -55,7 +55,7 @@ _EXAMPLES: Mapping[str, tuple[Sequence[str], Mapping[str, Any]]] = {
         {"source": "handbook", "collection": "handbook", "every": "15m"},
     ),
 }
-"""The settings that are tables: notes on their keys, and the keys of the example."""
+"""The settings that are tables: comment lines about their keys, and the keys and values of the example."""
 _WIDTH = 100
 
 
@@ -77,19 +77,19 @@ def settings_file() -> str:
 
 
 def _comment(text: str) -> list[str]:
-    """Return the text as comment lines; the blank after the # tells them from keys that are commented out."""
+    """Return the text as comment lines "# ..."; keys that are commented out have no blank after the #."""
     return [f"# {line}" for line in textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)]
 
 
 def _toml(value: object) -> str:
-    """Return a default as TOML; None, which TOML lacks, becomes the empty text."""
+    """Return a default value in TOML's notation. TOML has no null, so None becomes the empty string."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps("" if value is None else str(value) if isinstance(value, Path) else value, ensure_ascii=False)
 
 
 def _description(schema: Mapping[str, Any]) -> str:
-    """Return a setting's description, with its choices or its range if the description does not name them.
+    """Return a setting's description, followed by its choices and its range if the description does not name them.
 
     Args:
         schema: JSON schema of the setting.
@@ -106,7 +106,7 @@ def _description(schema: Mapping[str, Any]) -> str:
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices and limits of a value, or of the items of a list."""
+    """Return `enum`, `minimum` and `maximum` of a value, or of the items of a list, as far as the schema has them."""
     form = {key: schema[key] for key in ("enum", "minimum", "maximum") if key in schema}
     for inner in (*schema.get("anyOf", ()), schema.get("items", {})):
         form |= _form(inner) if inner else {}

@@ -14,7 +14,7 @@ class SourceChoice(Shape):
 
 
 class Rejected(Shape):
-    """A value, name or condition that was asked for and does not exist, with the valid ones."""
+    """A value, name or condition of the question that does not exist, with the reason and the valid alternatives."""
 
     what: str
     reason: str
@@ -22,7 +22,12 @@ class Rejected(Shape):
 
 
 class Missing(Shape):
-    """A source or collection that the reading chose but the request cannot use, or a choice that was never made."""
+    """A source or collection that was chosen for the question but that the request cannot use.
+
+    Attributes:
+        kind: `choice` if a model had to choose the sources and did not answer.
+        name: of the source or collection; "model" for `choice`.
+    """
 
     kind: Literal["source", "collection", "choice"]
     name: str
@@ -32,11 +37,18 @@ class Intent(Shape):
     """What the question asks for, checked against the collections and fields that exist.
 
     Attributes:
-        missing: sources and collections that the reading chose but that do not exist for this request. The fallback
-            strategy says what the router does about them.
+        kind: `retrieve` passages, calculate an `aggregate` over metadata, or `none` if nothing has to be searched.
+        question: the question, completed with what earlier turns say.
+        searches: the texts to search for.
+        filter: conditions that every hit must satisfy: the caller's and those that the question states.
+        soft_filter: conditions that the question only suggests; hits that satisfy them are preferred.
+        by: who decided: rules, a model, or the caller alone.
+        rejected: what the question asks for and does not exist.
         wants: what the answer consists of: the best passages, a list of documents, or all documents.
         scope: the collections chosen from several, each with its confidence and reason. Empty if the request named a
             collection or all were searched.
+        missing: sources and collections that were chosen but that the request cannot use. `Request.fallback` decides
+            what is searched instead.
     """
 
     kind: Literal["retrieve", "aggregate", "none"] = "retrieve"

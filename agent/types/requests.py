@@ -103,7 +103,7 @@ Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=MOST_M
 
 
 class AdvisorChoice(Shape):
-    """An advisor that the request asks for, with its name and parameters: `{"name": "guard", "words": ["merger"]}`."""
+    """An advisor (a step around the request) to run, with parameters: `{"name": "guard", "words": ["merger"]}`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -129,19 +129,19 @@ Advisors = Annotated[tuple[AdvisorChoice, ...], Field(max_length=MOST_ADVISORS)]
 
 
 class Request(Shape):
-    """A question, with the options that the caller fixes. `filter` and `sources` are hard: nothing overrides them.
+    """A question with the caller's options. Nothing that is inferred from the question overrides `filter` or `sources`.
 
     Attributes:
-        ignore: conditions that the reader must not infer from the question, as an earlier answer's intent listed them.
+        ignore: conditions not to infer from the question, in the form of the `filter` of an earlier answer's intent.
         fusion, lexical_weight, depth, rank_features: override the settings of the same names.
         context: which text around the passages a prompt shows; a hit is always the passage alone.
         min_relevance: leave out hits with a lower relevance; None means the setting.
         per_document: maximum passages of one document while other documents are relevant; None means the setting.
-        complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
-            its `per_document` best passages (1 when None). None means that the question decides.
-        principals: users and groups for whom the request is made; documents that only others may read are invisible.
+        complete: list every document that satisfies the filter, `MAX_COMPLETE` hits a page whatever `top_k` says, each
+            document with its `per_document` best passages (1 if None). None: True if the question asks for all.
+        principals: users and groups for whom the request is made; documents that only others may read are not found.
         user: the caller's name for the end user. A label for records, traces, advisors and routes; it grants no access.
-        metadata: the caller's labels of the request, for the same purposes.
+        metadata: further labels of the request by name, for the same purposes.
         conversation: id of a stored conversation: its turns come before `messages`, and this turn is added to it.
         advisors: advisors to run with this request's parameters, see `agent.chat.advisors.chosen`.
     """
@@ -211,7 +211,7 @@ class AugmentRequest(Request):
 class ModelOptions(Shape):
     """Sampling options, response format and tools of the model call, as in OpenAI's API; None: the model's default.
 
-    `max_tokens` is the older name of `max_completion_tokens`. A server that knows only one of them is sent that one.
+    `max_tokens` is the older name of `max_completion_tokens`. A server that knows only one of the names gets that one.
     """
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -243,8 +243,8 @@ class AskRequest(AugmentRequest):
     Attributes:
         judge: whether a model also checks the answer; None means the setting.
         model_options: options of the call that writes the answer; other model calls do not get them.
-        mode: `retrieve` searches once, before the model is called. In `tool` the model searches by tool calls, at most
-            MAX_ROUNDS times and never outside the collections, filter and sources of the request.
+        mode: in `retrieve`, the service searches before it calls the model. In `tool`, the model searches by tool
+            calls, at most MAX_ROUNDS times and only within the collection, filter and sources of the request.
         following: messages after the question in OpenAI's form: the model's tool calls and their results.
     """
 

@@ -15,14 +15,15 @@ class SourceSummary(Shape):
     """A source that questions can be sent to; `name` is the name to use in the `sources` of a request.
 
     Attributes:
-        kind: searches document texts, calculates over metadata, or asks a service outside.
+        kind: `documents` searches texts, `metadata` calculates over metadata, `outside` asks an external service.
         named: whether the source is defined as `[sources.NAME]` in the settings.
-        collections: collections that a group of collections searches, as far as the caller may read them; else empty.
-        top_k: maximum hits per search; None means no limit of its own.
+        collections: for a source of kind "collections" in the settings: those of its collections that the caller may
+            read; empty for any other source.
+        top_k: maximum hits per search; None if the source sets no maximum.
         min_relevance: hits of this source with a lower relevance are left out.
         timeout_s: time limit of one search.
         cost: US dollars per search.
-        resting: whether the source failed too often lately and is skipped for some seconds.
+        resting: whether the source has just failed too often and is not searched for some seconds.
     """
 
     name: str
@@ -39,7 +40,12 @@ class SourceSummary(Shape):
 
 
 class Step(Shape):
-    """One search sent to one source. Steps numbered 1 run at once, higher numbers are fallbacks."""
+    """One search at one source.
+
+    Attributes:
+        search: the text to search for.
+        step: steps with the same number run at the same time, from 1; those with higher numbers run later.
+    """
 
     source: str
     search: str
@@ -49,7 +55,11 @@ class Step(Shape):
 
 
 class Outcome(Shape):
-    """How a step ended."""
+    """How a `Step` ended.
+
+    Attributes:
+        reason: why it failed or was skipped; None if neither.
+    """
 
     source: str
     step: int
@@ -64,10 +74,12 @@ class RankedHit(Shape):
 
     Attributes:
         start, end: character range [start, end) of the passage in its document's text.
+        ranks: rank of the passage in the hits of each source, from 1.
+        highlights: character ranges [start, end) in `text` to emphasise.
         relevance: probability that the passage answers the question, 0 to 1, comparable across questions. None for a
-            hit from outside, for which it cannot be computed.
-        page: of the PDF where the passage begins, from 1; None where its file has no pages.
-        place: of the passage in its file: "pages 3-4", "slide 2", "sheet Prices, rows 7-12"; "" where it has none.
+            hit of an external source, for which it cannot be computed.
+        page: page of the PDF on which the passage begins, from 1; None if its file has no pages.
+        place: position in its file, such as "pages 3-4", "slide 2" or "sheet Prices, rows 7-12"; "" if it has none.
     """
 
     rank: int
@@ -109,9 +121,11 @@ class Result(Shape):
             `explain`.
         refusal: the message to the user if an advisor refused the question. Only present then; nothing was searched,
             and `trace_id` is empty.
+        relaxed: conditions that were dropped, each with the reason, such as that no document satisfies all of them.
+        degraded: names of what was unavailable or skipped, such as "intent_unavailable".
         total: number of documents that satisfy the filter, if a complete list was asked for and there is a filter; else
             None.
-        complete: whether this page and the pages before it hold all documents; None if no complete list was asked for.
+        complete: whether this page and the pages before it show all documents; None if no complete list was asked for.
     """
 
     trace_id: str
@@ -132,7 +146,7 @@ class Result(Shape):
 
 
 class Citation(Shape):
-    """The passage that a number in the prompt stands for: characters [start, end) of a document, under `heading`.
+    """A passage that the prompt cites as number `n`: characters [start, end) of a document, in the section `heading`.
 
     `page` and `place` are as in `RankedHit`.
     """
@@ -150,7 +164,13 @@ class Citation(Shape):
 
 
 class Prompt(Result):
-    """A result together with the prompt made from its hits."""
+    """A result together with the prompt made from its hits.
+
+    Attributes:
+        messages: the whole prompt, as a system and a user message.
+        prompt: the text of the user message.
+        tokens: estimated number of tokens of the messages.
+    """
 
     messages: tuple[Message, ...]
     prompt: str
@@ -162,8 +182,8 @@ class AnswerSentence(Shape):
     """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
 
     Attributes:
-        citations: numbers of the passages that the sentence cites; numbers that no passage has are left out. A sentence
-            that cites nothing gets the number of the passage that supports it, if one does.
+        citations: numbers of the passages that the sentence cites; numbers without a passage are left out. A sentence
+            that cites nothing gets the number of the passage that supports it, if there is one.
         supported: None if the sentence claims nothing, or if only a model could decide, as for a paraphrase.
         score: how far the cited passages support it, 0 to 1; None whenever `supported` is None.
     """
@@ -192,7 +212,7 @@ class Answer(Prompt):
         answered: False if the text says that the documents do not contain the answer, or if no model answered.
         sentences: the sentences of `answer` in order, if a model wrote it.
         faithfulness: share of the sentences with claims that are supported; None if no sentence claims anything.
-        checked_by: what checked the sentences.
+        checked_by: whether rules alone or also a model checked the sentences.
         model: the model that wrote the answer; None if no model did.
         usage: total of all model calls of the request.
         finish_reason: `length` if the text was cut or broke off, `tool_calls` if the model calls the caller's tools.

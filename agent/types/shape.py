@@ -40,7 +40,7 @@ class ToolCall(BaseModel):
     """A model's call of a tool, in OpenAI's form. Unknown keys are ignored.
 
     Attributes:
-        extra_content: what the model's server wants back with the call, such as Gemini's `thought_signature`.
+        extra_content: data that the model's server expects back with the call, such as Gemini's `thought_signature`.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -63,7 +63,7 @@ ToolCallsMade = Annotated[tuple[ToolCall, ...], Field(max_length=128)]
 
 
 class TextPart(BaseModel):
-    """A part of a turn's content. Unknown keys are ignored."""
+    """A text in the content of a turn, where the content is a list. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -86,5 +86,5 @@ class LaterTurn(BaseModel):
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The turn as it is sent to a model: those of its keys that the caller gave; unknown ones are gone."""
+        """The turn as it is sent to a model: the keys that the caller gave, without unknown ones."""
         return self.model_dump(exclude_unset=True)

@@ -11,14 +11,14 @@ import transformers
 from evals.minilm.files import make_batch
 from evals.minilm.texts import CHECK_TEXTS
 
-MIN_FLOAT_COSINE = 0.99999  # float32 export against the reference, and a text alone against it in a padded batch
-MIN_INT8_COSINE = 0.99  # packaged model against the reference, worst text
-MIN_INT8_MEAN = 0.995  # packaged model against the reference, mean
-MIN_BATCH_COSINE = 0.9999  # packaged model, a text alone against it in a padded batch
+MIN_FLOAT_COSINE = 0.99999  # float32 export: text to reference, and text alone to the same text in a padded batch
+MIN_INT8_COSINE = 0.99  # packaged model: text to reference, the worst text
+MIN_INT8_MEAN = 0.995  # packaged model: text to reference, mean over the texts
+MIN_BATCH_COSINE = 0.9999  # packaged model: text alone to the same text in a padded batch
 
 
 def run_onnx(model: bytes, batch: dict[str, Any]) -> Any:
-    """Run a serialised model on one batch."""
+    """Return the sentence embeddings that a serialised ONNX model computes for one batch."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -26,7 +26,7 @@ def run_onnx(model: bytes, batch: dict[str, Any]) -> Any:
 
 
 def reference_vectors(weights: Path, tokenizer_path: Path, texts: tuple[str, ...]) -> Any:
-    """Embed texts one at a time with transformers in float32."""
+    """Return the vectors of texts, each of length 1, computed one at a time with transformers in float32."""
     model = transformers.BertModel.from_pretrained(str(weights), local_files_only=True).eval()
     vectors = []
     with torch.no_grad():
@@ -38,7 +38,10 @@ def reference_vectors(weights: Path, tokenizer_path: Path, texts: tuple[str, ...
 
 
 def check(float_model: bytes, int8_model: bytes, weights: Path, tokenizer_path: Path) -> bool:
-    """Compare both models with the reference, alone and in a padded batch. Print figures; return whether all pass."""
+    """Compare both models with the reference, and each text alone with itself in a padded batch.
+
+    Print the figures; return whether all pass.
+    """
     reference = reference_vectors(weights, tokenizer_path, CHECK_TEXTS)
     together = make_batch(tokenizer_path, CHECK_TEXTS)
     one_by_one = [make_batch(tokenizer_path, (text,)) for text in CHECK_TEXTS]

@@ -15,7 +15,7 @@ HIDDEN, HEADS, LAYERS, VOCABULARY, POSITIONS = 384, 12, 6, 30522, 512
 LAYER_NORM_EPS = 1e-12
 OPSET = 20
 MASKED = -10000.0  # added to the attention scores of padding
-SMOOTHING = 0.5  # how much of the outliers moves from activations (1.0: all of it) to weights
+SMOOTHING = 0.5  # exponent by which the size of outliers moves from activations to weights; 1.0 moves all of it
 
 
 class UpstreamWeights:

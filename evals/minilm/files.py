@@ -24,7 +24,7 @@ def verify_weights(folder: Path) -> Path:
 
 
 def write_tokenizer(folder: Path, out: Path) -> Path:
-    """Copy tokenizer.json without its truncation and padding settings, which are the loader's to choose."""
+    """Copy tokenizer.json without truncation and padding settings, which the loading program sets; return its path."""
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     content["truncation"] = None
     content["padding"] = None

@@ -9,7 +9,7 @@ from evals.minilm.encoder import HIDDEN, LAYERS, OPSET, VOCABULARY
 
 
 def quantise_columns(weight: Any) -> tuple[Any, Any]:
-    """Quantise a matrix [inputs, outputs] to int8 with one scale per column; return both.
+    """Quantise a matrix [inputs, outputs] to int8 with one scale per column; return (int8 matrix, scales).
 
     Processors without a dot-product instruction for int8 add the products of two neighbouring rows in 16 bits, which
     must not overflow: 255 * (a + b) fits if a + b is at most 128, so the scale also bounds such sums.
@@ -20,7 +20,7 @@ def quantise_columns(weight: Any) -> tuple[Any, Any]:
 
 
 def quantise_rows(table: Any) -> tuple[Any, Any]:
-    """Quantise an embedding table to int8 with one scale per row; return both."""
+    """Quantise an embedding table to int8 with one scale per row; return (int8 table, scales)."""
     scale = (np.maximum(np.abs(table).max(axis=1, keepdims=True), 1e-9) / 127).astype(np.float32)
     return np.rint(table / scale).astype(np.int8), scale
 
@@ -36,21 +36,21 @@ class Quantiser:
         self.prefix = ""
 
     def constant(self, name: str, value: Any) -> str:
-        """Add a constant to the graph."""
+        """Add a constant to the graph; return its name."""
         self.constants[name] = self.numpy_helper.from_array(value, name)
         return name
 
     def take(self, name: str) -> Any:
-        """Take a constant out of the graph."""
+        """Remove a constant from the graph; return its value."""
         return self.numpy_helper.to_array(self.constants.pop(name))
 
     def emit(self, operator: str, inputs: list[str], result: str, **attributes: Any) -> str:
-        """Add a node, named after its result."""
+        """Add a node with one result; return the name of the result, which the node has, too."""
         self.nodes.append(self.helper.make_node(operator, inputs, [result], name=result, **attributes))
         return result
 
     def gather(self, node: Any) -> None:
-        """Look words up in the int8 table and its scales."""
+        """Replace the look-up of words by one in an int8 table with scales."""
         table, indices = node.input
         values, scales = quantise_rows(self.take(table))
         prefix = node.output[0]
@@ -59,7 +59,7 @@ class Quantiser:
         self.emit("Mul", [self.emit("Cast", [codes], f"{prefix}_float", to=self.types.FLOAT), scale], prefix)
 
     def product(self, node: Any) -> None:
-        """Quantise each row of the input by its largest value, multiply in int8, scale back, add the bias."""
+        """Replace a product: quantise each input row by its largest value, multiply, scale back, add the bias."""
         rows, weight, bias = node.input
         values, scales = quantise_columns(self.take(weight).T)
         prefix = node.output[0]

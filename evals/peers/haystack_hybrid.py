@@ -18,7 +18,7 @@ PACKAGES = ("haystack-ai", "pgvector-haystack", "pgvector", "psycopg")
 
 
 class _Line(NamedTuple):
-    """A document store and its retrievers. A store has one connection and one cursor, so it serves one question."""
+    """A document store and its retrievers; it serves one question at a time, as a store has a single connection."""
 
     store: Any
     vectors: Any

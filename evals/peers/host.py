@@ -16,7 +16,7 @@ port, user and password; `batches` are lists of `Passage`; `depth` is the number
 contributes; `language` is a text search configuration of PostgreSQL.
 
 Replies are {"ok": ...} or {"error": reason}. The first line is {"ok": {"packages": ...}}, or {"missing": reason} if the
-adapter cannot be imported. Times are measured here, so that they do not hold the time in the pipe.
+adapter cannot be imported. Times are measured here, so that they exclude the time in the pipe.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Passage(NamedTuple):
 
 
 class _Batches:
-    """The passages of a file in lists; `reading_s` is the time spent on reading, which is no work of the adapter."""
+    """The passages of a file in lists; `reading_s` is the time spent on reading, which is not the adapter's work."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -83,10 +83,10 @@ def _floats(encoded: str) -> list[float]:
 
 
 class Host:
-    """The adapter and what it stored.
+    """Carries out requests with an adapter.
 
     Args:
-        adapter: a module as described above.
+        adapter: a module as described at the top of this file.
     """
 
     def __init__(self, adapter: Any) -> None:
@@ -94,7 +94,13 @@ class Host:
         self._searcher: Any = None
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one request."""
+        """Carry out one request and return the content of its reply.
+
+        Args:
+            request: {"call": name, ...the arguments}; the name is removed.
+        Raises:
+            Exception: whatever the adapter raises; ValueError for an unknown call.
+        """
         call = request.pop("call")
         if call == "connect":
             self._searcher = await self._adapter.connect(**request)
@@ -202,7 +208,7 @@ async def _serve(path: str, replies: Any) -> None:
 
 def main() -> None:
     """Serve the adapter in the file that the first argument names."""
-    # What libraries print must not get between the replies.
+    # The output of libraries goes to stderr, because on stdout it would get between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     asyncio.run(_serve(sys.argv[1], replies))

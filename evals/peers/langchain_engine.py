@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 
 def engine_of(database: Mapping[str, str], connections: int) -> PGEngine:
-    """Return an engine with a pool of that many connections."""
+    """Return an engine with a pool of `connections` connections."""
     url = URL.create(
         "postgresql+asyncpg",
         username=database.get("user"),

@@ -14,7 +14,7 @@ _TABLE = "passages"
 
 
 class _Unused(Embeddings):  # type: ignore[misc]
-    """The store asks for an embedder; all vectors are given to it."""
+    """Stands in for the embedder that the store requires; it is never called, because all vectors are passed."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         raise NotImplementedError

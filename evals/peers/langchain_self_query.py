@@ -1,4 +1,4 @@
-"""LangChain's SelfQueryRetriever over PGVectorStore: all documents that it selects, the text being a model's reply."""
+"""LangChain's SelfQueryRetriever over PGVectorStore: returns all documents that a recorded model reply selects."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ _TABLE = "passages"
 
 
 class _OneVector(Embeddings):  # type: ignore[misc]
-    """All texts have one vector, since only the filter counts."""
+    """Gives all texts the same vector, since only the filter decides which documents are found."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [[1.0, 0.0] for _ in texts]
@@ -62,7 +62,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
 
 
 async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
-    """Return all documents that the retriever selects when a model gives it this reply."""
+    """Return all documents that the retriever selects when its model replies with `text`."""
     attributes = [AttributeInfo(name=name, description=name, type=kind) for name, kind in searcher.fields.items()]
     retriever = SelfQueryRetriever.from_llm(
         FakeListLLM(responses=[text]),

@@ -1,4 +1,4 @@
-"""LlamaIndex's VectorIndexAutoRetriever over PGVectorStore: all documents it selects for the reply of a model."""
+"""LlamaIndex's VectorIndexAutoRetriever over PGVectorStore: returns all documents a recorded model reply selects."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ PACKAGES = ("llama-index-core", "llama-index-vector-stores-postgres")
 
 
 class _Recorded(CustomLLM):  # type: ignore[misc]
-    """A model that gives one reply."""
+    """A model that always gives the same reply."""
 
     reply: str
 
@@ -82,7 +82,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
 
 
 async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
-    """Return all documents that the retriever selects when a model gives it this reply."""
+    """Return all documents that the retriever selects when its model replies with `text`."""
     information = [MetadataInfo(name=name, type=kind, description=name) for name, kind in searcher.fields.items()]
     retriever = VectorIndexAutoRetriever(
         searcher.index,

@@ -19,7 +19,7 @@ class FailureKind(NamedTuple):
     """One kind of failure.
 
     Attributes:
-        why: its effect on an answer.
+        why: what is wrong with the answer, in words for the page.
         is_meant: whether a question has this failure.
     """
 
@@ -119,7 +119,7 @@ def worst(rows: Sequence[QuestionRow]) -> Markup | None:
 
 
 def _listed(kind: FailureKind, some: Sequence[QuestionRow], *, opened: int = 0, titled: bool = True) -> Markup:
-    """Return the questions of one kind, the first few of them opened."""
+    """Return the questions of one kind as cards, the first `opened` of them unfolded."""
     title = element("h3", kind.title, " ", element("span", len(some), class_="count")) if titled else None
     cards = (card(row, is_open=number < opened) for number, row in enumerate(some[:MOST_SHOWN]))
     left = len(some) - MOST_SHOWN
@@ -180,7 +180,7 @@ def _conditions(wanted: Json | None) -> list[str]:
 
 
 def _compared(conditions: Sequence[str], others: Sequence[str], tone: str) -> Markup:
-    """Return conditions as chips; those missing on the other side stand out."""
+    """Return conditions as chips; conditions that `others` lacks get the CSS class `tone`."""
     if not conditions:
         return element("span", "no filter", class_="chip none")
     return joined([element("span", one, class_="chip" if one in others else f"chip {tone}"), " "] for one in conditions)

@@ -60,10 +60,10 @@ def _name(name: str) -> Markup:
 
 
 def curves(title: str, name: str, lines: Mapping[str, Sequence[Point]]) -> Markup:
-    """Draw lines with values in [0, 1] over a logarithmic axis from 1, with a legend; the last line is on top.
+    """Draw lines over a logarithmic axis from 1, with a legend; the last line is on top.
 
     Args:
-        lines: points by label, in rising order.
+        lines: points (x >= 1, value in [0, 1]) by label, sorted by x.
     """
     most = max(point[0] for points in lines.values() for point in points)
     scale = math.log(most) if most > 1 else 1.0
@@ -112,7 +112,11 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float]) -
 
 
 def calibration(title: str, stated: Sequence[tuple[float, bool]]) -> Markup:
-    """Draw the share of right conditions by their probability; a dot's area grows with their number."""
+    """Draw the share of right conditions by their probability; a dot's area grows with their number.
+
+    Args:
+        stated: (probability, whether it is right) of each condition.
+    """
     bins: dict[int, list[tuple[float, bool]]] = {}
     for probability, right in stated:
         bins.setdefault(min(int(probability * _CALIBRATION_BINS), _CALIBRATION_BINS - 1), []).append(
@@ -164,7 +168,7 @@ def bar(share: float, tone: str = "") -> Markup:
 
 
 def stacked(title: str, parts: Sequence[tuple[str, int, str]]) -> Markup:
-    """Return counts as parts of one bar with a legend; a part is (label, count, tone)."""
+    """Return counts as parts of one bar with a legend; a part is (label, count, CSS class)."""
     whole = sum(count for _, count, _ in parts) or 1
     bars = (
         element("span", style=f"width:{100 * count / whole:.2f}%", class_=tone, title=f"{label}: {count}")

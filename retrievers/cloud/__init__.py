@@ -22,7 +22,7 @@ CARD = Card(
     name="cloud",
     good_for="documents of a knowledge base kept elsewhere, which the collections here do not hold",
     kind="outside",
-    # No example has a subject: a question about a subject must not be taken for a question to the cloud.
+    # No example has a subject: otherwise the router would send questions about that subject to the cloud.
     examples=("Search the cloud knowledge base.", "What does the cloud knowledge base say?", "在云端知识库里查一下"),
 )
 

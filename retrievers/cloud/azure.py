@@ -1,7 +1,6 @@
 """A knowledge base of Azure AI Search, by agentic retrieval: `azure:KB_NAME` or `azure:https://HOST/KB_NAME`.
 
-If its knowledge source is named as well, `azure:KB_NAME/SOURCE_NAME`, records come with their fields, so that filters
-can be applied.
+With the name of its knowledge source, `azure:KB_NAME/SOURCE_NAME`, records come with their fields. Filters need them.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ class AzureKnowledgeBase(CloudProvider):
     most: int = 100
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
-        """See `CloudProvider.find`. The number of results is a setting of the knowledge base."""
+        """See `CloudProvider.find`. `limit` is ignored: the number of results is a setting of the knowledge base."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
         if self.source is None and search.checked:
             mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME, so that its records come with their fields"
@@ -80,7 +79,7 @@ class AzureKnowledgeBase(CloudProvider):
 
     @staticmethod
     def spell(condition: FieldComparison) -> str | None:
-        """Return a condition in OData, which cannot search for text inside values."""
+        """Return a condition in OData; None for "contains" and "prefix", and for keys that are no OData names."""
         key, op, value = condition.key, condition.op, condition.value
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
             return None
@@ -96,7 +95,7 @@ class AzureKnowledgeBase(CloudProvider):
 
 
 def _passages(answer: Any) -> dict[str, Any]:
-    """Return the extracted passages by the id of their reference. They are JSON inside a text."""
+    """Return the extracted passages by the id of their reference. The answer contains them as JSON inside a text."""
     passages: dict[str, Any] = {}
     for message in records(part(answer, "response")):
         for content in records(message.get("content")):

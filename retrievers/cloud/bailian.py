@@ -127,19 +127,24 @@ class Index(CloudProvider):
 
     @staticmethod
     def spell(condition: FieldComparison) -> list[dict[str, Any]] | None:
-        """Return an equality condition as a group of one. None for other conditions."""
+        """Return an equality condition as a list of one group. None for other conditions and for booleans."""
         if condition.op != "eq" or isinstance(condition.value, bool):
             return None
         return [{condition.key: condition.value}]
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-        """Join groups by "and". None for "or", which the API does not have."""
+        """Concatenate the groups for "and". None for "or", which the API does not have."""
         return [group for part in parts for group in part] if how == "and" else None
 
 
 def _check(answer: Any, code_key: str, message_key: str) -> None:
-    """Raise Refused for an error inside an answer of status 200."""
+    """Check an answer of HTTP status 200, which can contain an error.
+
+    Raises:
+        ProviderRefusal: it contains an error.
+        Unavailable: it has an unknown format.
+    """
     code, success = part(answer, code_key), part(answer, "Success")
     if code is None and success is None:
         raise Unavailable(SOURCE, "its answer has an unknown format")

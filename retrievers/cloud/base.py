@@ -1,4 +1,4 @@
-"""Shared by knowledge base providers: access, searches, and reading of answers."""
+"""What all knowledge base providers share: credentials, the interface of a search, and helpers to read answers."""
 
 import json
 from abc import ABC, abstractmethod
@@ -22,13 +22,13 @@ _LINK_KEYS = ("url", "source_url", "link", "uri", "source", "path")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to a provider.
+    """Credentials and connection settings for a provider.
 
     Attributes:
-        key: CLOUD_API_KEY; None if the provider's own library looks for credentials.
-        base_url: CLOUD_BASE_URL without a trailing slash; None for the provider's own.
-        timeout_s: for one search.
-        http: client for requests; its owner closes it.
+        key: value of CLOUD_API_KEY; None if the provider's library is to look for credentials itself.
+        base_url: CLOUD_BASE_URL without a trailing slash; None for the provider's default address.
+        timeout_s: time limit of one search, in seconds.
+        http: client for requests. Whoever created it closes it.
     """
 
     key: str | None = field(repr=False)
@@ -47,10 +47,10 @@ class Access:
         return self.key
 
     def key_pair(self) -> tuple[str, str]:
-        """Return the two halves of a key of the form ID:SECRET.
+        """Return id and secret of a key of the form ID:SECRET.
 
         Raises:
-            ValueError: it has another form.
+            ValueError: there is no key, or it has another form.
         """
         id, _, secret = self.needed_key().partition(":")
         if not id or not secret:
@@ -65,7 +65,8 @@ class CloudQuery:
     Attributes:
         limit: maximum number of hits, 1 to the provider's `most`.
         filter: in the provider's language, made by its `spell` and `join`; None for no filter.
-        checked: results will be checked against the full filter, of which `filter` may be a part.
+        checked: True if the caller has a filter and checks every result against it. `filter` then contains the
+            conditions that the provider can apply, and is None if there are none.
     """
 
     text: str
@@ -87,13 +88,13 @@ class CloudProvider(ABC):
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """Return the results, with metadata as stored at the provider.
 
-        The iterator may be used in a thread: reading large results takes longer than the event loop may wait.
+        The iterator must be usable in a thread: extracting large results would block the event loop for too long.
 
         Raises:
             ProviderRefusal: the provider answered with an error. The status is HTTP's, or the equivalent of the
                 provider's error code.
             Unavailable: it did not answer.
-            BadRequest: its results cannot be checked against a filter.
+            BadRequest: `search.checked`, but its results come without the fields to check.
         """
 
     @staticmethod
@@ -103,8 +104,9 @@ class CloudProvider(ABC):
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[Any]) -> Any:
-        """Join two or more filters into one that is not narrower than their conjunction or disjunction; None if
-        impossible.
+        """Return one filter for the conjunction ("and") or disjunction ("or") of two or more filters.
+
+        It may accept more documents than that, but not fewer. None if the language has no such filter.
         """
         return None
 
@@ -114,10 +116,10 @@ class CloudProvider(ABC):
 
 
 def names(rest: str, count: int) -> list[str]:
-    """Split a setting at slashes.
+    """Split the part of a setting after "PROVIDER:" at its slashes.
 
     Raises:
-        ValueError: it has another number of parts, or an empty part.
+        ValueError: it does not have `count` parts, or one is empty.
     """
     parts = rest.split("/")
     if len(parts) != count or not all(part.strip() for part in parts):
@@ -143,12 +145,12 @@ def web_address(url: str) -> str:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return the object; an empty one for any other value."""
+    """Return a JSON object unchanged; {} for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def name_of(*values: object) -> str | None:
-    """Return the first value that can be a name, as text; None if there is none."""
+    """Return the first value that is a non-empty text or an integer, as text; None if there is none."""
     for value in values:
         if isinstance(value, str) and value.strip():
             return value
@@ -163,7 +165,7 @@ def link_of(metadata: Mapping[str, Any]) -> str | None:
 
 
 def passage_of(stored: Mapping[str, Any]) -> str:
-    """Return the text of a record with custom fields: its content field, or else all of its fields."""
+    """Return the text of a record with custom fields: its content field, or else all fields as lines "key: value"."""
     for key in _TEXT_KEYS:
         if text := cleaned(stored.get(key)):
             return text
@@ -173,7 +175,10 @@ def passage_of(stored: Mapping[str, Any]) -> str:
 
 
 def bounded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata that can be shown, stored and sent: cleaned, without nulls, limited in size."""
+    """Return a copy of metadata without nulls and control characters, and limited in size.
+
+    Long texts are cut. Values that exceed the total size, are nested too deeply or have other types are left out.
+    """
     kept: dict[str, Any] = {}
     left = _MOST_METADATA
     for key, value in islice(metadata.items(), _MOST_KEYS):

@@ -106,7 +106,8 @@ class BedrockKnowledgeBase(CloudProvider):
     def _sent(self, request: Any, **_: Any) -> Any:
         """Send a signed request. The library uses the return value of a `before-send` handler as the answer.
 
-        The library's own client would read as long as bytes arrive, in a thread that cannot be cancelled.
+        This replaces the library's HTTP client, which reads as long as bytes arrive, in a thread that cannot be
+        cancelled.
         """
         awsrequest = importlib.import_module("botocore.awsrequest")
         answer = self._sending.send(request.method, request.url, dict(request.headers), request.body)

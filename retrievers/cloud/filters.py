@@ -1,9 +1,9 @@
-"""Filters at a provider: send the part that it can apply, and check the whole filter on its results.
+"""Filters at a provider: send the conditions that it can apply, and check the whole filter on its results.
 
-The check decides. The part that is sent only saves results that would fail the check, so it must never be narrower than
-the filter. Three kinds of conditions are therefore never sent: negations and `exists`, since providers differ on
-documents that lack the field, and these conditions exclude little; dates, which are stored as text, numbers or seconds;
-and conditions on the keys that identify the document itself.
+The check decides. The filter that is sent only avoids results that would fail the check, so it must never exclude a
+document that would pass. Three kinds of conditions are therefore never sent: negations and `exists`, since providers
+differ on documents that lack the field, and these conditions exclude little; dates, which are stored as text, numbers
+or seconds; and conditions on the keys in `RESERVED`, such as the document's id.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from retrievers.http.found import ProviderHit, cleaned, part
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison that a provider may support.
+    """A comparison of a metadata field with a value, for a provider to express in its language.
 
     Attributes:
-        op: `has` for a list that must contain the value; the others for a single value. Order comparisons are on
-            numbers.
+        op: `has` if the field is a list that must contain the value; the others are for fields with a single value.
+            Order comparisons are on numbers.
         value: a tuple for `in`, with members of one type.
     """
 
@@ -37,13 +37,13 @@ def sendable(
     spell: Callable[[FieldComparison], Any],
     join: Callable[[Literal["and", "or"], list[Any]], Any],
 ) -> Any:
-    """Return the part of a filter that a provider can apply; None if there is none.
+    """Return the conditions of a filter that a provider can apply, in its language; None if there are none.
+
+    Every document that satisfies `wanted` also satisfies the result.
 
     Args:
-        fields: the fields that the filter names.
-        spell, join: of the provider, see `CloudProvider`.
-    Returns:
-        A filter that every document satisfies which satisfies `wanted`.
+        fields: the fields that the filter names, by name.
+        spell, join: the provider's methods, see `CloudProvider`.
     """
     match wanted:
         case And(parts):
@@ -85,8 +85,8 @@ def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
 def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
     """Return whether a result's metadata satisfies a filter.
 
-    False for a result that cannot be checked: a value does not have its field's type, or a field that every document
-    has, such as the language, is missing.
+    False for a result that cannot be checked: a value does not have its field's type, or a key in `RESERVED`, which
+    every document has, is missing.
     """
     keys = keys_of(wanted)
     own = {"id": found.id, "title": cleaned(found.title) or None}
@@ -101,7 +101,7 @@ def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -
 
 
 def _stored(metadata: Mapping[str, Any], key: str, otherwise: Scalar | None) -> Any:
-    """Return the value of a key, or of a path of keys joined by dots."""
+    """Return the value of a key, or of a path of keys joined by dots; `otherwise` if it is missing."""
     stored = metadata.get(key)
     if stored is None and "." in key:
         stored = part(metadata, *key.split("."))

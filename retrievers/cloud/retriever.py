@@ -35,7 +35,7 @@ class Cloud:
     """The retriever over one knowledge base.
 
     Args:
-        secrets: strings that no error may contain.
+        secrets: strings that are masked in error messages.
     """
 
     provider: CloudProvider
@@ -48,10 +48,10 @@ class Cloud:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return hits by the provider's score, whatever its scale; see `Retriever.search`.
+        """Return hits sorted by the provider's score, on the provider's own scale; see `Retriever.search`.
 
         Raises:
-            Unavailable: the provider cannot be reached now, or not with this key or name.
+            Unavailable: the provider cannot be reached now, or refuses this key or name.
             BadRequest: the provider refuses the filter, or its results cannot be checked against it.
         """
         text = cleaned(query.text)
@@ -59,7 +59,7 @@ class Cloud:
             return []
         fields = filterable(query.scope) if query.filter else {}
         sent = sendable(query.filter, fields, self.provider.spell, self.provider.join)
-        # With a filter, some results may be dropped, so ask for as many as possible.
+        # With a filter, the check may drop results, so ask for as many as possible.
         limit = self.provider.most if query.filter else min(query.limit, self.provider.most)
         try:
             found = await self.provider.find(CloudQuery(text, limit, sent, checked=query.filter is not None))
@@ -76,7 +76,11 @@ class Cloud:
         await self.http.aclose()
 
     def _meant(self, error: ProviderRefusal, *, filtered: bool) -> RetrievalError:
-        """Convert the provider's error to one that tells the user what to do."""
+        """Convert the provider's error to one that tells the user what to do.
+
+        Args:
+            filtered: a filter was sent.
+        """
         reason = self._clean(error.reason)
         if error.status in (400, 422) and filtered:
             return BadRequest(f"{SOURCE} does not take the filter: {reason}", where="filter")
@@ -118,7 +122,7 @@ def _hits(found: Iterator[ProviderHit], query: Query, fields: Mapping[str, Field
 
 
 def _presentable(found: ProviderHit) -> ProviderHit:
-    """Limit the metadata, and give the result an id that does not depend on its position."""
+    """Return the result with cleaned text, bounded metadata, and an id: its own, its address or a hash of its text."""
     text = cleaned(found.text)
     id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
     return replace(found, text=text, id=id, metadata=bounded(found.metadata))
@@ -129,7 +133,7 @@ def _unusable(reason: str, forms: tuple[str, ...]) -> BadRequest:
 
 
 def _secrets(key: str | None) -> tuple[str, ...]:
-    """Return the key and its secret half, longer one first, so that masking leaves no part of it."""
+    """Return the key and the secret after its colon, if any. The longer comes first, since it is masked first."""
     if not key:
         return ()
     secret = key.partition(":")[2]

@@ -46,7 +46,7 @@ class DataStore(CloudProvider):
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
-        """See `CloudProvider.find`. Results have no scores; their order is the provider's."""
+        """See `CloudProvider.find`. Results have no scores. They are in the provider's order."""
         body: dict[str, Any] = {
             "query": search.text,
             "pageSize": search.limit,

@@ -48,7 +48,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A field or a function of a field: `len` of any field (0 if absent), `number` of a text, the others of a date."""
+    """A field, or a function of it: `len` of any field (0 if absent), `number` of a text, other functions of a date."""
 
     field: str
     function: Function | None = None
@@ -69,12 +69,13 @@ class Aggregate:
         of: expression to sum, average or compare. For `count`: the field whose distinct values are counted. For `list`:
             the sort key of the documents.
         group_by: one row per value. A document counts once for every member of a list field.
-        order, limit: sort direction and maximum number of rows, by the value of each group, or by `of` for `list`.
+        order, limit: sort direction and maximum number of rows. Groups are sorted by their calculated value, the
+            documents of `list` by `of`.
         between: for `difference` the two values of `group_by`; otherwise the only groups to return.
         show: for `list`: expressions to return beside the document id.
         ties: with `limit`: also return the rows whose value equals that of the last row.
-        at_least, at_most: keep only groups with that many documents. For a `count` of values: count only values that
-            that many documents have.
+        at_least, at_most: keep only groups with at least or at most this number of documents. For a `count` of
+            distinct values: count only values that occur in this number of documents.
         over: aggregate the values of all groups into one, for example the average number of documents per year.
     """
 
@@ -96,6 +97,8 @@ class Aggregate:
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
     """Read an expression such as `year(created)` over existing fields.
 
+    Args:
+        where: the expression's place in the request, for errors.
     Raises:
         BadRequest: the field or function is unknown, or the function does not fit the field's type.
     """
@@ -123,7 +126,7 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
 
 
 def _lengths(fields: Mapping[str, Field]) -> dict[str, Field]:
-    """Return a numeric field `len(NAME)` for every list field."""
+    """Return a numeric field named "len(NAME)" for every list field, so that a filter can use the list's length."""
     names = (f"len({name})" for name, field in fields.items() if field.type == "list")
     return {name: Field(name, "number", "number") for name in names}
 

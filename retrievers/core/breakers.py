@@ -63,7 +63,7 @@ class Breaker:
     def succeeded(self) -> None:
         """Record that the source answered, even if it found nothing."""
         with self._lock:
-            # A late answer to a request from before the breaker opened is as good a sign as a trial's.
+            # This also holds for a late answer to a request that was sent before the breaker opened.
             self._failures, self._opened_at, self._trial_at = 0, None, None
 
     def failed(self) -> None:
@@ -76,7 +76,7 @@ class Breaker:
                 self._opened_at, self._trial_at = self._now(), None
 
     def gave_up(self) -> None:
-        """Record a missing answer that says nothing about the source: the caller left, for example."""
+        """Record that a request ended without showing whether the source works, as after a cancellation."""
         with self._lock:
             self._trial_at = None
 
@@ -98,7 +98,7 @@ class Breaker:
 
 
 class Breakers:
-    """One breaker per source name, created on first use. The number of sources is bounded by the configuration."""
+    """One breaker per source name, created on first use. None is removed: the configuration limits their number."""
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now

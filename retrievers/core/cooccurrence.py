@@ -1,4 +1,4 @@
-"""Documents of metadata values: they tell which values occur together."""
+"""Record which documents have each metadata value, to tell which values occur together in a document."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -6,19 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 MOST_DOCUMENTS = 2_000
-"""Maximum number of documents of a scope whose values are kept: they are read again after each change."""
+"""A scope with more documents gets an empty `Cooccurrence`, because all are read again after each change."""
 _MOST_VALUES = 5_000
-"""Maximum number of values that are kept, at most 2 MB; the fields with the most values are left out."""
+"""Maximum number of values that are kept, which take at most 2 MB. The fields with the most values are left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cooccurrence:
-    """The documents of each metadata value. Empty for a scope with too many documents.
+    """The documents that have each metadata value. Empty for a scope with too many documents.
+
+    A set of documents is an integer whose bit n stands for the n-th document of the scope.
 
     Attributes:
-        having: by (field, value), a number whose bit n is set if document n has the value. Values are texts, as in
+        having: (field, value) to the set of documents that have the value. Values are texts, as in
             `FieldValues.values`.
-        fields: by field, the documents that have a value.
+        fields: field to the set of documents that have any value for it.
     """
 
     having: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -26,10 +28,11 @@ class Cooccurrence:
 
     @classmethod
     def of(cls, documents: Iterable[Mapping[str, Any]], distinct: Mapping[str, int]) -> Self:
-        """Return the documents of each value; a document has one value or a list for a field.
+        """Build it from the metadata of all documents of a scope.
 
         Args:
-            distinct: the fields that are kept, with their numbers of distinct values.
+            documents: for each document, field to its value or list of values.
+            distinct: the fields to keep, with their numbers of distinct values.
         """
         kept, values = set(), 0
         for name, count in sorted(distinct.items(), key=lambda one: (one[1], one[0])):
@@ -49,12 +52,12 @@ class Cooccurrence:
         return cls(dict(having), dict(fields))
 
     def documents_with(self, name: str, values: Iterable[str]) -> int:
-        """Return the documents with any of the values in a field, as bits."""
+        """Return the set of documents that have any of these values for a field, as an integer of bits."""
         found = 0
         for value in values:
             found |= self.having.get((name, value), 0)
         return found
 
     def documents_of(self, name: str) -> int:
-        """Return the documents with any value in a field, as bits."""
+        """Return the set of documents that have any value for a field, as an integer of bits."""
         return self.fields.get(name, 0)

@@ -1,21 +1,21 @@
-"""Count the values of JSON before it is parsed: parsing blocks the event loop, even in a thread."""
+"""Count the values of a JSON body before it is parsed, because parsing blocks the event loop even from a thread."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 MOST_LISTS_IN_A_ROW = 25_000
-"""Maximum number of lists between the ends of two objects. The parser lets other threads run at the end of an object
-alone, so until then the event loop waits.
+"""Maximum number of lists between the ends of two objects. The parser lets other threads run only at the end of an
+object, so a long series of lists would block the event loop.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MostValues:
-    """How many values a body of JSON may hold.
+    """The maximum numbers of values in a JSON body.
 
     Attributes:
         values: texts, numbers, lists and so on, at any depth; keys are not counted.
-        containers: the objects and lists among them.
+        containers: objects and lists alone.
     """
 
     values: int
@@ -23,15 +23,15 @@ class MostValues:
 
 
 UNREADABLE = "it has brackets that are not closed, or nested too deeply"
-"""The reason for a body that no parser reads."""
+"""The reason that `crowd_of` returns for brackets that no parser can read."""
 _PIECE_BYTES = 128 << 10
 _TOO_DEEP = b"[" * 500
 
 
 def crowd_of(raw: bytes, most: MostValues) -> str | None:
-    """Return why a body has too many values to be parsed; None if it has not.
+    """Return why a JSON body must not be parsed: too many values, or unreadable brackets. None if it may be parsed.
 
-    Only separators are counted, at the speed of C. The result is exact for valid JSON.
+    Values are counted by their separators, which is fast. An empty list or object counts as two values.
     """
     if _values_of(raw) <= most.values and _containers_of(raw) <= min(most.containers, MOST_LISTS_IN_A_ROW):
         return None
@@ -53,7 +53,11 @@ def crowd_of(raw: bytes, most: MostValues) -> str | None:
 
 
 def longest_row_of_lists(bare: bytes) -> int:
-    """Return the largest number of lists between the ends of two objects in JSON without escapes."""
+    """Return the largest number of lists between the ends of two objects.
+
+    Args:
+        bare: JSON without backslash escapes, as these could hide the end of a text.
+    """
     return _longest_row(b"".join(_outside_texts(bare)))
 
 
@@ -62,7 +66,11 @@ def _longest_row(outside: bytes) -> int:
 
 
 def _outside_texts(bare: bytes) -> Iterator[bytes]:
-    """Yield what lies between the texts of JSON without escapes. Other threads run between two pieces of it."""
+    """Yield the JSON without its texts, in pieces of bounded length so that other threads can run in between.
+
+    Args:
+        bare: JSON without backslash escapes.
+    """
     inside = 0
     for start in range(0, len(bare), _PIECE_BYTES):
         parts = bare[start : start + _PIECE_BYTES].split(b'"')
@@ -71,7 +79,7 @@ def _outside_texts(bare: bytes) -> Iterator[bytes]:
 
 
 def _values_of(raw: bytes) -> int:
-    """Return the number of values in JSON without texts: each list or object has one more than it has commas."""
+    """Return the number of values in JSON without texts: a list or object has one member more than it has commas."""
     return 1 + raw.count(b",") + _containers_of(raw)
 
 

@@ -58,14 +58,14 @@ class BadDocument(BadRequest):
 
 
 class EmbedderMismatch(BadRequest):
-    """The collection was built with another embedder. Vectors of two models never share an index."""
+    """The collection was built with another embedder. Vectors of two models cannot share an index."""
 
 
 class QuotaUsedUp(RetrievalError):
     """The tenant has used up its daily quota. Retry when the day has ended.
 
     Attributes:
-        ends_at: end of the day.
+        ends_at: end of the day in the tenant's time zone.
     """
 
     def __init__(self, message: str, ends_at: datetime) -> None:
@@ -79,7 +79,7 @@ class QuotaUsedUp(RetrievalError):
 
 
 def listing(names: Iterable[str], most: int = 12) -> str:
-    """List names for an error message: sorted, quoted, at most `most` of them and the number of the rest."""
+    """List names for an error message, sorted and quoted: `"a", "b" and 3 more`, with at most `most` names."""
     ordered = sorted(set(names))
     shown = ", ".join(f'"{name}"' for name in ordered[:most])
     return (shown or "none") + (f" and {len(ordered) - most} more" if len(ordered) > most else "")

@@ -12,8 +12,9 @@ _PROJECT_FILE = Path(__file__).parents[2] / "pyproject.toml"
 def install_command(extra: str) -> str:
     """Return the command that installs an extra of `pyproject.toml`.
 
-    In a checkout it installs the extra; an installation from a wheel, which has no `pyproject.toml`, names the extra's
-    packages. It uses `uv pip` if the environment has no pip, as environments made by uv do not.
+    In a checkout the command names the extra: `pip install '.[adapters]'`. An installation from a wheel has no
+    `pyproject.toml`, so there the command names the extra's packages. It begins with `uv pip` if the environment has no
+    pip, as in environments made by uv.
     """
     wanted = [f"'.[{extra}]'"] if _PROJECT_FILE.is_file() else map(shlex.quote, _packages(extra))
     return f"{'pip' if find_spec('pip') else 'uv pip'} install {' '.join(wanted)}"

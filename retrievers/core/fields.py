@@ -40,9 +40,9 @@ class Field:
     Attributes:
         item: type of the values; for a list, of its members.
         separator: where to split a list that is written as one string ("2.6, 3.0" at ","); None for real lists.
-        declared: True if a schema file names the field, False if it was inferred.
-        aliases: other names of values from a schema file: value to names.
-        unit: unit of a number from a schema file ("kb"); None if none is declared.
+        declared: True if a schema file declares the field, False if it was inferred.
+        aliases: value to its other names, as a schema file declares them: {"infrastructure": ("infra",)}.
+        unit: unit of a number, as a schema file declares it ("kb"); None if none is declared.
     """
 
     name: str
@@ -55,7 +55,10 @@ class Field:
     unit: str | None = None
 
     def holds_like(self, other: "Field") -> bool:
-        """Return whether both fields store values alike. Everything else can change while there are documents."""
+        """Return whether both fields store values in the same form.
+
+        The other attributes, such as the description, can be changed while the collection has documents.
+        """
         return (self.type, self.item, self.separator) == (other.type, other.item, other.separator)
 
 
@@ -63,8 +66,8 @@ def parse_date(text: str) -> str:
     """Return the normal form of an ISO 8601 date or date-time.
 
     Returns:
-        "2025-07-01", or "2025-07-01T08:30:00" (UTC) if there is a time of day. A time without an offset is taken as
-        UTC.
+        "2025-07-01" for a date or midnight, "2025-07-01T08:30:00" (UTC) for other times. A time without an offset is
+        taken as UTC.
     Raises:
         ValueError: not a date between years 1 and 9999.
     """
@@ -92,7 +95,7 @@ def shortened(text: str) -> str:
 
 
 def kind_of(value: object) -> ScalarType | None:
-    """Guess the type of a single JSON value. None for a value that is not a scalar."""
+    """Return the type that a single JSON value seems to have; None for a value that is not a scalar."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -117,7 +120,13 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(flat: dict[str, Any], prefix: str, value: Any, depth: int, *, named: bool = True) -> None:
-    """Add the value of a key to `flat`, or those below it."""
+    """Add a value to `flat`, or for an object its values under dotted keys.
+
+    Args:
+        flat: written to: dotted key to value.
+        prefix: the value's dotted key.
+        named: False if a part of the key is empty, which is allowed only for values that are dropped.
+    """
     if isinstance(value, Mapping):
         if depth > MAX_DEPTH:
             raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
@@ -146,7 +155,7 @@ def _flatten(flat: dict[str, Any], prefix: str, value: Any, depth: int, *, named
 
 
 def _trimmed(value: Any) -> Any:
-    """Turn a date into text and strip white space. None if nothing is left."""
+    """Return a date as text, a text without surrounding white space, and other values unchanged. None for no text."""
     if isinstance(value, date):
         value = value.isoformat()
     return value.strip() or None if isinstance(value, str) else value
@@ -178,8 +187,8 @@ def is_finite(number: float) -> bool:
 def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
     """Infer field types from a sample of flattened metadata.
 
-    A field is a date if every value in the sample looks like a date. If a later value does not, its document is
-    invalid; the field keeps its type. A field with mixed types is a string.
+    A field is a date if every value in the sample looks like a date. It stays a date field afterwards, and documents
+    with other values in it are invalid. A field with mixed types is a string.
     """
     kinds: dict[str, set[ScalarType]] = {}
     lists: set[str] = set()
@@ -203,9 +212,10 @@ def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
 
 
 def _list_separator(texts: list[str]) -> str | None:
-    """Return "," or ";" if the texts are lists written as text, else None.
+    """Return "," or ";" if some of a field's texts are lists written with this separator, else None.
 
-    At least two texts must contain the separator, and at least 60 % of their parts must also occur as whole values.
+    At least two texts must contain the separator, and at least 60 % of their parts must also occur as whole texts:
+    "red, blue" and "red, green" are lists if "red" and "blue" are texts, too.
     """
     alone = set(texts)
     for separator in (",", ";"):
@@ -246,7 +256,11 @@ def _split(value: Any, separator: str | None) -> list[Any]:
 
 
 def _fit(field: Field, value: Any) -> Scalar:
-    """Convert one value to its field's type."""
+    """Return one value in its field's type.
+
+    Raises:
+        BadDocument: it does not fit the type.
+    """
     if field.item == "date":
         try:
             return parse_date(value if isinstance(value, str) else str(value))
@@ -274,9 +288,10 @@ def _fit(field: Field, value: Any) -> Scalar:
 
 
 def _parse_number(text: str) -> int | float | None:
-    """Parse a number in JSON or Python notation. None for underscores, digits of other scripts, or no finite number.
+    """Return the number that a text is, in JSON or Python notation; None if it is not a finite number.
 
-    A text of over `_LONGEST_NUMBER` characters is no number: Python refuses to read integers of thousands of digits.
+    Only ASCII digits count, and no underscores. A text of over `_LONGEST_NUMBER` characters is not a number, because
+    Python refuses to read integers of thousands of digits.
     """
     text = text.strip()
     found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None

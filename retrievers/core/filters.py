@@ -28,7 +28,7 @@ MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
 MAX_SOUGHT_CHARACTERS = 4000
-"""Maximum number of characters of a text sought inside others; of 8,000 different ones PostgreSQL wants 1.7 GB."""
+"""Maximum length of the text of `contains`: for 8,000 different characters PostgreSQL needs 1.7 GB of memory."""
 MAX_CHARACTERS = 200_000
 """Maximum number of characters of all values of a filter together."""
 
@@ -74,7 +74,7 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
 
     Args:
         data: the filter as decoded JSON.
-        fields: the fields it may name.
+        fields: the fields that it may use, by name.
         where: its place in the request, for errors.
     Returns:
         The filter, with dates in normal form.
@@ -87,8 +87,10 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
 
 @dataclass(slots=True)
 class _FilterReader:
-    """Reads one filter and counts its parts. A class: a function inside `parse` that calls itself is a reference cycle,
-    which only the garbage collector ends.
+    """Reads one filter and counts its conditions and characters.
+
+    This is no recursive function inside `parse`, because such a function is a reference cycle, which only the garbage
+    collector frees.
     """
 
     fields: Mapping[str, Field]
@@ -96,7 +98,7 @@ class _FilterReader:
     characters: int = 0
 
     def read(self, node: object, where: str, depth: int) -> Filter:
-        """Return the filter of a node at `depth`, the outermost at 1."""
+        """Return the filter that a JSON value describes, at nesting level `depth` (1 for the outermost)."""
         self.nodes += 1
         if depth > MAX_DEPTH:
             raise BadFilter(f"the filter is nested deeper than {MAX_DEPTH} levels", where=where)
@@ -171,7 +173,7 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
 
 
 def _read_values(field: Field, values: Sequence[object], where: str) -> tuple[Scalar, ...]:
-    """Read a list of values. Texts and numbers without a fault, of which a filter may have 120,000, are read in C."""
+    """Return the checked values. A filter may have 120,000, so lists without a fault are checked by functions in C."""
     kinds = set(map(type, values))
     if field.item == "string" and kinds == {str}:
         texts = cast(Sequence[str], values)
@@ -330,8 +332,7 @@ def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
 def to_jsonpath(wanted: Filter) -> str:
     """Compile the filter to a jsonpath predicate over a document's normalised fields.
 
-    Every leaf is an `exists(...)`, which is true or false but never unknown, so SQL's three-valued logic cannot leak
-    into `not`.
+    Every comparison is inside an `exists(...)`, which is true or false but never unknown. So `not` negates exactly.
     """
     match wanted:
         case And(parts):
@@ -352,7 +353,7 @@ def _field_jsonpath(op: Operator, path: str, value: Scalar | tuple[Scalar, ...])
     if isinstance(value, tuple):
         if not value:
             return "(exists($.a ? (1 == 0)))"
-        # One call encodes all values: JSON's literals are those of a jsonpath.
+        # One call encodes all values, because a jsonpath has the same literals as JSON.
         literals = json.dumps(value, ensure_ascii=False, separators=(" || @ == ", ":"))[1:-1]
         return f"(exists({path}[*] ? (@ == {literals})))"
     if op == "contains":

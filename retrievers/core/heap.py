@@ -1,6 +1,6 @@
 """Limit how much freed memory a long-lived process keeps, and how long its garbage collections take.
 
-What concerns the heap of the C library works with the GNU one only; elsewhere it does nothing.
+The functions that act on the C library's heap have an effect with the GNU C library only.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ _ARENAS = 2
 def return_freed_memory() -> None:
     """From now on, return large blocks to the system when they are freed.
 
-    By default the library raises the size from which a block gets its own mapping to the size of the largest block
-    freed so far, up to 32 MiB, and gives every thread its own heap. A server that reads uploads of megabytes in several
-    threads then keeps a hundred megabytes of holes between small blocks.
+    By default the C library gives a block a memory mapping of its own only above a size that grows to that of the
+    largest block freed so far, up to 32 MiB, and it gives every thread its own heap. A server that reads uploads of
+    megabytes in several threads then keeps a hundred megabytes of holes between small blocks.
     """
     for parameter, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
         _call("mallopt", parameter, value)
@@ -32,18 +32,18 @@ def return_freed_memory() -> None:
 def settle() -> None:
     """Exclude everything loaded so far from garbage collection: it is kept until the process ends.
 
-    A collection then takes milliseconds, not 50 ms in the middle of some answer.
+    A collection then delays an answer by a few milliseconds instead of 50 ms.
     """
     gc.collect()
     gc.freeze()
 
 
 def give_back() -> None:
-    """Return the free memory to the system after a large input: that of small objects, too.
+    """Return free memory to the system after a large input, including the memory of small objects.
 
-    Python returns small objects' memory in pieces of 1 MiB, once nothing in the piece is used. A body with 400,000 keys
-    fills 60 of them, and one object that is used no more but not collected yet, or the few that Python keeps for reuse,
-    hold most of them. A full collection frees both.
+    Python keeps small objects in blocks of 1 MiB and returns a block once no object in it is left. A JSON body with
+    400,000 keys fills 60 blocks. Afterwards a few objects that are not collected yet, or that Python keeps for reuse,
+    hold back most of the blocks. A full collection frees these objects.
     """
     gc.collect()
     trim()
@@ -61,6 +61,6 @@ def _call(name: str, *arguments: int) -> None:
 
 @cache
 def _function(name: str) -> Callable[..., Any]:
-    """Return a function of the C library. Kept, because each look-up leaves a reference cycle behind."""
+    """Return a function of the C library. Cached, because each look-up leaves a reference cycle behind."""
     function: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
     return function

@@ -1,4 +1,4 @@
-"""A log filter that thins out repeated messages of a lasting fault."""
+"""A log filter that drops most repetitions of a message, for faults that last."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ _SPARING_S = 10.0
 
 
 class Sparing(logging.Filter):
-    """Passes each message template once every 10 s, whatever its values."""
+    """Passes each message template at most once every 10 s, whatever values are inserted into it."""
 
     def __init__(self) -> None:
         super().__init__()

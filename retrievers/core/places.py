@@ -14,8 +14,8 @@ class Places:
 
     Attributes:
         marks: (offset in characters, number from 1) of the start of each page, slide or row, both rising. Text before
-            the first mark belongs to it.
-        sheet: name of the rows' sheet.
+            the first mark belongs to the first page, slide or row.
+        sheet: name of the sheet that has the rows; "" for pages and slides.
     """
 
     unit: Unit
@@ -23,7 +23,7 @@ class Places:
     sheet: str = ""
 
     def within(self, start: int, end: int) -> "Places":
-        """Return the places of the characters [start, end); at least one, that of `start`."""
+        """Return the places of the characters [start, end). The result has at least the place of `start`."""
         # Binary search, because a sheet has tens of thousands of rows.
         first = max(bisect_right(self.marks, start, key=_beginning) - 1, 0)
         last = bisect_left(self.marks, end, lo=first + 1, key=_beginning)
@@ -31,7 +31,7 @@ class Places:
 
     def moved(self, characters: int) -> "Places":
         """Return the places after characters were inserted before the text, or removed from its start if negative."""
-        # Of several marks at one offset, all but the last belong to parts without text.
+        # Of several marks at one offset, all but the last belong to pages, slides or rows without text.
         moved = {max(at + characters, 0): number for at, number in self.marks}
         return Places(self.unit, tuple(moved.items()), self.sheet)
 
@@ -53,7 +53,7 @@ def from_json(stored: Mapping[str, Any] | None) -> Places | None:
 
 
 def describe(places: Sequence[Places | None]) -> str:
-    """Describe the place of consecutive parts: "page 3", "slides 2-4", "sheet Prices, rows 7-12"; "" if unknown."""
+    """Describe where consecutive passages stand: "page 3", "slides 2-4", "sheet Prices, rows 7-12"; "" if unknown."""
     known = [one for one in places if one is not None]
     numbers = [number for one in known for _, number in one.marks]
     if not numbers:
@@ -64,5 +64,5 @@ def describe(places: Sequence[Places | None]) -> str:
 
 
 def first_page(places: Iterable[Places | None]) -> int | None:
-    """Return the number of the page on which a text begins; None if its file has no pages."""
+    """Return the number of the page on which the first of consecutive passages begins; None if there are no pages."""
     return next((one.marks[0][1] for one in places if one is not None and one.unit == "page"), None)

@@ -26,7 +26,8 @@ def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[
     """Return the principals sorted and without duplicates.
 
     Args:
-        everything: accept "*" in place of principals.
+        said: the principals as the caller gave them.
+        everything: accept "*" alone, which stands for all principals.
     Raises:
         BadRequest: there are too many, or one is invalid. The message does not repeat the input.
     """

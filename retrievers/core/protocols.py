@@ -1,5 +1,5 @@
-"""Remember which classes implement a protocol: `isinstance` of a protocol takes 0.05 ms on Python 3.11, and a question
-needs 30 of them.
+"""Remember which classes implement a protocol, because `isinstance` with a protocol takes 0.05 ms on Python 3.11 and is
+needed 30 times for a question.
 """
 
 from typing import Any, TypeGuard
@@ -10,7 +10,7 @@ _known: dict[tuple[type, type], bool] = {}
 
 
 def implements(value: object, protocol: Any) -> bool:
-    """Return whether the value's class implements the runtime-checkable protocol. Checked once per class."""
+    """Return whether the value's class implements the runtime-checkable protocol. Calls `isinstance` once per class."""
     key = type(value), protocol
     if key not in _known:
         _known[key] = isinstance(value, protocol)
@@ -23,5 +23,5 @@ def is_holder(source: object) -> TypeGuard[Holder]:
 
 
 def is_divided(source: object) -> TypeGuard[Divided]:
-    """Return whether the source searches several parts; see `Divided`."""
+    """Return whether the source searches several backends; see `Divided`."""
     return implements(source, Divided)

@@ -44,10 +44,10 @@ def blended(measured: Mapping[str, Mapping[Key, float]], weights: Mapping[str, f
     """Add the weighted scores of several measures, each scaled to [0, 1] (min-max).
 
     Args:
-        measured: scores by measure. The weight of a measure without scores is distributed among the others.
+        measured: scores by measure. A measure without scores gives its weight to the others, in proportion to theirs.
         weights: weight of each measure.
     Returns:
-        Every key with its score, highest first, ties by key.
+        Every key with its score, highest first, ties by key. A key adds nothing for a measure that has no score of it.
     """
     total = sum(weights[measure] for measure, found in measured.items() if found)
     scores: dict[Any, float] = {}

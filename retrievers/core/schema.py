@@ -1,4 +1,4 @@
-"""The schema of a collection: its declared fields, the words for one of its documents, and its description."""
+"""The schema of a collection: its declared fields, the nouns for one of its documents ("upload"), its description."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,15 @@ MAX_ALIASED_CHARACTERS = 1000
 """Maximum length of a value that has aliases."""
 MAX_SEPARATOR_CHARACTERS = 20
 MAX_RECORDS = 40
-"""Maximum number of words for a document."""
+"""Maximum number of nouns in `Schema.records`."""
 MAX_RECORD_CHARACTERS = 60
 MAX_UNIT_CHARACTERS = 20
 MAX_DESCRIPTION_CHARACTERS = 1000
 """Maximum length of the description of a collection, and of that of a field."""
 _MOST_BLANKS = 10
-"""How many times as long as allowed a text may be before its white space is folded."""
+"""Maximum length of a text before runs of white space are replaced by single blanks, in multiples of the length
+allowed afterwards.
+"""
 _INVALID = re.compile("[\0\ud800-\udfff]")
 """Characters that the database cannot store."""
 
@@ -34,8 +36,10 @@ class Schema(dict[str, Field]):
     """The declared fields by name.
 
     Attributes:
-        records: words for a document of the collection ("upload", "uploads", "上传"); None if none are declared.
-        description: what the collection holds; "" to have a draft written; None if none is declared.
+        records: nouns that mean a document of the collection ("upload", "uploads", 上传 "upload"); None if none are
+            declared.
+        description: what the collection contains; "" if a draft shall be made from its documents; None if none is
+            declared.
     """
 
     def __init__(
@@ -86,10 +90,10 @@ def read_description(given: object) -> str:
 
 
 def _read_records(given: object) -> tuple[str, ...]:
-    """Return the words for a document, without duplicates.
+    """Return the nouns for a document, without duplicates.
 
     Raises:
-        BadDocument: not a list of words, too many or too long.
+        BadDocument: not a list of texts, or too many or too long.
     """
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
         raise BadDocument('schema: records must be a list of words for a document, such as ["upload", "uploads"]')
@@ -141,10 +145,11 @@ def _read_field(name: str, given: object) -> Field:
 
 
 def _bounded(what: str, given: object, most: int) -> str:
-    """Return a text that can be stored.
+    """Return `given`, checked to be a text that can be stored.
 
     Raises:
-        BadDocument: it is not text, too long, or contains characters that cannot be stored.
+        BadDocument: it is not text, longer than `most`, or contains characters that cannot be stored. The message
+            begins with `what`.
     """
     if not isinstance(given, str):
         raise BadDocument(f"{what} must be text")

@@ -26,7 +26,7 @@ def without_credentials(text: str) -> str:
 def credentials_in(text: str) -> Iterator[str]:
     """Yield the passwords and keys in a text's addresses, both as written and percent-decoded.
 
-    A user name without a password counts only in a web address, where it may be an API key.
+    A user name without a password is yielded only for a web address, where it may be an API key.
     """
     for found in _CREDENTIALS.finditer(text):
         user, _, password = (found["user"] or "").partition(":")

@@ -12,8 +12,8 @@ _left: set[asyncio.Future[Any]] = set()
 async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     """Return the result of the work if it ends in time.
 
-    If it is late, or the caller is cancelled, the work is cancelled and not waited for: a driver takes seconds to
-    cancel a query on a server that does not answer.
+    If it is late or the caller is cancelled, the work is cancelled, but its end is not awaited: a database driver takes
+    seconds to cancel a query on a server that does not answer.
 
     Raises:
         TimeoutError: the work did not end in time.
@@ -37,7 +37,7 @@ async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
 def leave(task: asyncio.Future[Any]) -> None:
     """Cancel a task whose result is no longer needed, without waiting for its end."""
     task.cancel()
-    # The event loop holds tasks only by weak references.
+    # The event loop holds tasks only by weak references: without this one, the task could be collected before it ends.
     _left.add(task)
     task.add_done_callback(_forget)
 

@@ -1,4 +1,4 @@
-"""The values that pass between the stages. All are frozen; a stage returns new ones."""
+"""The values that pass between the stages of a search. All are immutable; a stage returns new ones."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +16,17 @@ PLATFORM = "0"
 
 
 EVERYTHING = ("*",)
-"""In place of principals: may read documents with any readers."""
+"""Stands in place of principals for a viewer that may read all documents of its tenant, whoever their readers are."""
 
 
 class Viewer(NamedTuple):
-    """The tenant and principals on whose behalf something is read.
+    """The tenant and principals (users and groups) on whose behalf something is read.
+
+    A document without readers is visible to all viewers of its tenant. A document with readers is visible only to
+    viewers that have one of its readers among their principals.
 
     Attributes:
-        principals: users and groups of the tenant, sorted. Empty: only documents without readers are visible.
+        principals: sorted; `EVERYTHING` to see all documents, empty to see only documents without readers.
     """
 
     tenant: str
@@ -31,27 +34,33 @@ class Viewer(NamedTuple):
 
     @classmethod
     def of(cls, who: "str | Viewer") -> "Viewer":
-        """Return a viewer without principals for a tenant's name. Returns a viewer unchanged."""
+        """Return a viewer without principals if `who` is a tenant's name, or `who` itself if it is a viewer."""
         return cls(who) if isinstance(who, str) else who
 
     def sees_all_of(self, principals: Iterable[str]) -> bool:
-        """Return whether this viewer sees everything that these principals see."""
+        """Return whether this viewer sees every document that is visible to these principals."""
         return self.principals == EVERYTHING or set(principals) <= set(self.principals)
 
     def erases(self, principals: tuple[str, ...]) -> bool:
-        """Return whether records made by these principals may be erased. Same rule as `signalbox.erases` in the
-        database.
+        """Return whether this viewer may erase records of questions that were asked with these principals.
+
+        The viewer must see everything that they see. Records of questions without principals can be erased only by a
+        viewer without principals or with `EVERYTHING`. The SQL function `signalbox.erases` has the same rule.
         """
         return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), EVERYTHING))
 
 
 def whole(tenant: str) -> Viewer:
-    """Return a viewer that sees all documents of a tenant: the operator, and ingestion."""
+    """Return a viewer that sees all documents of a tenant, for use by the operator and by ingestion."""
     return Viewer(tenant, EVERYTHING)
 
 
 class ChunkId(NamedTuple):
-    """Identity of a chunk. Its order breaks ties between equal scores, so it contains no serial number."""
+    """Identity of a chunk; `ordinal` is its place in the document, from 0.
+
+    The order of ids breaks ties between equal scores. So an id contains no serial number, which would differ between
+    two imports of the same documents.
+    """
 
     tenant: str
     collection: str
@@ -74,8 +83,9 @@ class Chunk:
         heading: titles of the sections around it, outermost first, joined by " > ".
         gap: the white space between it and the document's next passage.
         metadata: the document's metadata, as given.
-        important, questions: the document's key terms and the questions it answers. Loaded only for rerankers by words.
-        places: where in its file the passage stands; characters are the document's.
+        important, questions: the document's key terms and the questions it answers. Loaded only for rerankers that
+            compare words.
+        places: pages, slides or rows of the passage in its file. Offsets count from the start of the document's text.
     """
 
     id: ChunkId
@@ -102,12 +112,13 @@ class ResultTable:
 
 
 class Hit(NamedTuple):
-    """A chunk in one ranking, with its score in that ranking.
+    """A chunk in one ranking, with its score in that ranking. Scores of different sources are not comparable.
 
-    `chunk` is None until its text is loaded: PostgreSQL searches return identities, and only the few hits that survive
-    fusion are loaded. Scores of different sources are not comparable. `table` holds the rows that a source calculated,
-    on its first hit only. `parts` splits the score into components on the scales of other sources: source name to
-    score.
+    Attributes:
+        chunk: None until its text is loaded. PostgreSQL searches return ids only, and after fusion the texts of the
+            few best hits are loaded.
+        table: the rows that a source calculated; only on the source's first hit.
+        parts: components of the score, each on the scale of another source: name of that source to score.
     """
 
     id: ChunkId
@@ -122,6 +133,9 @@ class Hit(NamedTuple):
 class Collection:
     """A collection as a search needs it.
 
+    Documents with the same readers form a part of the collection. The database counts each part on its own, so that a
+    viewer sees only the numbers of documents that it may read.
+
     Attributes:
         number: its short number inside the database, also the prefix of its lexemes.
         embedder: name of the embedder of its vectors, None if it has no vectors.
@@ -130,8 +144,8 @@ class Collection:
         languages: number of documents analysed as each language.
         documents, chunks: number of stored documents and chunks, including expired ones.
         version: increases with every change of the collection, except changes inside its parts.
-        parts: number and version of each visible part. A part is the documents with the same readers.
-        records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
+        parts: (number, version) of each visible part.
+        records: nouns that mean one of its documents, as a schema declares them ("upload", "uploads").
         description: a description of its content written by a person; "" if there is none.
     """
 
@@ -161,10 +175,10 @@ class FieldValues:
             that the most common. Empty for numbers and dates.
         distinct: number of distinct values.
         documents: number of documents that have the field.
-        low, high: range of a number or date (ISO 8601). None for other types and if there are no values.
-        aliases: other names of values from a schema file: alias to value.
-        spellings: values that differ only in case, accents or punctuation, by their form after `text.folding.fold`.
-            Only forms with more than one spelling.
+        low, high: lowest and highest number or date (ISO 8601). None for other types and if there are no values.
+        aliases: alias to the value that it stands for, as schema files declare them.
+        spellings: values that differ only in case, accents or punctuation, by their common form after
+            `text.folding.fold`. Forms with a single spelling are left out.
     """
 
     field: Field
@@ -182,10 +196,11 @@ class FieldCatalogue:
     """The fields of a scope with their values.
 
     Attributes:
-        key: changes with the content. Anything derived from a catalogue with another key is stale.
+        key: (number, version) of each collection and part, so it changes with the content. Anything derived from a
+            catalogue with another key is stale.
         documents: number of documents in the scope.
-        records: words for a document that every collection of the scope declares.
-        cooccurrence: the documents of each value, for a scope with few documents.
+        records: nouns for a document that every collection of the scope declares, see `Collection.records`.
+        cooccurrence: the documents that have each value; empty for a scope with many documents.
     """
 
     key: tuple[tuple[int, int], ...]
@@ -201,7 +216,8 @@ class Scope:
 
     Attributes:
         collections: collections in the database.
-        beside: documents that sources hold themselves, as one collection per source. Its number has no meaning.
+        beside: collections outside the database, one per source that holds documents itself (see `Holder`). Their
+            numbers have no meaning.
         principals: as in `Viewer`.
         changed: counter of changes to the readers of the tenant's documents, as of the time the collections were
             loaded.
@@ -224,13 +240,13 @@ class Scope:
         return (*self.collections, *self.beside)
 
     def only(self, names: Iterable[str]) -> "Scope":
-        """Return the scope with only the named collections of the database. `beside` is kept."""
+        """Return the scope with only those collections of the database that have one of these names. Keeps `beside`."""
         wanted = frozenset(names)
         kept = tuple(one for one in self.collections if one.name in wanted)
         return self if len(kept) == len(self.collections) else dataclasses.replace(self, collections=kept)
 
     def allows(self, chunk: ChunkId) -> bool:
-        """Return whether the chunk belongs to the tenant or the platform. A second check after the database's own."""
+        """Return whether the chunk belongs to the tenant or the platform. This repeats the database's own check."""
         return chunk.tenant in (self.tenant, PLATFORM)
 
 
@@ -242,7 +258,7 @@ class Query:
         language: ISO 639-1 code of the text.
         limit: maximum number of hits.
         gloss: a word-by-word English translation of a Chinese text, if few of the documents are Chinese; else empty.
-        aggregate: calculation for a source over metadata, within the filter.
+        aggregate: calculation over the documents that satisfy the filter, for a source of kind "metadata".
         statement: SQL for such a source, written by a model or a person. Not trusted.
     """
 
@@ -264,9 +280,10 @@ class Card:
         good_for: a one-line description, also shown to a model that chooses sources.
         kind: what it searches: the text of documents, their metadata (by calculation), or something outside.
         examples: questions that it is the right source for.
-        named: True for a `[sources.NAME]` of the settings.
-        part: True if it searches a subset of what other sources search. It is then used only if it was chosen.
-        world: True if it answers questions about the world.
+        named: True if the settings define the source as `[sources.NAME]`.
+        part: True if it searches a subset of what other sources search. Such a source is used only if it is chosen by
+            name or for the question.
+        world: True if it answers questions about the world beyond the documents, as a web search does.
         top_k: maximum number of hits of one search; None for the number requested.
         min_relevance: hits with a lower relevance are dropped, 0 to 1.
         timeout_s: time limit of one search, in seconds; None for the setting's.
@@ -311,12 +328,12 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Divided(Protocol):
-    """A retriever that searches several parts, each of which can fail on its own."""
+    """A retriever that searches several backends, each of which can fail on its own."""
 
     def parts(self, scope: Scope) -> Mapping[str, Scope]:
-        """Split the scope into the part that each backend serves, by the name of its circuit breaker.
+        """Split the scope among the backends: name of the backend's circuit breaker to the collections it searches.
 
-        Scores of different parts are comparable.
+        Scores of different backends are comparable.
         """
         ...
 
@@ -334,17 +351,17 @@ class Holder(Protocol):
         ...
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
-        """Return the chunks with these ids. Chunks that it does not hold or that the filter excludes are left out."""
+        """Return the chunks with these ids. Unknown ids and chunks that the filter `wanted_by` excludes are missing."""
         ...
 
     def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
-        """Return the first passage of every document that satisfies the filter, in order of id."""
+        """Return the id of the first passage of every document that satisfies the filter, sorted."""
         ...
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A holder that knows how common terms are in its documents."""
+    """A `Holder` that knows how common terms are in its documents."""
 
     def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
         """Return the number of its passages that contain each term. Absent terms are left out."""

@@ -25,8 +25,8 @@ def open_embedders(
 
     Args:
         name, base_url, api_key, cores: of the service's embedder, as in `open_embedder`.
-        others: allowed embedders with their addresses, by name.
-        keys: API keys by name.
+        others: addresses of the other allowed embedders, by embedder name; None for an embedder's default address.
+        keys: API keys by embedder name.
     """
     addresses, keys = others or {}, keys or {}
 
@@ -54,7 +54,7 @@ def check_name(name: str) -> None:
     """Check the name of an embedder.
 
     Raises:
-        BadRequest: no embedder can have this name.
+        BadRequest: the name has none of the known forms, or names a folder that does not exist.
     """
     kind, _, rest = name.partition(":")
     if kind == "onnx" and rest:
@@ -69,8 +69,7 @@ def check_name(name: str) -> None:
 
 
 def parse_pairs(text: str) -> dict[str, str | None]:
-    """Parse names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1". None for a name without a
-    value.
+    """Parse names with optional values: "minilm, openai/m3=http://x" -> {"minilm": None, "openai/m3": "http://x"}.
 
     Raises:
         ValueError: a name is missing or given twice.
@@ -92,9 +91,9 @@ def open_embedder(
     Args:
         name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at `base_url`) or
             another litellm embedding string.
-        cores: maximum number of cores for a model that runs in this process; None for all.
+        cores: maximum number of cores for an ONNX model, which runs in this process; None for all.
     Raises:
-        BadRequest: no embedder can have this name.
+        BadRequest: see `check_name`.
     """
     check_name(name)
     kind, _, rest = name.partition(":")

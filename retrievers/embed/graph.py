@@ -13,19 +13,19 @@ from retrievers.core import heap
 
 _LONGEST_TOKENS = 512
 _MOST_SHRINKS = 2
-"""Maximum attempts to give memory back while other runs begin and end; the next run makes up for what is left."""
+"""Maximum number of attempts to release memory while other runs begin. What remains is released after a later run."""
 
 
 class Graph:
     """The files `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder. Thread-safe.
 
-    Every run is single-threaded: parallel runs keep the cores busy, and no run waits for another's threads.
+    Each run uses one thread. Several runs at once use several cores, and do not wait for each other's threads.
 
     Attributes:
         outputs: names of the graph's outputs.
     Raises:
         FileNotFoundError: a file is missing.
-        Exception: of the runtime or the tokenizer, if they cannot read a file.
+        Exception: the runtime or the tokenizer cannot read a file; each raises types of its own.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,15 +56,17 @@ class Graph:
         return list(self._tokenizer.encode_batch(texts))
 
     def run(self, batch: Sequence[Any], output: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Run the graph on tokenized texts. Return one output, first axis in their order, and the mask of non-padding
-        tokens.
+        """Run the graph on tokenized texts.
+
+        Returns:
+            The output named `output`, one row per text, and the mask of tokens: 1 for a real one, 0 for padding.
         """
         return self._run(batch, output)
 
     def give_back(self, output: str) -> None:
         """Release the hundreds of megabytes that the runtime keeps for later batches.
 
-        While a run is using some of them, this is left to the end of the last run.
+        If runs are in progress, the memory is released when the last of them ends.
         """
         with self._lock:
             self._owes_memory, idle = True, not self._running
@@ -79,7 +81,7 @@ class Graph:
             self._session.run([output], feed, self._giving_back)
             heap.trim()
             with self._lock:
-                self._owes_memory |= self._begun != begun  # a run that has begun since may hold on to a block
+                self._owes_memory |= self._begun != begun  # a run that began meanwhile may keep a block allocated
                 if not self._owes_memory or self._running:
                     return
 
@@ -95,12 +97,12 @@ class Graph:
                 self._running -= 1
                 is_last = self._owes_memory and not self._running
         if is_last:
-            values = np.array(values)  # no longer in the runtime's memory
+            values = np.array(values)  # a copy outside the runtime's memory, which `_shrink` releases
             self._shrink(output)
         return np.asarray(values, dtype=np.float32), mask
 
     def _feed(self, batch: Sequence[Any]) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
-        """Return the inputs of the graph for tokenized texts, and the mask of non-padding tokens."""
+        """Return the inputs of the graph for tokenized texts, by name, and the mask of non-padding tokens."""
         longest = max(len(tokens) for tokens in batch)
         ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
@@ -112,10 +114,10 @@ class Graph:
 
 
 def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int]]:
-    """Group tokenized texts of similar length into batches, longest first, to minimise padding. Return their positions.
+    """Group tokenized texts of similar length into batches, to minimise padding: a list of positions for each batch.
 
     Args:
-        most_tokens: maximum number of tokens of a batch, including padding. A single text may have more.
+        most_tokens: maximum number of tokens of a batch, including padding. A longer text is a batch of its own.
     """
     order = sorted(range(len(encoded)), key=lambda n: -len(encoded[n]))
     found = []

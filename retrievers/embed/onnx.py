@@ -20,11 +20,11 @@ from retrievers.embed.graph import Graph, batches, read_json
 
 MINILM = Path(__file__).parent / "minilm"
 
-# Tokens per batch, including padding: more take longer in all, because they leave the caches, and more memory.
+# Maximum tokens per batch, with padding. Larger batches exceed the CPU's caches and so take more time in total.
 _BATCH_TOKENS = 1024
 _LARGE_TOKENS = 512
-"""Minimum size of a batch, in tokens with padding, after which the runtime's memory is given back; a full batch leaves
-hundreds of megabytes.
+"""After a batch of at least this many tokens, with padding, the runtime's memory is released. A full batch leaves
+hundreds of megabytes allocated.
 """
 
 _NICENESS = 5
@@ -33,9 +33,10 @@ _NICENESS = 5
 class OnnxEmbedder:
     """A sentence model in a folder, in the layout of sentence-transformers.
 
-    The folder contains `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`). If the graph has an output
-    `sentence_embedding`, it pools itself; otherwise token vectors are pooled as `1_Pooling/config.json` says (mean if
-    the file is missing). Prompts in `config_sentence_transformers.json` are prepended to texts.
+    The folder contains `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`). The vector of a text is the graph's
+    output `sentence_embedding`. Without this output, it is pooled from the token vectors: the first token's if
+    `1_Pooling/config.json` says so, else the mean. Prompts in `config_sentence_transformers.json` are prepended to
+    texts.
 
     Args:
         folder: the model.
@@ -50,9 +51,9 @@ class OnnxEmbedder:
         self.name, self.languages = name, languages
         self._folder = folder
         self.recent = QueryCache()
-        # The model runs single-threaded and batches run in parallel, so passages keep every core busy. Questions have
-        # their own threads: behind the batches of an ingestion they would wait for seconds. The threads of passages
-        # have a lower priority, so that questions are served first where there are not enough cores for both.
+        # Each batch runs in one thread, and batches run in parallel on all cores. Questions have threads of their own:
+        # in the queue of passages they would wait for seconds during an ingestion. The threads of passages have a lower
+        # priority, so that the system runs questions first if there are not enough cores for both.
         cores = self._cores = cores or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(cores, "embed", initializer=_lower_priority)
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
@@ -68,7 +69,8 @@ class OnnxEmbedder:
         model = self._model
         encoded = await self._in_thread(model.tokenize, texts, "document")
         parts = batches(encoded, _BATCH_TOKENS)
-        places = asyncio.Semaphore(self._cores)  # a few texts do not wait for all batches of thousands
+        # Queueing all batches at once would make a later call with a few texts wait for all of them.
+        places = asyncio.Semaphore(self._cores)
 
         async def run(part: Sequence[int]) -> Vectors:
             async with places:
@@ -92,7 +94,7 @@ class OnnxEmbedder:
         return vector
 
     async def aclose(self) -> None:
-        """Let the threads end. The model is freed with the object."""
+        """Let the threads end after their queued work, without waiting for it. The model is freed with the object."""
         self._executor.shutdown(wait=False)
         self._questions.shutdown(wait=False)
 

@@ -19,7 +19,7 @@ class Embedders:
     Args:
         own: the embedder in the settings; new collections use it.
         opener: builds another embedder, or raises BadRequest for an unknown name. None if there are no others.
-        check: raises BadRequest for an unknown name, without building the embedder.
+        check: raises BadRequest for an unknown name, without building the embedder. None to accept every name.
     """
 
     def __init__(self, own: Embedder, opener: Open | None = None, check: Callable[[str], None] | None = None) -> None:
@@ -76,7 +76,10 @@ class Embedders:
         return True
 
     def languages_in(self, scope: Scope) -> frozenset[str] | None:
-        """Return the languages that all embedders of the searched collections know. None if each knows many."""
+        """Return the languages that all embedders of the searched collections know. None if each knows many.
+
+        Only the service's embedder counts if the scope has documents outside the database, or no usable embedder.
+        """
         names = {one.embedder for one in scope.collections if one.chunks and one.embedder and self.has(one.embedder)}
         known = [self._languages(name) for name in names] if names and not scope.beside else [self.languages]
         limited = [one for one in known if one is not None]

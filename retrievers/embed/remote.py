@@ -51,16 +51,22 @@ _INPUT_TYPES: dict[str, dict[Kind, str]] = {
 
 # Length of the longest vectors in use, and bytes of a number in JSON with its separators.
 _MOST_NUMBERS, _NUMBER_BYTES = 8_192, 32
-# Numbers that a call may return: parsing and converting them blocks the event loop, even in a thread, for up to 30 ms.
+# Maximum count of numbers in one answer: parsing and converting this many blocks the event loop for up to 30 ms, even
+# in a thread.
 _MOST_AT_ONCE = 400_000
 # litellm parses answers with `json`, which takes four times as long.
 _MOST_AT_ONCE_LITELLM = 100_000
 _MOST_AROUND = 64 << 10
-"""Allowance for the rest of an answer, in bytes and in JSON values."""
+"""Allowance for the content of an answer beside the vectors: both a number of bytes and a number of JSON values."""
 
 
 class _Library(ABC):
-    """Common parts of these embedders: batches, checks of the answer, unit length, cache of recent questions."""
+    """Base class: makes batches, checks answers, scales vectors to length 1 and caches recent questions.
+
+    Args:
+        batch: maximum number of texts per call.
+        at_once: maximum count of numbers in one answer.
+    """
 
     def __init__(self, name: str, batch: int, at_once: int = _MOST_AT_ONCE) -> None:
         self.name = name
@@ -108,7 +114,7 @@ class _Library(ABC):
         return
 
     def _limits(self, texts: int) -> AbstractContextManager[None]:
-        """Limit the size of an answer with one vector for each of `texts` texts."""
+        """Return a context that limits the size of an answer with `texts` vectors."""
         numbers = min(texts * _MOST_NUMBERS, self._at_once)
         return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
@@ -277,16 +283,16 @@ class FastEmbedEmbedder(_Library):
 
 
 async def in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
-    """Return `await use(litellm)`, in litellm's own event loop and thread.
+    """Return `await use(litellm)`, run in an event loop and thread only for litellm.
 
-    litellm parses answers, and imports more modules when it is first called, in the event loop that calls it. Its
-    clients belong to that loop.
+    litellm parses answers, and imports more modules at its first call, in the event loop that calls it. This would
+    block the service's loop. litellm's clients can only be used in the loop that created them.
     """
     return await _LITELLM.run(lambda: use(_import_litellm()))
 
 
 async def close_litellm() -> None:
-    """Close litellm's connections, which all its users share; a busy litellm is not waited for."""
+    """Close litellm's connections, which all its users share. Gives up after `_CLOSED_WITHIN_S` seconds."""
     if "litellm" in sys.modules:
         # RuntimeError: a call that still runs opened a connection while litellm went through them.
         with suppress(TimeoutError, RuntimeError):
@@ -300,10 +306,10 @@ def _import_litellm() -> Any:
     # For OpenAI-like providers, aembedding treats max_retries=0 as "not given" and falls back to this value.
     litellm.DEFAULT_MAX_RETRIES = 0
     litellm.suppress_debug_info = True
-    # aiohttp, its default, reads interim answers (100 Continue) without a limit and without a turn for other tasks.
+    # aiohttp, its default, reads any number of interim answers (100 Continue), and no other task runs meanwhile.
     litellm.disable_aiohttp_transport = True
     limit_litellm()
-    # Its table of tokens, which the first call would load, is native code that stops all threads for 0.1 s.
+    # The first call would load its table of tokens. Native code does that and blocks all threads for 0.1 s.
     with suppress(ImportError):
         importlib.import_module("litellm.litellm_core_utils.default_encoding")
     return litellm

@@ -30,8 +30,8 @@ _LONGEST_REASON = 200
 # openai 3 switched from httpx to httpx2.
 _HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
 
-# Matches keys that the caller did not pass in: litellm reads some from the environment, and servers repeat what they
-# receive.
+# Matches keys that are not among the `secrets` of a call: litellm reads some from the environment, and servers repeat
+# the key that they received.
 _SECRETS = re.compile(r"(?i)(?<=bearer )\S+|\bsk-[\w*-]{6,}|(?<=key=)[^&\s\"']+|(?<=://)[^/\s@]+(?=@)")
 
 
@@ -103,7 +103,7 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
     Raises:
         TimeoutError, ConnectionError, openai.OpenAIError: the error of the last attempt. Any other error of `send` is
             raised at once.
-        BadAnswer: the answer exceeds a limit, as another attempt's would.
+        BadAnswer: the answer exceeds a limit. This is not retried, because another answer would exceed it too.
     """
     ends_at = time.monotonic() + policy.budget_s
 
@@ -138,7 +138,7 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
 
 
 def of_the_connection(error: BaseException) -> bool:
-    """Return whether the error comes from the HTTP client: the SDK does not wrap it if an answer breaks off."""
+    """Return whether the error is the HTTP client library's own. The SDK lets it through if an answer breaks off."""
     return type(error).__module__.partition(".")[0] in _HTTP_CLIENTS
 
 

@@ -34,7 +34,9 @@ _IPV4 = tuple(
         ("240.0.0.0/4", "reserved"),
     )
 )
-"""IANA's special-purpose registry, multicast, and cloud services at public-looking addresses. First match counts."""
+"""Forbidden networks, each with the reason; the first match counts. They are those of IANA's special-purpose registry,
+multicast, and cloud services at addresses that look public.
+"""
 
 _IPV6 = tuple(
     (IPv6Network(network), what)
@@ -75,7 +77,7 @@ def refusal(address: str) -> str | None:
     """Return why an address may not be connected to ("loopback"); None if it may.
 
     Args:
-        address: IPv4 or IPv6, in a form that `ipaddress` parses. Any other text is refused.
+        address: IPv4 or IPv6, in a form that `ipaddress` parses. For any other text the result is "no address".
     """
     try:
         ip = ip_address(address)
@@ -101,7 +103,7 @@ def _named(
 
 
 def _embedded(ip: IPv6Address) -> Iterable[IPv4Address]:
-    """Yield the IPv4 addresses that traffic to an IPv6 address may reach."""
+    """Yield the IPv4 addresses inside an IPv6 address, to which a network may forward its traffic."""
     value = int(ip)
     if value > 1 and any(ip in network for network in _LOW_32_BITS_ARE_IPV4):
         yield IPv4Address(value & _32_BITS)

@@ -1,8 +1,8 @@
-"""Limit the size of answers while they are read: bytes sent and unpacked, JSON values, nesting levels.
+"""Limit the size of HTTP answers while they are read: bytes before and after decompression, JSON values, nesting.
 
-`limit` works with every asynchronous client of httpx or httpx2, so it also limits an SDK that uses a client of ours.
-Parsing JSON blocks the event loop even in a thread, for a time that depends on the number of values more than on bytes,
-so `parse_json` counts the values first.
+`limit` works with every asynchronous client of httpx or httpx2, so it also limits an SDK to which such a client is
+given. Parsing JSON blocks the event loop even in a thread. The time depends on the number of values more than on the
+number of bytes, so `parse_json` counts the values first.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from retrievers.core.crowd import MostValues, crowd_of
 MOST_LEVELS = 50
 """Maximum nesting of lists and objects."""
 MOST_VALUES = MostValues(values=50_000, containers=25_000)
-"""For an answer that is parsed as a whole, which takes 30 ms at most."""
+"""Limits of an answer that is parsed in one call. They keep the parsing under 30 ms."""
 _LARGE_BYTES = 64 << 10
 """Larger data is handled in a thread."""
 _MOST_ERROR_BYTES = 16 << 10
 _PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
 _EVENT_BYTES = 1 << 10
-"""Maximum piece of an event stream in bytes, so that its reader handles few events before other tasks get a turn."""
+"""Maximum piece of an event stream that is passed on at once, in bytes: few events, so that other tasks soon run."""
 _MOST_HEAD_BYTES = 32 << 10
-"""Maximum size of a head, including all interim answers (100 Continue) before it."""
+"""Maximum size of status line and headers, including all interim answers (100 Continue) before them."""
 _HEAD_PIECE_BYTES = 8 << 10
-"""Maximum piece of a head. The library parses all interim answers in a piece at once, 40 microseconds each."""
+"""Maximum piece of a head read at once. The library parses all interim answers in it in one go, 40 µs each."""
 _CONTAINERS = (dict, list)
 _Value = TypeVar("_Value")
 _Read = Callable[[int, float | None], Awaitable[bytes]]
@@ -43,11 +43,11 @@ _MARKS_OF_EVENTS = {
     "application/x-ndjson": b"\n",
     "application/vnd.amazon.eventstream": b":message-type",
 }
-"""Mark that every event of a stream contains, by content type: Ollama sends lines of JSON, Bedrock binary frames."""
+"""Bytes that every event of a stream contains, by content type. Ollama sends lines of JSON, Bedrock binary frames."""
 
 
 class BadAnswer(Exception):
-    """An answer exceeds a limit or cannot be unpacked. `reason` names the limit."""
+    """An answer exceeds a limit or cannot be decompressed. `reason` names the limit."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -59,7 +59,7 @@ class ResponseLimits:
     """Limits of one answer.
 
     Attributes:
-        bytes: maximum size, both as sent and unpacked.
+        bytes: maximum size, both before and after decompression.
         values: maximum number of JSON values, estimated from punctuation. For an event stream: per event.
     """
 
@@ -70,13 +70,13 @@ class ResponseLimits:
 USUAL = ResponseLimits()
 _limits: ContextVar[ResponseLimits] = ContextVar("limits", default=USUAL)
 _head_left: ContextVar[int | None] = ContextVar("head_left", default=None)
-"""Number of bytes that may still come before the head of the awaited answer is complete; None if none is awaited."""
+"""How many more bytes of the head (status line and headers) may be read; None while no head is being read."""
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
 @contextmanager
 def limits(bytes: int, values: float) -> Iterator[None]:
-    """Set other limits for the requests sent inside the block."""
+    """Replace the usual limits, for the answers to requests sent inside the block. Arguments as in `ResponseLimits`."""
     token = _limits.set(ResponseLimits(bytes, values))
     try:
         yield
@@ -86,8 +86,8 @@ def limits(bytes: int, values: float) -> Iterator[None]:
 
 @contextmanager
 def ending_within(timeout_s: float) -> Iterator[None]:
-    """Set a deadline for requests that an SDK sends from threads inside the block, which cannot be cancelled; see
-    `left_s`.
+    """Set a deadline that `left_s` reads inside the block: for requests that an SDK sends from threads, which cannot be
+    cancelled.
     """
     token = _ends_at.set(time.monotonic() + timeout_s)
     try:
@@ -97,7 +97,7 @@ def ending_within(timeout_s: float) -> Iterator[None]:
 
 
 def left_s() -> float:
-    """Return the seconds to the deadline of the current call; infinity without a deadline."""
+    """Return the seconds to the deadline that `ending_within` set, negative after it; infinity without a deadline."""
     return _ends_at.get() - time.monotonic()
 
 
@@ -118,7 +118,7 @@ async def _prepare(request: Any) -> None:
 
 
 async def _traced(event: str, info: Mapping[str, Any]) -> None:
-    """Limit the heads of answers on a new connection of httpcore or httpcore2."""
+    """Limit the heads of answers. httpcore and httpcore2 call this for every event of a request."""
     what, _, state = event.rpartition(".")
     if what.endswith(".receive_response_headers"):
         _head_left.set(_MOST_HEAD_BYTES if state == "started" else None)
@@ -142,11 +142,11 @@ def _bounded(read: _Read) -> _Read:
 
 
 SHORT_HEAD: Mapping[str, Any] = {"trace": _traced}
-"""Extensions of a request of httpcore, httpx or their successors that limit the head of its answer."""
+"""Request extensions, for httpcore, httpx and their successors, that limit the head of the answer."""
 
 
 async def _limit_answer(response: Any) -> None:
-    # openai 2 and litellm use httpx, openai 3 and signalbox httpx2. Each accepts only streams of its own class.
+    # openai 2 and litellm use httpx, openai 3 and signalbox use httpx2. Each accepts only streams of its own class.
     library = type(response).__module__.partition(".")[0]
     response.stream = _body_class(library)(response)
 
@@ -157,12 +157,14 @@ def _body_class(library: str) -> type["_BoundedBody"]:
 
 
 class Meter:
-    """Unpacks and counts a body part by part.
+    """Decompresses a body and checks its limits, while its bytes arrive.
 
     Args:
         packed: the body is compressed by gzip.
-        event: the mark that each event contains, if the body is an event stream.
+        event: bytes that each event contains, if the body is an event stream; else b"".
         of: name of the body in error messages.
+    Attributes:
+        size: number of bytes so far, after decompression.
     """
 
     def __init__(self, limits: ResponseLimits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
@@ -179,10 +181,10 @@ class Meter:
         return self._unpacker is None or self._unpacker.eof
 
     def pieces(self, part: bytes) -> Iterator[bytes]:
-        """Yield the unpacked part in non-empty pieces.
+        """Decompress the next bytes of the body, and yield the result in non-empty pieces of limited size.
 
         Raises:
-            BadAnswer: the body exceeds a limit or cannot be unpacked.
+            BadAnswer: the body exceeds a limit or cannot be decompressed.
         """
         self._received += len(part)
         for piece in self._unpacked(part):
@@ -198,21 +200,21 @@ class Meter:
                 yield piece[start : start + self._most_at_once]
 
     async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """Yield the unpacked pieces of all parts. Raises like `pieces`."""
+        """Yield the pieces of a body whose bytes arrive as `parts`. Raises like `pieces`."""
         number = 0
         async for part in parts:
             for piece in self.pieces(part):
                 yield piece
                 number += 1
                 if self._event or number % _PARTS_PER_TURN == 0:
-                    # Parts that have already arrived do not yield to the event loop, and there may be millions.
+                    # Reading parts that have already arrived never waits. Millions of them would stop all other tasks.
                     await asyncio.sleep(0)
 
     def _unpacked(self, part: bytes) -> Iterator[bytes]:
         if self._unpacker is None:
             yield part
             return
-        # In pieces, because a few KiB may unpack to gigabytes.
+        # In pieces, because a few KiB may decompress to gigabytes.
         while part and not self._unpacker.eof:
             try:
                 yield self._unpacker.decompress(part, _PIECE_BYTES)
@@ -222,7 +224,7 @@ class Meter:
 
 
 class _BoundedBody:
-    """The body of an answer, unpacked, up to its limits."""
+    """The body of an answer as a stream: decompressed, limited, and cut after `_MOST_ERROR_BYTES` for an error."""
 
     def __init__(self, response: Any) -> None:
         packed = response.headers.pop("content-encoding", "").strip().lower()
@@ -252,7 +254,7 @@ def parse_json(data: bytes) -> Any:
     """Parse JSON text. Takes up to 50 ms.
 
     Raises:
-        BadAnswer: it has too many values or levels.
+        BadAnswer: it has too many values or is nested too deeply.
         ValueError: it is not JSON.
     """
     check_crowd(data)
@@ -265,13 +267,13 @@ def parse_json(data: bytes) -> Any:
 
 
 def check_crowd(data: bytes) -> None:
-    """Raise BadAnswer if JSON text has too many values to be parsed."""
+    """Raise BadAnswer if JSON text has more values than `MOST_VALUES` allows. The text is not parsed for that."""
     if (crowd := crowd_of(data, MOST_VALUES)) is not None:
         raise BadAnswer(f"its answer cannot be parsed: {crowd}")
 
 
 def _check_levels(value: Any) -> None:
-    """Raise BadAnswer if a JSON value is nested too deeply for recursive code."""
+    """Raise BadAnswer if lists and objects are nested more than `MOST_LEVELS` deep, too deep for recursive code."""
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(MOST_LEVELS):
         children = (one.values() if type(one) is dict else one for one in level)
@@ -295,5 +297,5 @@ def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
 
 
 def _values_in(part: bytes) -> int:
-    """Estimate the number of values in a part of a JSON text by its punctuation, including that inside strings."""
+    """Estimate the number of values in a section of JSON text: count its punctuation, even inside strings."""
     return sum(map(part.count, (b",", b":", b"[", b"{")))

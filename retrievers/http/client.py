@@ -1,7 +1,7 @@
 """Send JSON requests to providers' APIs, with limits on time and size, and one error type.
 
-The address is the operator's, from the settings. Pages with addresses from elsewhere are read by
-`retrievers.http.fetch`. Redirects are not followed, because they would pass the key on.
+Only for addresses from the operator's settings. `retrievers.http.fetch` reads pages at addresses that others wrote.
+Redirects are not followed, because the key would be sent to their target.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 2.0
 _LONGEST_REASON = 200
 _BEHIND_S = 1.0
-"""How much longer than the event loop a thread waits, in seconds."""
+"""How much longer a thread waits for an answer than the event loop, which normally reports a timeout, in seconds."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -55,7 +55,7 @@ class _Lost(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of any status. `body` is unpacked."""
+    """An answer of any status, with its body after decompression."""
 
     status: int
     headers: Mapping[str, str]
@@ -67,11 +67,11 @@ Send = Callable[[str, str, Mapping[str, str], bytes | None], Response]
 
 
 class Client:
-    """A provider's API.
+    """Client of a provider's API.
 
     Args:
-        source: the retriever's name, for errors.
-        secrets: keys that must not occur in an error, even if the provider repeats them.
+        source: the retriever's name, for error messages.
+        secrets: keys that are masked in error messages, in case the provider repeats them.
     """
 
     def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
@@ -97,10 +97,11 @@ class Client:
 
         Args:
             params: query parameters; None values are dropped.
-            body: sent as JSON. Alternatively `content`, bytes that are already signed.
-            timeout_s: for all attempts together, including bodies.
-            attempts: maximum number of attempts. Connection errors, 429 and 5xx are retried, after `Retry-After` if
-                that is short and time is left.
+            body: body to send as JSON.
+            content: body as bytes, instead of `body`.
+            timeout_s: for all attempts together, including their bodies.
+            attempts: maximum number of attempts. Connection errors, 429 and 5xx are retried. A `Retry-After` that is
+                longer than `_LONGEST_WAIT_S` or than the time left prevents the retry.
         Raises:
             ProviderRefusal: an answer with another status. The reason contains the provider's message.
             Unavailable: no answer in time, or an answer that is too large or not JSON.
@@ -121,7 +122,7 @@ class Client:
 
         def may_pass(error: BaseException) -> bool:
             if isinstance(error, ProviderRefusal) and (error.status == 429 or error.status >= 500):
-                # Better report the provider's message than run out of time.
+                # Without time for another attempt, the provider's message is a better error than a timeout.
                 left_s = min(_LONGEST_WAIT_S, deadline - time.monotonic())
                 return (error.retry_after_s or 0.0) <= left_s
             return isinstance(error, _Lost)
@@ -142,8 +143,11 @@ class Client:
     def sender(self, timeout_s: float) -> "Send":
         """Return a function that sends one request from a thread, for SDKs that would read answers without a limit.
 
-        Call this method on the event loop, and the returned function in a thread. That function raises Unavailable if
-        there is no answer in time or the answer exceeds a limit, including those of JSON.
+        Call this method on the event loop, and the returned function in a thread. The function raises Unavailable if
+        there is no answer in time, or if the answer exceeds a limit on its size or its number of JSON values.
+
+        Args:
+            timeout_s: time limit of the function, counted from the call of this method and again from its own.
         """
         loop = asyncio.get_running_loop()
         ends_at = time.monotonic() + timeout_s
@@ -161,7 +165,7 @@ class Client:
             return Response(response.status_code, response.headers, response.content)
 
         def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Response:
-            # The caller may have given up meanwhile, and the loop may have ended.
+            # A thread may call this late, when its caller has given up and the loop has ended.
             if time.monotonic() > ends_at or loop.is_closed():
                 raise Unavailable(self._source, late)
             waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
@@ -192,7 +196,7 @@ class Client:
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
     ) -> httpx2.Response:
         try:
-            # An empty mapping would drop the query in the address.
+            # An empty mapping would remove the query from the address.
             query = params or None
             return await self._http.request(method, url, headers=headers, params=query, content=content)
         except BadAnswer as error:
@@ -200,11 +204,11 @@ class Client:
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise Unavailable(self._source, "its address or its key contains a character that cannot be sent") from None
         except (httpx2.HTTPError, OSError) as error:
-            # The text may contain the address, and that may contain a key.
+            # The error's text may contain the address, and the address may contain a key.
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
 
     def _said(self, data: bytes) -> str:
-        """Return the message in an error's body, under any of the usual keys; "" if there is none."""
+        """Return the message in the JSON body of an error, found under one of the usual keys; "" if there is none."""
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
@@ -225,7 +229,7 @@ class Client:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Load the trusted certificate authorities once, which takes 0.1 s: at the start rather than in a request."""
+    """Return the trusted certificate authorities. They are loaded once per process, because that takes 0.1 s."""
     return httpx2.create_ssl_context()
 
 
@@ -242,7 +246,7 @@ def _error_body(data: bytes) -> Any:
 
 
 def _retry_after_s(answer: httpx2.Response) -> float | None:
-    """Return the seconds to wait from Retry-After, a number or a date. None without a valid value."""
+    """Return the seconds to wait that Retry-After states, as a number or a date. None without a valid value."""
     value = answer.headers.get("retry-after", "")
     try:
         seconds = float(value)

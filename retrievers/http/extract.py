@@ -1,4 +1,4 @@
-"""Extract the text of a web page, in a sandboxed process: markup can keep any HTML parser busy for hours."""
+"""Extract the text of a web page, in a sandboxed process, because markup can keep any HTML parser busy for hours."""
 
 import re
 import tempfile
@@ -13,7 +13,7 @@ from retrievers.ingest.html import read_page
 from retrievers.sandbox import Sandbox, Stopped
 
 SANDBOX = Sandbox(places=2)
-"""Two processes: each keeps a core busy, and questions wait for the pages."""
+"""Two processes, each of which can keep a core busy. Ingestion has others, so questions do not wait for it."""
 _TASK = "retrievers.http.extract:read_to_message"
 # Matches the name of a date field in meta elements, JSON-LD and microdata, and the date after it.
 _PUBLISHED = re.compile(
@@ -28,8 +28,8 @@ class Extract:
     """The content of a page.
 
     Attributes:
-        text: without the parts that repeat on every page of the site; headings and lists as Markdown.
-        published: the publication date that the page states, in ISO form.
+        text: the page's own content, without menus and footers; headings and lists as Markdown.
+        published: the publication date that the page states, in ISO form; None if it states none.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Extract:
 
 
 async def extract(markup: str) -> Extract:
-    """Extract the content of a page from its markup. Cancelling ends the process that parses it.
+    """Extract the content of a page from its markup. Cancelling the call ends the process that parses it.
 
     Raises:
         BadDocument: the markup cannot be parsed within the limits of `retrievers.sandbox`.
@@ -56,12 +56,12 @@ async def extract(markup: str) -> Extract:
 
 
 def read_to_message(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Run `read` as a task of `retrievers.sandbox`."""
+    """Yield one JSON object: the result of `read` for a file of UTF-8 markup. It is a task of `retrievers.sandbox`."""
     yield asdict(read(file.read().decode()))
 
 
 def read(markup: str) -> Extract:
-    """Do the work of `extract` in this process."""
+    """Extract the content of a page from its markup, in this process and without limits; see `extract`."""
     from trafilatura import bare_extraction
 
     published = _published(markup)
@@ -80,7 +80,10 @@ def read(markup: str) -> Extract:
 
 
 def _published(markup: str) -> str | None:
-    """Return the date that the markup states. The library would also guess one from the text, which may be wrong."""
+    """Return the publication date that the markup states, in ISO form; None if it states none.
+
+    The library's own date is not used: it may be guessed from the text.
+    """
     stated = _PUBLISHED.search(markup)
     try:
         return date.fromisoformat(stated[1]).isoformat() if stated else None

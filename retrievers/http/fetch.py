@@ -1,7 +1,7 @@
 """Fetch web pages as text, from URLs that anybody may have written.
 
 The URL is checked, its host name is resolved once, every address of the host is checked, and the connection goes to one
-of these addresses. The same happens for each redirect, so a checked address is always the connected address.
+of these addresses. The same happens for each redirect. So no connection goes to an address that was not checked.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from retrievers.ingest.clean import Cleaner, decode, one_line
 from retrievers.ingest.html import declared_charset
 
 MOST_BYTES = 5 * 1024 * 1024
-"""Maximum size of a page, unpacked."""
+"""Maximum size of a page, before and after decompression."""
 MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _CONNECT_S = 3.0
-"""Timeout of the connection to one address, if there are more to try."""
+"""Timeout of the connection to an address, in seconds, unless it is the last one to try."""
 _MOST_ADDRESSES = 4
 _CACHED_CHARACTERS = 2_000_000
 _MOST_TITLE = 300
@@ -68,7 +68,7 @@ class FetchedPage:
         url: final URL, after redirects.
         title: "" if the page states none.
         text: the article of an HTML page, with headings and lists as Markdown; other content types as sent.
-        published: the publication date that the page states, in ISO form.
+        published: the publication date that an HTML page states, in ISO form; None if it states none.
         content_type: without parameters ("text/html").
     """
 
@@ -103,7 +103,7 @@ async def _connect(address: str, port: int) -> httpcore2.AsyncNetworkStream:
 class Fetcher:
     """Fetches pages, several at a time.
 
-    It uses no proxies, netrc or cookies, and a request carries only the URL.
+    It uses no proxies, netrc or cookies: a request tells the server nothing but the URL.
 
     Args:
         cache_s: how long a page is cached, in seconds.
@@ -120,10 +120,10 @@ class Fetcher:
         """Return the page at a URL.
 
         Args:
-            timeout_s: for everything: name resolution, redirects, a body that arrives byte by byte, text extraction.
+            timeout_s: for everything together: name resolution, redirects, body, text extraction.
         Raises:
             BadRequest: the URL, an address of its host, or a redirect target is not allowed.
-            Unavailable: there is no answer in time, or none with a text.
+            Unavailable: there is no answer in time, it is an error, or it has no text that can be read.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -141,8 +141,8 @@ class Fetcher:
         """Check a URL and the addresses of its host, without connecting.
 
         Raises:
-            BadRequest: the URL is not allowed.
-            Unavailable: its host name is not resolved in time.
+            BadRequest: the URL or an address of its host is not allowed.
+            Unavailable: its host name cannot be resolved, or not in time.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -181,7 +181,7 @@ class Fetcher:
         return Site(target, tuple(dict.fromkeys(addresses)))
 
     async def _get(self, site: Site) -> "_PageBody | str":
-        """Return the body, or the location of a redirect."""
+        """Send the request. Return the body of the answer, or the location of a redirect."""
         target = site.target
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = [("Host", target.authority), *_HEADERS]
@@ -218,12 +218,12 @@ class Fetcher:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Verifies certificates and names. Created once, because loading the authorities takes a while."""
+        """Trusted certificate authorities. Loaded once, because that takes a while."""
         return httpcore2.default_ssl_context()
 
 
 class _Pinned(httpcore2.AsyncNetworkBackend):
-    """Connects to the checked addresses, whatever host name is requested."""
+    """Connects to one of the checked addresses, whatever host name it is asked for."""
 
     def __init__(self, addresses: Sequence[str], connect: Connect) -> None:
         self._addresses = addresses[:_MOST_ADDRESSES]
@@ -265,7 +265,7 @@ class _Cache:
     def put(self, url: str, page: FetchedPage) -> None:
         self._pages.pop(url, None)
         if len(page.text) > _CACHED_CHARACTERS // 4:
-            return  # it would push the others out
+            return  # it would take the space of many others
         self._pages[url] = time.monotonic(), page
         while sum(len(page.text) for _, page in self._pages.values()) > _CACHED_CHARACTERS:
             self._pages.popitem(last=False)
@@ -273,7 +273,7 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class _PageBody:
-    """The unpacked body of an answer. `content_type` is in lower case, `charset` is from the header."""
+    """The decompressed body of an answer. `content_type` is in lower case, `charset` is the header's, None without."""
 
     data: bytes
     content_type: str
@@ -325,7 +325,7 @@ async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> b
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode text in the stated character set, else in one that fits. Replaces undecodable bytes if none fits."""
+    """Decode text in the stated character set, or else in one that fits. If none fits: UTF-8 with replaced bytes."""
     try:
         if charset is not None and codecs.lookup(charset).name == "utf-8":
             return data.decode("utf-8-sig", "replace")

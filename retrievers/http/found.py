@@ -15,7 +15,7 @@ from retrievers.ingest.clean import one_line
 MOST_CHARACTERS = 20_000
 """Maximum length of a hit's text."""
 MOST_RECORDS = 200
-"""Maximum length of a list: twice the requested number, since some entries are dropped."""
+"""Maximum number of entries read from a list: twice the largest limit of a provider, since some entries are dropped."""
 _MOST_TITLE, _MOST_URL, _MOST_ID = 300, 2_000, 500
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
@@ -26,8 +26,8 @@ class ProviderHit:
     """One result of a provider, as received.
 
     Attributes:
-        id: the provider's id; None to use the URL or the position.
-        score: the provider's score; None if it gives none, so that only the order counts.
+        id: the provider's id of the document; None to use the URL or else the position.
+        score: the provider's score; None if it gives none.
     """
 
     text: str
@@ -41,17 +41,17 @@ class ProviderHit:
 def hits_of(
     found: Sequence[ProviderHit], query: Query, source: str, *, at: datetime | None = None, by_text: bool = False
 ) -> list[Hit]:
-    """Convert results to hits, by score or in the provider's order if it gives none. Empty and duplicate results are
-    dropped.
+    """Convert results to hits, without empty and duplicate results.
 
     Args:
         source: the retriever's name, used as the collection name.
-        at: time of the search, for `retrieved_at` in the metadata.
-        by_text: number the passages of a document by their text, so that the same passage in two searches is the same
-            hit. Otherwise they are numbered by order, and the first passages of a document in two searches count as the
-            same hit.
+        at: time of the search, for `retrieved_at` in the metadata; None for now.
+        by_text: derive the ordinal of a passage from its text, so that a passage found by two searches has one id.
+            Otherwise passages are numbered in the order found, and the first passages that two searches find in a
+            document have the same id.
     Returns:
-        At most `query.limit` hits. Their metadata contains `untrusted`, since nobody here has written or checked them.
+        At most `query.limit` hits, by score. If a result has no score, all are scored by their order: 1, 1/2, 1/3, ...
+        Their metadata contains `untrusted`: True, because an outside source wrote their text.
     """
     retrieved_at = (at or datetime.now(UTC)).isoformat(timespec="seconds")
     scored = bool(found) and all(one.score is not None and math.isfinite(one.score) for one in found)
@@ -63,8 +63,7 @@ def hits_of(
             continue
         url = address(one.url)
         document_id = one_line(_bounded(one.id or url or f"{source}-{place}"))
-        # Passages of one document are separate hits. Their positions are unknown, so their ordinals must not be
-        # adjacent.
+        # The positions of a document's passages are unknown. Adjacent ordinals would say that one follows the other.
         ordinal = _of_text(text) if by_text else ordinals.get(document_id, 0)
         id = ChunkId(query.scope.tenant, source, document_id, ordinal)
         if any(hit.chunk and hit.chunk.text == text for known, hit in best.items() if known[:3] == id[:3]):
@@ -79,18 +78,18 @@ def hits_of(
 
 
 def _of_text(text: str) -> int:
-    """Return an even number for a text, so that two texts never have adjacent numbers."""
+    """Return an even number derived from a text. Even, so that the numbers of two texts are never adjacent."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 2 << 1
 
 
 def cleaned(value: object) -> str:
-    """Remove characters that do not belong in prompts or databases, and cut the text. "" if the value is not text."""
-    # Cut before cleaning, so that the rest costs nothing.
+    """Return a text without control characters, cut at MOST_CHARACTERS. "" if the value is not text."""
+    # The first cut avoids the cleaning of text that the second cut would drop.
     return _CONTROL.sub("", value[: 2 * MOST_CHARACTERS]).strip()[:MOST_CHARACTERS] if isinstance(value, str) else ""
 
 
 def address(value: object) -> str | None:
-    """Return a web address that is safe to show as a link; None for anything else, `javascript:` above all."""
+    """Return a web address that is safe to show as a link; None for anything else, such as `javascript:...`."""
     if not isinstance(value, str) or len(value) > _MOST_URL:
         return None
     url = value.strip()
@@ -98,7 +97,7 @@ def address(value: object) -> str | None:
 
 
 def _bounded(id: str) -> str:
-    """Shorten an id so that it can be stored. Different long ids stay different."""
+    """Shorten an id to a length that can be stored. A hash at its end keeps different long ids different."""
     if len(id) <= _MOST_ID:
         return id
     return f"{id[: _MOST_ID - 17]}~{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:16]}"
@@ -112,12 +111,12 @@ def number(value: object) -> float | None:
 
 
 def records(value: object, most: int = MOST_RECORDS) -> list[Mapping[str, Any]]:
-    """Return the first objects of a list; [] for anything else."""
+    """Return the JSON objects among the first `most` entries of a list; [] for anything but a list."""
     return [one for one in value[:most] if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def part(value: object, *keys: str) -> Any:
-    """Return the value at a path of keys; None if the path does not exist."""
+    """Return the value at a path of keys in nested JSON objects; None if the path does not exist."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

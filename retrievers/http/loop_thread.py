@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for libraries that compute or import for long in the loop that calls them."""
+"""An event loop in a thread of its own, for libraries that would block the caller's loop by long work of their own."""
 
 import asyncio
 import os
@@ -13,27 +13,27 @@ class LoopThread:
     """Runs coroutines in one thread, which is started on first use and ends with the process.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The thread does not exist in a forked process.
+        # A forked process has no such thread and must start its own.
         os.register_at_fork(after_in_child=self._forget)
 
     async def run(self, make: Callable[[], Awaitable[Returned]]) -> Returned:
-        """Return the result of `await make()`, both in the thread, with the context variables of the caller.
+        """Return the result of `await make()`, all of which runs in the thread, with the caller's context variables.
 
-        Cancelling this call cancels the other, without waiting for its end. Errors are raised unchanged.
+        Cancelling this call cancels that one, without waiting for its end. Errors are raised unchanged.
         """
 
         async def made() -> Returned:
-            await asyncio.sleep(0)  # a call that was cancelled while the loop was busy does not begin
+            await asyncio.sleep(0)  # ends a call that was cancelled while the loop was busy, before it begins
             try:
                 return await make()
-            except (SystemExit, KeyboardInterrupt) as error:  # would end the thread, and nobody would be told
+            except (SystemExit, KeyboardInterrupt) as error:  # would end the thread, and callers would wait for ever
                 raise RuntimeError(f"{type(error).__name__} in the thread {self._name}") from error
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made(), self._started()))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_ERROR_CHARACTERS = 4_000
 _LOOKUP_S = 60.0
-"""Timeout of a request that litellm sends outside of any call, in seconds."""
+"""Timeout of a request that litellm sends while no deadline is set (see `ending_within`), in seconds."""
 _OF_THE_PACKED_BODY = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -43,7 +43,7 @@ def open_openai(base_url: str | None, api_key: str | None) -> "AsyncOpenAI":
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Load the certificate authorities that the SDK trusts, once per process: it takes 0.1 s for each client."""
+    """Return the certificate authorities that the SDK trusts. Loaded once per process, because that takes 0.1 s."""
     from httpx import create_ssl_context
 
     return create_ssl_context()
@@ -63,7 +63,8 @@ def limit_litellm() -> None:
     handlers.HTTPHandler.create_client = blocking
     openai._get_sync_http_client = staticmethod(blocking)
     _limit_threads(blocking())
-    # litellm searches answers that it cannot parse for secrets, to log and to raise them, which takes seconds per MiB.
+    # litellm removes secrets from an answer that it cannot parse before it logs and raises it, which takes seconds per
+    # MiB. So logging is off, and only the beginning of the answer is searched.
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     redaction: Any = import_module("litellm.litellm_core_utils.secret_redaction")
@@ -71,11 +72,15 @@ def limit_litellm() -> None:
 
 
 def _blocking_client(handlers: Any) -> Callable[..., Any]:
-    """Return a factory for the clients with which litellm looks up models and tokens in threads.
+    """Return a factory of the blocking clients with which litellm looks up models and tokens in threads.
 
-    A thread cannot be cancelled, and the timeout of a blocking client applies to each read. So each request is sent by
-    a limited asynchronous client in its own event loop, with the deadline of the current call. Inside a running event
-    loop the request fails at once, because it would block the loop. The only such requests look up prices.
+    An ordinary blocking client applies its timeout to each read, and its thread cannot be cancelled, so it could read
+    for ever. These clients send each request through a limited asynchronous client in an event loop of its own, with
+    the deadline of the current call. In a thread whose event loop runs, a request fails at once, because it would block
+    that loop. Only lookups of prices are sent there.
+
+    Args:
+        handlers: litellm's module of HTTP clients.
     """
     httpx = handlers.httpx
 
@@ -102,10 +107,10 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
 
 
 def _limit_threads(client: Any) -> None:
-    """Have a limited client send what boto3 and requests send in threads with a deadline.
+    """Make boto3 and requests send through a limited client, wherever a deadline is set (see `ending_within`).
 
-    litellm reads SageMaker's vectors and the tokens of Google and Databricks with them. They read as long as bytes
-    arrive. Their other users, such as buckets, have no deadline.
+    litellm reads SageMaker's vectors and the tokens of Google and Databricks with these two libraries, which would read
+    as long as bytes arrive. Their other users, such as buckets, set no deadline and are not affected.
     """
 
     def limit_send(owner: Any, answer_of: Callable[[Any, Any, _UnpackedAnswer], Any]) -> None:
@@ -130,7 +135,7 @@ def _limit_threads(client: Any) -> None:
 
 
 class _UnpackedAnswer(io.BytesIO):
-    """An answer in the form of urllib3, as boto3 and requests read it. The body is unpacked."""
+    """An answer in the form of urllib3, as boto3 and requests read it. Its body is already decompressed."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__(answer.content)
@@ -143,7 +148,7 @@ class _UnpackedAnswer(io.BytesIO):
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """A pattern that is applied only to the beginning of a text; the rest is dropped."""
+    """A pattern whose `sub` cuts the text to `_MOST_ERROR_CHARACTERS` before it replaces matches."""
 
     pattern: re.Pattern[str]
 

@@ -1,4 +1,4 @@
-"""Parse page URLs strictly, and refuse forbidden ones before any name is resolved."""
+"""Parse URLs of pages strictly, and refuse those that are not allowed before their host names are resolved."""
 
 import re
 import unicodedata
@@ -90,7 +90,7 @@ def redirected(base: Target, location: str) -> Target:
     Args:
         location: value of the header, absolute or relative.
     Raises:
-        BadRequest: as in `read_url`, or it leads from https to http, where anybody on the path could have changed the
+        BadRequest: as in `read_url`, or it leads from https to http, where anybody on the network could change the
             answer.
     """
     _check_characters(location)
@@ -106,7 +106,7 @@ def redirected(base: Target, location: str) -> Target:
 def _check_characters(url: str) -> None:
     if len(url) > MOST_CHARACTERS:
         raise BadRequest(f"it is longer than {MOST_CHARACTERS:,} characters")
-    # Parsers drop or split at controls, separators and invisible characters, each in its own way.
+    # Each parser treats control, separator and invisible characters in its own way: it drops them or splits there.
     odd = next((one for one in url if unicodedata.category(one)[0] in "CZ" or one == "\\"), None)
     if odd is not None:
         raise BadRequest(f"the character U+{ord(odd):04X} is not allowed: encode it as %XX")
@@ -116,7 +116,7 @@ def _host(written: str) -> str:
     if written.startswith("["):
         return _ipv6(written)
     try:
-        # As browsers do: characters that look like a letter, digit or dot are mapped to it.
+        # Like browsers, replace characters that look like a letter, digit or dot by it.
         host = written.lower() if written.isascii() else idna.encode(written, uts46=True).decode()
     except (idna.IDNAError, ValueError):
         raise BadRequest(f'"{_shown(written)}" is not a host name') from None
@@ -134,7 +134,7 @@ def _host(written: str) -> str:
 
 
 def _ipv4(host: str, written: str) -> str:
-    """Accept only the dotted form of an IPv4 address: resolvers also accept 127.1 and 0x7f.1."""
+    """Return an IPv4 address. Only the dotted form is allowed, although resolvers also accept 127.1 and 0x7f.1."""
     try:
         if host == written:
             return str(IPv4Address(host))

@@ -24,18 +24,18 @@ from retrievers.ingest.report import Failure, Progress, Report, Written
 
 _RETRY_S = 5.0
 _END_S = 2.0
-"""How long cancelled work may take to end, in seconds. On a hung database it does not end."""
+"""How long cancelled work may take to end, in seconds. If the database hangs, it does not end by itself."""
 _TRIES = 100
 _LONGEST_WAIT_S = 300.0
-# Workers are killed for many reasons. After this many deaths during a job, one of its documents may be the cause, so
-# they are taken one by one. After the maximum, the job is given up.
+# Workers are killed for many reasons. After `_DEATHS` deaths during a job, one of its documents may be the cause, so
+# they are stored one by one. After `_MOST_DEATHS`, the job is given up.
 _DEATHS, _MOST_DEATHS = 3, 10
 
 _log = logging.getLogger(__name__)
 
 
 class Ingest(Protocol):
-    """`retrievers.ingest.run.ingest` with the arguments that are the same for every job."""
+    """`retrievers.ingest.run.ingest` with the arguments that are the same for every job already bound."""
 
     async def __call__(
         self,
@@ -62,15 +62,15 @@ class JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        lines: those that it may wait in, in order. It takes the first one that its documents fit into.
-        turn: returns what to hold while it writes to a collection of a tenant.
-        work: content of the job, set when it is the job's turn.
+        lines: the queues that it may wait in, in order. It uses the first one whose size limit its documents keep.
+        turn: called with tenant and collection; returns what to acquire to write to the collection.
+        work: content of the job, loaded when a queue lets the job pass.
         tries: how often a failed dependency interrupted the job before.
-        items: documents of the attempt.
+        items: the documents to store.
         before: number of documents of the delivery that were processed before this attempt and are not in `items`.
-        lost: why the lease is lost; None while it is held.
-        ending: whether the result is being recorded.
-        mirror: the run, if the job is a mirror's; None to look it up by its id.
+        lost: why the lease is lost; None while the job has it.
+        ending: True once the result is being recorded.
+        mirror: the run to carry out, for a mirror's job; None to look it up by the mirror's id.
     """
 
     lease: Lease
@@ -86,7 +86,7 @@ class JobAttempt:
     mirror: Mirroring | None = None
 
     def is_ending(self) -> bool:
-        """Return `ending`, which another task sets."""
+        """Return `ending`, which another task may set at any time."""
         return self.ending
 
     @property
@@ -110,7 +110,7 @@ class JobRunner:
         self._rebuild, self._mirrors = rebuild, mirrors
 
     async def carry_out(self, run: JobAttempt) -> Report:
-        """Store the documents of a job. On cancellation the job is returned to the queue.
+        """Carry out a job. If this call is cancelled, the job is returned to the queue.
 
         Raises:
             BadRequest: the job cannot be done, and has failed.
@@ -124,7 +124,7 @@ class JobRunner:
             raise
 
     async def give_back(self, lease: Lease) -> None:
-        """Return a job to the queue; if the database is down, its lease expires instead."""
+        """Return a job to the queue. If the database is down, nothing happens, and the lease expires later."""
         with suppress(Unavailable):
             await self._jobs.give_back(lease)
 
@@ -151,7 +151,10 @@ class JobRunner:
             beating.cancel()
 
     async def _put_back(self, run: JobAttempt, error: Unavailable) -> None:
-        """Return the job to the queue after a failed dependency. The delay doubles with each attempt."""
+        """Return a job to the queue after a dependency failed, with a delay that doubles with each attempt.
+
+        After `_TRIES` attempts, the job fails instead.
+        """
         with suppress(Unavailable):
             if run.tries + 1 >= _TRIES:
                 await self._jobs.fail(run.lease, f"given up after {_TRIES} tries: {error}")
@@ -160,7 +163,10 @@ class JobRunner:
                 await self._jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
 
     async def _beat(self, run: JobAttempt, storing: "asyncio.Task[Report]") -> None:
-        """Renew the lease until it is lost; then cancel `storing`. Shorter outages do not lose it."""
+        """Renew the lease until the result is recorded. If the lease is lost, cancel `storing`.
+
+        An outage of the database that is shorter than the lease does not lose it.
+        """
         held_until = time.monotonic() + self._jobs.lease_s
         while run.lost is None:
             await asyncio.sleep(self._jobs.lease_s / 3)
@@ -189,7 +195,8 @@ class JobRunner:
                     async with line.storing:
                         await _step(self._store(run))
                     break
-                run.items = JobItems()  # it is read again later: documents of jobs that wait would fill the memory
+                # The documents are read again in the next queue: those of all jobs that wait would fill the memory.
+                run.items = JobItems()
         if max(len(run.work.payload or b""), run.items.size_bytes) >= heap.LARGE_BYTES:
             run.items = JobItems()
             await asyncio.to_thread(heap.give_back)
@@ -204,7 +211,7 @@ class JobRunner:
             run.items = await SANDBOX.in_thread(partial(file_items, work.file, work.payload))
 
     async def _make_anew(self, run: JobAttempt) -> None:
-        """Run one turn of a rebuild job; other jobs run in between."""
+        """Run one turn of a rebuild job, and record its result if it is finished."""
 
         def progress(done: int) -> None:
             run.before = done
@@ -258,9 +265,7 @@ class JobRunner:
         )
 
     async def _one_by_one(self, run: JobAttempt) -> None:
-        """Store documents one by one, so that a document that causes an error or a worker's death does not affect the
-        others.
-        """
+        """Store documents one by one. One that causes an error or a worker's death then does not affect the others."""
         run.report = Report()
         items = iter(run.items)
         while (numbered := await asyncio.to_thread(next, items, None)) is not None:
@@ -317,22 +322,25 @@ class JobRunner:
     async def _end(
         self, run: JobAttempt, failed: Sequence[Failure] = (), payloads: Mapping[int, bytes | None] | None = None
     ) -> None:
-        """Record the result, and renew the lease no more.
+        """Record the result, and stop renewing the lease.
 
-        A renewal that waits for this transaction would find no lease, as if another worker had the job.
+        A renewal after this transaction would find the lease gone, and would take it for lost.
+
+        Args:
+            payloads: see `JobQueue.finish`.
         """
         run.ending = True
         await self._jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads or {})
 
 
 def _records(payload: bytes, indexes: Sequence[int]) -> dict[int, bytes | None]:
-    """Return some records of a delivery by index."""
+    """Return the records of a delivery at these indexes, by index."""
     wanted = set(indexes)
     return {index: record for index, record in enumerate(encoded_records(payload)) if index in wanted}
 
 
 async def _step(work: Coroutine[Any, Any, None]) -> None:
-    """Run work on a connection that is abandoned on cancellation even if the database hangs."""
+    """Run work on the database. On cancellation, wait at most `_END_S` for its end, even if the database hangs."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)

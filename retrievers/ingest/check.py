@@ -1,9 +1,9 @@
 """Check that everything stored for a collection is what ingestion makes of its documents, and repair it.
 
-Each document is prepared again from its row and compared with its passages. The counts are recomputed from the passages
-and compared with the stored ones. Each comparison reads one state of the collection in a transaction that does not
-block writers. Rows that are written together are seen together, so concurrent ingestion is not reported as an error.
-Repairs use the code that ingests, so the result equals a fresh build.
+Each document is prepared again from its row and compared with its stored passages. The counts are recomputed from the
+passages and compared with the stored counts. Each comparison reads one state of the collection in a transaction that
+does not block writers. It sees all or none of the rows that a writer changes, so concurrent ingestion is not reported
+as an error. Repairs use the code that ingests, so the result equals a fresh build.
 """
 
 import asyncio
@@ -41,21 +41,22 @@ _ROWS = 50
 _LOOKS_S = (0.0, 0.2, *[1.0] * 30)
 """Pauses before each check of the totals, in seconds. A running delivery updates the mean length only at its end."""
 _SAME_LOOKS = 3
-"""Number of checks of the same version of the collection after which a difference is not due to a running delivery."""
+"""After so many checks with a difference and no change of the collection, no running delivery is the cause."""
 _LATE_S = 1.0
 _ANY_DELIVERY = (1 << 62) - 1
 
 
 @dataclass
 class Checker:
-    """Checks one collection of its own tenant.
+    """Checks one collection.
 
     Args:
-        embedder: computes missing vectors when they are repaired.
-        viewer: recipient of the report, which names only documents that the viewer may read. All are compared
-            nevertheless.
-        timeout_s: time after which the caller gives up. Shortly after it, the server cancels the statements itself.
-        retired_s: minimum time since an older build of the collection was replaced, for it to be removed now.
+        embedder: computes missing vectors during a repair.
+        viewer: recipient of the report. All documents are compared, but the report names only those that the viewer may
+            read.
+        timeout_s: time after which the caller gives up, in seconds. Shortly after it, the server cancels the statements
+            itself. None for no limit.
+        retired_s: an older build of the collection is removed by a repair if it was replaced this many seconds ago.
     """
 
     database: Database
@@ -69,7 +70,7 @@ class Checker:
     _until: float | None = field(default=None, init=False)
 
     async def run(self, *, mend: bool = False) -> ComparisonReport:
-        """Compare; with `mend` also repair, and compare again.
+        """Compare the collection with its documents. With `mend`, repair it and compare again.
 
         Raises:
             UnknownCollection: the collection was deleted in the meantime.
@@ -108,7 +109,7 @@ class Checker:
 
     @asynccontextmanager
     async def _at(self, *, frozen: bool = False) -> AsyncIterator[collections.Connection]:
-        """Open a transaction; `frozen`: one that reads a single state of the collection."""
+        """Open a transaction. With `frozen`, it only reads, and sees a single state of the collection."""
         async with self.database.transaction(whole(self.collection.tenant), frozen=frozen) as connection:
             if self._until is not None:
                 left_ms = max(1, round(1000 * (self._until - time.monotonic())))
@@ -121,7 +122,13 @@ class Checker:
         await collections.lock(connection, self.collection.tenant, self.collection.number)
 
     async def _next(self, after: str) -> list[str]:
-        """Return the ids of the next documents to compare; a document with many passages is compared alone."""
+        """Return the ids of the next documents to compare, in order of id; [] at the end.
+
+        Their passages are limited in number, but there is at least one document.
+
+        Args:
+            after: id of the last document compared.
+        """
         async with self._at() as connection:
             rows = await _rows(connection, _IDS, self._which | {"after": after, "most": _BATCH})
         ids: list[str] = []
@@ -158,7 +165,7 @@ class Checker:
         return prepared, json.dumps(lexemes, ensure_ascii=False)
 
     async def _totals(self) -> Wrong:
-        """Return errors in the collection's totals that persist while nobody writes."""
+        """Return the errors in the collection's totals, except differences that a running delivery is about to end."""
         version, looks = -1, 0
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
@@ -191,7 +198,7 @@ class Checker:
             await remove_retired(self.database, self.collection.tenant, row[0], within_s=600)
 
     async def _store_again(self, ids: Sequence[str]) -> None:
-        """Store documents again. Documents written in the meantime are skipped, since they are correct."""
+        """Store documents again, except those that were written in the meantime, which are correct."""
         tenant, number = self.collection.tenant, self.collection.number
         async with self._at(frozen=True) as connection:
             stored, fields = await read_stored(connection, tenant, number, ids)

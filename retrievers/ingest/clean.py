@@ -1,4 +1,4 @@
-"""Decode bytes to text, and clean text so that PostgreSQL can store it. Replacements are counted."""
+"""Decode bytes to text, and replace characters that PostgreSQL cannot store. Replacements are counted."""
 
 import codecs
 import re
@@ -31,13 +31,15 @@ def is_utf_16(head: bytes) -> bool:
 
 
 def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tuple[str, tuple[str, ...]]:
-    """Decode bytes as UTF-16 with a byte order mark, as declared, as UTF-8 or as GB18030. Return text and notes.
+    """Return text decoded from bytes, and notes about a guessed encoding.
+
+    Tries in this order: UTF-16 if there is a byte order mark, the declared character set, UTF-8, GB18030.
 
     Args:
         declared: a character set named by the file itself; ignored if it is unknown or does not fit.
         of: what the bytes are, for the message ("line").
     Raises:
-        BadDocument: none of them fits. The message has the offset of the first wrong byte.
+        BadDocument: none of them fits. The message contains the offset of the first wrong byte.
     """
     own = _known(declared)
     offset = 0
@@ -52,7 +54,7 @@ def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tup
 
 
 def stream_encoding(stream: BinaryIO) -> str:
-    """Detect the encoding of a whole file, reading it in pieces. Leaves the stream at its start.
+    """Return the name of a file's encoding: it fits all bytes. The file is read in pieces, and left at its start.
 
     Raises:
         BadDocument: as in `decode`.
@@ -76,7 +78,7 @@ def encoding_notes(encoding: str) -> tuple[str, ...]:
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """Return text for a message: on one line, without control characters, cut after `most` characters."""
+    """Return text for a message: on one line, without control characters, cut to `most` characters."""
     line = " ".join(printable(text).split())
     return line if most is None or len(line) <= most else line[: most - 1] + "…"
 
@@ -87,7 +89,7 @@ def plain_line(text: str, most: int | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that can be shown and stored, on one line."""
+    """Return text on one line, with control characters and unpaired surrogates replaced, so that it can be stored."""
     return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", _NEWLINE.sub("\n", text))).replace("\n", " ").replace("\t", " ")
 
 
@@ -97,7 +99,7 @@ def trimmed(text: str) -> str:
 
 
 def kind(value: object) -> str:
-    """Describe the kind of a JSON value."""
+    """Return the type of a JSON value in words, for a message: "a number", "a list"."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -195,12 +197,12 @@ def _known(declared: str | None) -> str | None:
         return None
     if name == "utf-8" or not _CHARACTER_SET.match(name):
         return None
-    # Browsers read these as the larger sets that contain them, and pages rely on it.
+    # Like browsers, read these as the larger sets that contain them: many pages declare the smaller one wrongly.
     return {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252"}.get(name, name)
 
 
 def _first_bad_byte(stream: BinaryIO, encoding: str) -> int | None:
-    """Return the offset of the first byte that cannot be decoded, or None."""
+    """Return the offset of the first byte that cannot be decoded; None if all can."""
     decoder = codecs.getincrementaldecoder(encoding)()
     read = 0
     while True:

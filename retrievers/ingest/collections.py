@@ -18,7 +18,7 @@ MAX_NAME_CHARACTERS = 128
 
 
 class Replaced(Exception):
-    """The collection was rebuilt meanwhile: its name now belongs to another number."""
+    """The collection was rebuilt meanwhile: another number now has its name."""
 
 
 def check_name(collection: str) -> None:
@@ -99,7 +99,7 @@ async def lock(connection: Connection, tenant: str, number: int) -> Row:
 
 
 async def confirm(connection: Connection, tenant: str, number: int) -> None:
-    """Check as `lock` does that the collection exists, without a lock, for a transaction that only reads."""
+    """Check that a collection exists, without locking it, for a transaction that only reads. Raises like `lock`."""
     await _live(connection, tenant, number, _LIVE)
 
 
@@ -123,7 +123,7 @@ async def _live(connection: Connection, tenant: str, number: int, statement: Lit
 
 
 async def lock_all(connection: Connection, tenant: str, number: int) -> None:
-    """Lock a collection and the collections built to replace it, in the builders' order; raises as `lock`."""
+    """Lock a collection, then the shadows built to replace it: the order in which rebuilds lock. Raises like `lock`."""
     await lock(connection, tenant, number)
     await show_shadows(connection)
     await connection.execute(
@@ -138,7 +138,7 @@ async def show_shadows(connection: Connection) -> None:
 
 
 async def set_fields(connection: Connection, tenant: str, number: int, fields: Mapping[str, Field]) -> None:
-    """Write the field catalogue."""
+    """Store the field catalogue."""
     await connection.execute(
         "UPDATE signalbox.collection SET fields = %s, version = version + 1 WHERE tenant = %s AND number = %s",
         (Jsonb(to_catalogue(fields)), tenant, number),
@@ -146,7 +146,7 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
 
 
 async def set_records(connection: Connection, tenant: str, number: int, records: Sequence[str]) -> None:
-    """Write the nouns for a document of the collection, such as "upload"."""
+    """Store the nouns for a document of the collection, such as "upload"."""
     await connection.execute(
         "UPDATE signalbox.collection SET records = %(records)s, version = version + 1"
         " WHERE tenant = %(tenant)s AND number = %(number)s AND records <> %(records)s",
@@ -155,7 +155,7 @@ async def set_records(connection: Connection, tenant: str, number: int, records:
 
 
 async def set_description(connection: Connection, tenant: str, number: int, description: str) -> None:
-    """Write the description of the collection."""
+    """Store the description of the collection."""
     await connection.execute(
         "UPDATE signalbox.collection SET description = %(description)s, version = version + 1"
         " WHERE tenant = %(tenant)s AND number = %(number)s AND description <> %(description)s",
@@ -166,7 +166,13 @@ async def set_description(connection: Connection, tenant: str, number: int, desc
 async def open_parts(
     connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int | None]:
-    """Return the number of a locked collection's part by set of readers, created if missing; None without readers."""
+    """Return the numbers of a locked collection's parts, by their readers. Missing parts are created.
+
+    A part is the documents with the same readers. Documents without readers belong to no part: () -> None.
+
+    Args:
+        wanted: sets of readers, each a sorted tuple.
+    """
     parts: dict[tuple[str, ...], int | None] = {}
     for readers in sorted(wanted):
         parts[readers] = None

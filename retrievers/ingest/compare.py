@@ -21,14 +21,16 @@ def compared(
     Args:
         kept: stored columns of each document by id, as read by `retrievers.ingest.check`.
         rows: stored columns of each document's passages, by document id.
-        mean: BM25's mean length, in words.
-        embedder: number and dimension.
+        mean: mean length of a passage that BM25 uses, in words.
+        embedder: number and dimension of the collection's embedder.
+    Returns:
+        Ids under "documents" (row or counts), "passages" (text, terms or weights) and "vectors". Only kinds with ids.
     """
     wrong: dict[str, list[str]] = defaultdict(list)
     for item in prepared:
         id = item.document.id
         if id not in kept:
-            wrong["documents"].append(id)  # deleted at this moment
+            wrong["documents"].append(id)
             continue
         language, fields, chunks, words, *scope = kept[id]
         lengths = sum(passage.length for passage in item.passages)
@@ -61,7 +63,7 @@ def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scop
 
 
 def _sound(vector: Any, dimension: int) -> bool:
-    """Return whether it is a vector of the embedder's dimension, with length 1 within half precision."""
+    """Return whether a stored vector exists, has this dimension, and has length 1 as far as half precision allows."""
     if vector is None:
         return False
     numbers = vector.to_numpy().astype(np.float32)

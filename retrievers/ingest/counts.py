@@ -1,4 +1,8 @@
-"""Keep the counts of a collection and its parts: documents, passages, words, languages, terms and field values."""
+"""Keep the counts of a collection and its parts: documents, passages, words, languages, terms and field values.
+
+A part is the documents of a collection with the same readers. It counts them under its own number, and the collection
+does not count them.
+"""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -13,25 +17,25 @@ from retrievers.postgres.database import Row
 from retrievers.postgres.rows import fetched
 
 _TERMS_AT_ONCE = 4000
-"""Terms per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
+"""Terms per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""
 
 ChangesByPart = defaultdict[int, values.Changes]
-"""Changes by the number of the collection, or of the part of it, that counts them."""
+"""Changes of field values, by the number of the collection or part that counts them."""
 
 
 def no_changes() -> ChangesByPart:
-    """Return an empty record of changes."""
+    """Return a `ChangesByPart` without changes."""
     return defaultdict(values.Changes)
 
 
 async def apply(connection: Connection, tenant: str, changes: ChangesByPart) -> None:
-    """Write changes of field values."""
+    """Apply changes of field values to the stored statistics."""
     for counted, its in changes.items():
         await values.apply(connection, tenant, counted, its)
 
 
-# ON CONFLICT looks each term up in the primary key. An UPDATE that joins the tables is planned by statistics older than
-# the terms of a new collection, and compares every term that is gone with every stored one.
+# ON CONFLICT looks each term up in the primary key. An UPDATE with a join would be planned by statistics from before
+# the terms of a new collection were stored, and would compare every term here with every stored one.
 _UNCOUNT_TERMS = """
     INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
     SELECT %(tenant)s, coalesce(c.part, c.collection), substr(word.lexeme, position(':' IN word.lexeme) + 1), -count(*)
@@ -50,7 +54,7 @@ async def uncount_terms(connection: Connection, tenant: str, number: int, ids: S
 async def stored_terms(
     connection: Connection, tenant: str, number: int, ids: Sequence[str]
 ) -> defaultdict[int, Counter[str]]:
-    """Return the number of the documents' passages that contain each term, by the number of what counts them."""
+    """Return the number of the documents' passages with each term: number of collection or part -> term -> count."""
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     return await asyncio.to_thread(_by_what_counts, await fetched(await connection.execute(_STORED_TERMS, which)))
 
@@ -71,7 +75,7 @@ _STORED_TERMS = """
 
 
 async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[Row], changes: ChangesByPart) -> None:
-    """Subtract documents from the counts, and add their field values to the changes.
+    """Subtract documents from the stored counts, and their field values from `changes`, which the caller applies.
 
     Args:
         rows: (id, title, fields, language, chunks, words, public, number of the collection or part that counts it).
@@ -105,7 +109,7 @@ async def count_terms(connection: Connection, tenant: str, number: int, counts: 
 
 
 async def count_documents(connection: Connection, tenant: str, number: int, documents: Sequence[Prepared]) -> None:
-    """Add documents to the counts of their collection or part."""
+    """Add documents to the stored counts of their collection or part."""
     passages = [passage for item in documents for passage in item.passages]
     await _add_to_counts(
         connection,

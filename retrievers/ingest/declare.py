@@ -1,4 +1,4 @@
-"""Declare a collection's fields, the words for its documents, and its description."""
+"""Declare a collection's fields, the nouns for its documents ("invoices"), and its description."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def declare(database: "Database", tenant: str, collection: str, schema: Schema) -> None:
     """Store a schema without documents. The collection is created if it does not exist.
 
-    Fields that the schema does not name are unchanged, as are words and description if the schema has none.
+    Fields that the schema does not name stay unchanged, and so do nouns and description if the schema has none.
 
     Raises:
         BadRequest: the collection has documents, and the schema changes the type of one of their fields.
@@ -40,11 +40,11 @@ async def learn(
     declared: Mapping[str, Field],
     inferred: Mapping[str, Field] | None = None,
 ) -> dict[str, Field]:
-    """Add the fields that the collection does not have yet, and whatever is declared.
+    """Add new fields to a collection, and store what is declared.
 
     Args:
-        declared: fields; a `Schema` also has the words for a document and the description.
-        inferred: fields as inferred from documents; known and declared fields take precedence.
+        declared: declared fields by name. A `Schema` also has the nouns for a document and the description.
+        inferred: fields inferred from documents. They are only added if the collection does not have them yet.
     Returns:
         All fields of the collection.
     Raises:
@@ -54,7 +54,7 @@ async def learn(
     known = from_catalogue(await collections.lock_fields(connection, tenant, number))
     fields = {**(inferred or {}), **known, **declared}
     if fields != known:
-        # Names and descriptions may change at any time. Stored values depend on type and separator.
+        # Stored values depend on type and separator. Everything else may change at any time.
         changed = [name for name, spec in declared.items() if name in known and not known[name].holds_like(spec)]
         if changed and await _has_documents(connection, tenant, number):
             raise BadRequest(

@@ -1,4 +1,4 @@
-"""Documents submitted for storage, records or a file, as bytes that can be queued."""
+"""Documents submitted for storage, as records or as a file, in bytes that can be queued."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ MAX_PAYLOAD_BYTES = 16 << 20
 MAX_DOCUMENTS = 10_000
 _CUT_DEPTH = 2 * MAX_NESTING
 _FIRST = b"[\n"
-"""Begins a delivery of records, each on a line of its own: JSON escapes line breaks."""
+"""The beginning of a payload with one record per line. No record contains a line break, because JSON escapes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,17 @@ class Delivery:
 
 
 def of_records(collection: str, records: Sequence[object]) -> Delivery:
-    """Create a delivery of records in the format of `retrievers.ingest.read.read_record`. Invalid records are found
-    later.
+    """Create a delivery of records in the format of `retrievers.ingest.read.read_record`.
+
+    The records are not checked here.
 
     Raises:
-        BadRequest: the collection's name is invalid, or the records are none, too many or too large.
+        BadRequest: the collection's name is invalid, there are no records or too many, or they are too large.
     """
     check_name(collection)
     if not 0 < len(records) <= MAX_DOCUMENTS:
         raise BadRequest(f"a delivery must have 1 to {MAX_DOCUMENTS:,} documents", where="documents")
-    # One by one, because other threads wait while a value is encoded.
+    # One by one, because the encoding of a value blocks all other threads.
     payload = _FIRST + b",\n".join(map(dumped, records)) + b"\n]"
     return _bounded(Delivery(collection, payload, documents=len(records)))
 
@@ -67,8 +68,9 @@ def _bounded(delivery: Delivery) -> Delivery:
 
 
 def dumped(value: object) -> bytes:
-    """Encode a value as JSON that decodes to the same value, including unpaired surrogates and NaN, which are checked
-    later.
+    """Encode a value as JSON that `loaded` decodes to the same value.
+
+    Unpaired surrogates and NaN are kept: the documents are checked later.
 
     Raises:
         BadRequest: it cannot be written as JSON.
@@ -82,7 +84,7 @@ def dumped(value: object) -> bytes:
 
 
 def _cut(value: Any, depth: int = 0) -> Any:
-    """Cut off everything nested deeper than a document may be. The rest is still deep enough to be refused."""
+    """Replace everything below `_CUT_DEPTH` levels by None. This is still deeper than a document may be nested."""
     if depth > _CUT_DEPTH:
         return None
     if isinstance(value, dict):
@@ -91,11 +93,11 @@ def _cut(value: Any, depth: int = 0) -> Any:
 
 
 def encoded_records(payload: bytes) -> Iterator[bytes]:
-    """Yield each record of a delivery, as `dumped` has encoded it.
+    """Yield each record of a payload, as `dumped` encoded it.
 
-    A list of all records, decoded, takes ten times the memory of the payload.
+    They are not decoded all at once, which would take ten times the memory of the payload.
     """
-    if not payload.startswith(_FIRST):  # from an earlier version, which wrote all on one line
+    if not payload.startswith(_FIRST):  # earlier versions wrote all records on one line
         yield from map(dumped, loaded(payload))
         return
     lines = BytesIO(payload)
@@ -106,10 +108,10 @@ def encoded_records(payload: bytes) -> Iterator[bytes]:
 
 
 def loaded(payload: bytes) -> Any:
-    """Decode what `dumped` has encoded."""
+    """Decode what `dumped` encoded."""
     return json.loads(payload.decode(errors="surrogatepass"), object_hook=_same)
 
 
 def _same(value: dict[str, Any]) -> dict[str, Any]:
-    """Let other threads run at the end of an object."""
+    """Return a JSON object unchanged. Being Python code, it lets other threads run, which the decoder blocks."""
     return value

@@ -8,7 +8,7 @@ from typing import Any
 from retrievers.core.places import Places
 
 MAX_TITLE_CHARACTERS = 8000
-"""Each passage of a document is stored with the title, so a longer one would multiply."""
+"""Maximum length of a title. Its terms are stored with each passage, so a long title would take much space."""
 NOTHING_TO_FIND = "the text is empty, and there is no title or metadata to search"
 
 
@@ -19,14 +19,14 @@ class Document:
     Attributes:
         where: its position in the input, for messages ("docs.jsonl:17").
         id: unique within its collection.
-        metadata: as given; the collection's fields determine the types.
+        metadata: as given. The fields of the collection determine the types of the values.
         important: key terms, weighted higher than the text (BM25F).
         questions: questions that the document answers, with the highest weight.
         public: if it belongs to the platform tenant, every tenant may read it.
         readers: users and groups that may read it; empty for everybody in the tenant.
         enabled: False only stores the document: it is not found and not counted.
-        notes: repairs made while reading ("3 NUL characters removed").
-        places: of the text in its file, where that has pages, slides or rows.
+        notes: repairs made while reading ("3 control characters replaced").
+        places: where in the text the pages, slides or rows of its file begin; None if it has none.
         scanned: how many pages of the file are pictures without text.
     """
 
@@ -48,7 +48,7 @@ class Document:
 
 
 def says_something(document: Document) -> bool:
-    """Return whether the document has anything to find it by: a text, a title, key terms, questions or metadata."""
+    """Return whether a search can find the document: it has a text, a title, key terms, questions or metadata."""
     if document.text.strip() or document.title.strip() or document.important or document.questions:
         return True
     return any(value not in (None, "", [], {}) for value in document.metadata.values())
@@ -56,11 +56,14 @@ def says_something(document: Document) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RejectedItem:
-    """An input item that is not a valid document, with the reason in one line.
+    """An input item that is not a valid document.
 
     Attributes:
-        readers: readers of the intended document; nobody else is told of the error.
-        cut: reading the file ended here, so the rest of the file is unknown.
+        where: its position in the input, for messages.
+        id: id of the intended document; None if it is not known.
+        reason: why it is not valid, in one line.
+        readers: readers of the intended document. Only they may see the reason.
+        cut: True if the file could not be read beyond this item.
         scanned: how many pages of the file are pictures without text.
     """
 

@@ -16,22 +16,20 @@ from retrievers.postgres.database import Database, Row
 _EVERY_S = 60.0
 _BATCH = 1000
 _REMOVE_S = 5.0
-"""Maximum time for deleting rows of a replaced collection in one go, in seconds."""
+"""Maximum time per run for deleting rows of a replaced collection, in seconds."""
 _SETTLE_S = 600.0
-"""Time limit for settling a collection, in seconds. Reweighing a large collection takes minutes; the limit is for a
-hung database.
-"""
+"""Time limit for settling a collection, in seconds, in case the database hangs. A large collection takes minutes."""
 
 _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Deletes at most once a minute. Several processes may do so at the same time.
+    """Deletes what has expired, at most once a minute. Several processes may do so at the same time.
 
     Args:
         patience_s: how long to wait for one statement, in seconds.
-        retired_s: how long requests may keep using a collection that was replaced, in seconds, before its rows are
-            deleted.
+        retired_s: time between the replacement of a collection and the deletion of its rows, in seconds. Requests that
+            began before the replacement still use them.
     """
 
     def __init__(self, database: Database, *, patience_s: float = 10.0, retired_s: float = 30.0) -> None:
@@ -50,7 +48,7 @@ class Expiry:
                 await self.settle(tenant, number)
             for tenant, number in await self.retired():
                 if not await self.remove_retired(tenant, number, within_s=_REMOVE_S):
-                    self._ran_at = -math.inf  # there are more rows; other jobs run first
+                    self._ran_at = -math.inf  # rows are left for the next call, which need not wait a minute
         except Exception as error:
             reason = error if isinstance(error, Unavailable) else repr(error)
             _log.warning("expired rows could not be deleted; the next try is in %g s: %s", _EVERY_S, reason)
@@ -65,10 +63,10 @@ class Expiry:
         return [(row[0], row[1]) for row in rows]
 
     async def settle(self, tenant: str, number: int) -> None:
-        """Remove expired documents from a collection's counts.
+        """Remove expired documents from what is searched and counted in a collection, see `settle`.
 
         Raises:
-            TimeoutError: the database does not finish.
+            TimeoutError: the database does not finish within `_SETTLE_S` seconds.
         """
 
         async def settled() -> None:
@@ -83,11 +81,15 @@ class Expiry:
         return [(row[0], row[1]) for row in rows]
 
     async def remove_retired(self, tenant: str, number: int, *, within_s: float) -> bool:
-        """Delete an unused shadow. Return False if rows may be left; see `retrievers.ingest.retired.remove_retired`."""
+        """See `retrievers.ingest.retired.remove_retired`."""
         return await within(remove_retired(self._database, tenant, number, within_s=within_s), _SETTLE_S)
 
     async def _fetch(self, statement: str, *values: Any) -> list[Row]:
-        """Return the rows of a function that acts for all tenants, with this process's pass as its first argument."""
+        """Return the rows of an SQL function for workers, which acts for all tenants.
+
+        Args:
+            values: its arguments after the first, which is the worker pass of this process.
+        """
 
         async def fetched() -> list[Row]:
             async with self._database.connection() as connection:

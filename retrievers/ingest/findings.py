@@ -1,4 +1,4 @@
-"""Errors found in a stored collection, and the part of them that a viewer may see."""
+"""Errors found in a stored collection, and which of them a viewer may see."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ KINDS = {
     "leftovers": "older builds of the collection that were never removed",
 }
 _OF_DOCUMENTS = ("documents", "passages", "vectors")
-"""Kinds whose findings name documents."""
+"""Kinds whose findings contain ids of documents."""
 _OF_NOBODY = ("version", "embedder", "indexes")
-"""Kinds whose findings reveal nothing about documents."""
+"""Kinds whose findings reveal nothing about documents, so that every viewer may see them."""
 NAMED = 5
 
 
@@ -32,7 +32,7 @@ class FindingNames:
 
     Attributes:
         count: number of items.
-        names: names of all documents; of other items, the first few.
+        names: ids of all documents; the first few names of other items.
     """
 
     count: int
@@ -45,7 +45,7 @@ class FindingNames:
 
 
 Wrong = dict[str, FindingNames]
-"""Errors by kind."""
+"""Errors by kind, a key of `KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Finding:
     Attributes:
         kind: a key of `KINDS`.
         text: its description.
-        count: number of items concerned. Of documents, only those the viewer may read. None for anything derived from
-            documents, if the viewer may not read all of them.
-        examples: ids of documents that the viewer may read, terms, names of fields or indexes; empty if `count` is
-            None.
+        count: number of items concerned; for documents, of those that the viewer may read. None for values derived from
+            documents, such as terms, if the viewer may not read all documents.
+        examples: at most `NAMED` ids of documents that the viewer may read, terms, or names of fields or indexes; empty
+            if `count` is None.
         mended: whether it was repaired.
     """
 
@@ -83,7 +83,7 @@ class ComparisonReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no error is left."""
+        """Whether no error remains."""
         return all(one.mended for one in self.findings)
 
 
@@ -95,7 +95,7 @@ async def report(
     Args:
         documents: number of documents compared.
         wrong: errors before the repair.
-        left: errors that remain.
+        left: errors after it.
     """
     told: Mapping[str, FindingNames] = left | wrong
     if viewer.principals != EVERYTHING:
@@ -112,7 +112,7 @@ async def report(
 async def _readable(
     database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, FindingNames]
 ) -> tuple[int, dict[str, FindingNames]]:
-    """Return the number of documents that the viewer may read, and the names it may see, by kind."""
+    """Return the number of documents that the viewer may read, and the errors that it may see."""
     told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
     which = {"tenant": collection.tenant, "collection": collection.number}
     async with database.transaction(viewer) as connection:

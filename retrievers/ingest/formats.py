@@ -1,7 +1,7 @@
-"""Read files of each format: one reader per ending turns an open file into documents.
+"""Read files of each format: one reader per file name ending turns an open file into documents.
 
-Files come from strangers and may keep a parser busy or exhaust memory. So `retrievers.ingest.read` runs the readers in
-a process with limits (`retrievers.sandbox`); only plain text is read outside it.
+Files are untrusted, and may keep a parser busy or exhaust memory. So `retrievers.ingest.read` runs the readers in a
+process with limits (`retrievers.sandbox`); only plain text is read outside it.
 """
 
 import re
@@ -39,9 +39,9 @@ _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#(?=[ \t])")
 
 
 def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
-    """Yield the documents of a file, each with the bytes consumed since the previous one if the file is read in pieces.
+    """Yield the documents of a file as (bytes consumed since the previous one, document).
 
-    An error that concerns the whole file is the last item.
+    The bytes are 0 for a format that is read as a whole. An error that concerns the whole file is the last item.
     """
     consumed = 0
 
@@ -101,7 +101,7 @@ def item_of(message: Mapping[str, Any]) -> Item:
     return Document(**given)
 
 
-# One reader per form.
+# One reader per format.
 
 
 def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
@@ -124,7 +124,7 @@ def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _text_of(bytes_of(source))
     cleaner = Cleaner()
     front, body = read_front_matter(cleaner.text(text))
-    # Tags are key terms chosen by the author; they also stay in the metadata for filters.
+    # Tags are used as key terms, and also stay in the metadata for filters.
     tags = front.get("tags")
     if isinstance(tags, list):
         tags = [tag for tag in tags if isinstance(tag, str)]
@@ -135,7 +135,7 @@ def _read_markdown(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def _first_heading(text: str) -> str:
-    """Return the text of the first "# ..." line outside code; "" if none."""
+    """Return the text of the first "# ..." line outside code; "" if there is none."""
     fence = ""
     for line in text.split("\n"):
         if opened := _FENCE.match(line):
@@ -211,7 +211,7 @@ def _json_line(line: bytes, where: str, number: int) -> Item:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the size in bytes and the content of each line; a line over the limit is cut."""
+    """Yield (size in bytes, content) of each line. The content of a line over `MAX_LINE_BYTES` is cut."""
     line = stream.readline(MAX_LINE_BYTES + 1)
     if is_utf_16(line):
         # Only old Windows shells write UTF-16, so it is read at once.
@@ -250,6 +250,6 @@ READERS: Mapping[str, Callable[[SourceFile, Progress], Iterator[Item]]] = {
     ".xlsx": read_workbook,
     ".eml": _read_mail,
 }
-"""Reader by ending: yields items; raises BadDocument or OSError for errors that concern the whole file."""
+"""File name ending to reader. A reader yields items. Errors that concern the whole file are BadDocument or OSError."""
 PLAIN = frozenset({".txt", ".text", ".log", ".rst"})
 """Endings of files that are read without a parser."""

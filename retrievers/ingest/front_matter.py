@@ -10,7 +10,7 @@ from retrievers.ingest.clean import kind
 
 MAX_CHARACTERS = 65_536
 _MOST_PURE = 8000
-"""Maximum characters that the pure loader reads; 64,000 may take it 4 s."""
+"""Maximum length of a text for the loader in pure Python. 64,000 characters may take it 4 s."""
 _MOST_LEVELS = 100
 _MOST_MERGED = 1000
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -19,17 +19,17 @@ _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Merging:
-    """Bound what "<<" makes in a whole document: merged mappings that merge others could grow without limit."""
+    """Limits the keys that YAML's merge key "<<" copies: mappings that merge mappings could grow without bound."""
 
     _depth = 0
     _merged = 0
 
     def flatten_mapping(self, node: Any) -> None:
-        """Merge what "<<" names into a mapping."""
+        """Copy the mappings under "<<" into a mapping."""
         self._depth += 1
         super().flatten_mapping(node)  # type: ignore[misc]
         self._depth -= 1
-        # PyYAML calls this also for a mapping that another one merges, before it copies its keys.
+        # PyYAML also calls this for the mappings under "<<", before it copies their keys. Only these are counted.
         if self._depth:
             self._merged += len(node.value)
         if self._merged > _MOST_MERGED:
@@ -41,7 +41,7 @@ class _Loader(_Merging, _BASE):  # type: ignore[misc]
 
 
 class _PureLoader(_Merging, yaml.SafeLoader):
-    """Reads what libyaml does not, such as a block of text whose first line begins with a tab."""
+    """Reads YAML that libyaml refuses, such as a block of text whose first line begins with a tab."""
 
 
 def read_front_matter(text: str) -> tuple[dict[Any, Any], str]:
@@ -86,7 +86,7 @@ def _parsed_by_either(text: str) -> Any:
 
 
 def _parsed(text: str, loader: Any) -> Any:
-    # The C parser builds nested values without looking at the size of its stack.
+    # Without this limit, the C parser would overflow its stack on deeply nested values.
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

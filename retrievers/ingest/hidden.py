@@ -1,7 +1,7 @@
 """Find text that a page hides by its own markup: elements, attributes and inline styles.
 
-Invisible text is how a page addresses a model behind its reader's back. Style sheets and scripts are not evaluated, so
-text that only these hide still counts as visible.
+A page can give a model instructions in text that its reader does not see. Style sheets and scripts are not evaluated,
+so text that only they hide counts as visible.
 """
 
 import re
@@ -16,7 +16,7 @@ _NEVER_SHOWN = frozenset(
     {"audio", "canvas", "datalist", "iframe", "noembed", "noframes", "noscript", "template", "video"}
 )
 """Elements whose text a browser shows only as a fallback, or not at all."""
-# A page that hides its root elements is made visible by its own script.
+# These are never treated as hidden: a page that hides one of them shows it later by a script.
 _PAGE = frozenset({"html", "head", "body"})
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL | re.IGNORECASE)
@@ -35,7 +35,7 @@ Styles = Mapping[str, str]
 
 
 class _Text(NamedTuple):
-    """How an element's text is rendered, inherited by its children: too small, not shown, or without colour."""
+    """Why an element's text is not visible: too small, not shown, or without colour. Its children inherit this."""
 
     tiny: bool = False
     invisible: bool = False
@@ -43,7 +43,7 @@ class _Text(NamedTuple):
 
 
 def without_hidden(markup: str) -> str:
-    """Return the markup without hidden text, unchanged if there is none. Takes linear time."""
+    """Return the markup without hidden text; unchanged if there is none. Takes linear time."""
     if not _MAY_HIDE.search(markup):
         return markup
     # Imported late, because few pages need it.
@@ -59,7 +59,7 @@ def without_hidden(markup: str) -> str:
 
 
 def _removed(root: Any) -> bool:
-    """Remove hidden text below an element and return whether there was any. Emptied elements stay."""
+    """Remove hidden text inside an element, and return whether there was any. Elements stay, even if emptied."""
     removed = False
     open_elements = [(root, _Text())]
     while open_elements:
@@ -136,7 +136,11 @@ def _is_out_of_sight(styles: Styles) -> bool:
 
 
 def _text(styles: Styles, around: _Text) -> _Text:
-    """Return how text with these styles is rendered inside the given text."""
+    """Return whether and why text with these styles is not visible.
+
+    Args:
+        around: the same for the element around it.
+    """
     if not styles:
         return around
     tiny, invisible, clear = around
@@ -152,7 +156,7 @@ def _text(styles: Styles, around: _Text) -> _Text:
 
 
 def _sizes(styles: Styles) -> list[str]:
-    """Return possible text sizes. In `font`, numbers without a unit are weights, except 0."""
+    """Return values that may be the text size. A number without a unit in `font` is a weight, unless it is 0."""
     parts = (part.partition("/")[0] for part in styles.get("font", "").split())
     return [styles.get("font-size", ""), *(part for part in parts if part == "0" or not part.isdigit())]
 

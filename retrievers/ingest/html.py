@@ -23,7 +23,7 @@ _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORE
 _SPACES = re.compile(r"\s+")
 _CHARSET_WITHIN_BYTES = 4096
 _MOST_INDENTS = 20
-"""Maximum indentation of nested lists; deeper levels would be more indentation than text."""
+"""Maximum indentation of nested lists, in levels. On deeper levels, lines would be more indentation than text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class HtmlPage:
 
 
 def declared_charset(data: bytes) -> str | None:
-    """Return the character set in a page's <meta>, as written."""
+    """Return the character set in a page's <meta>, as written; None if it states none."""
     found = _CHARSET.search(data[:_CHARSET_WITHIN_BYTES])
     return found[1].decode("ascii", "ignore") if found else None
 
@@ -63,7 +63,7 @@ def read_page(markup: str) -> HtmlPage:
 
 
 class _PageReader:
-    """Collects inline text in `_run`. The start or end of a block moves it to `_blocks`."""
+    """Builds an `HtmlPage` from tags and text. Text is collected until a block element starts or ends."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[str, str]] = []
@@ -105,7 +105,7 @@ class _PageReader:
     def _open(self, piece: Tag) -> None:
         tag = piece.name
         if tag in _SKIPPED:
-            # Closing one closes them all from the outermost on.
+            # One entry per name is enough: an end tag ends all of this name that are open.
             if tag not in self._skipped:
                 self._skipped.append(tag)
         elif self._skipped:
@@ -123,7 +123,7 @@ class _PageReader:
     def _close(self, tag: str) -> None:
         if self._skipped:
             if tag in self._skipped:
-                # Elements left open inside are closed with it.
+                # This also ends elements inside that were left open.
                 del self._skipped[self._skipped.index(tag) :]
         elif tag == "title":
             self._in_title = False
@@ -191,7 +191,7 @@ class _PageReader:
         self._row = None
 
     def _flush(self) -> None:
-        """Move the collected text to the blocks. Inside a table row it stays on the row's line."""
+        """Make a block of the collected text. Inside a table row, only add a space, because a row is one line."""
         if self._row is not None:
             self._run.append(" ")
             return
@@ -215,5 +215,5 @@ class _PageReader:
 
 
 def _joined(parts: list[str]) -> str:
-    """Join parts to one line, with runs of white space as one space."""
+    """Join parts to one line, with each run of white space replaced by one space."""
     return " ".join("".join(parts).split())

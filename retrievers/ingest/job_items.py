@@ -21,13 +21,10 @@ _IN_MEMORY_BYTES = 1 << 20
 
 
 class JobItems:
-    """The documents of a job, which can be read several times. Only one reader at a time.
-
-    Args:
-        items: documents with their indexes in the delivery.
+    """The documents of a job, as (index in the delivery, document). They can be iterated again, but not in parallel.
 
     Attributes:
-        size_bytes: size of the documents of a file as JSON; 0 for records, whose size the delivery tells.
+        size_bytes: size of the documents of a file, as JSON; 0 for records, whose size is that of the delivery.
     """
 
     size_bytes = 0
@@ -42,7 +39,7 @@ class JobItems:
         return iter(self._items)
 
     def index_of(self, position: int) -> int:
-        """Return the index in the delivery of the document at a position, both from 0."""
+        """Return the index in the delivery of the document at a position among these documents, both from 0."""
         return self._items[position][0]
 
 
@@ -50,7 +47,7 @@ class RecordItems(JobItems):
     """The documents of a delivery of records, decoded one by one when they are read.
 
     Args:
-        payload: the delivery's, see `retrievers.ingest.delivery.of_records`.
+        payload: the records, see `retrievers.ingest.delivery.of_records`.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -71,7 +68,7 @@ class RecordItems(JobItems):
 
 
 class FileItems(JobItems):
-    """The documents of a file, all of its delivery. More than 1 MiB of them are in a temporary file, not in memory."""
+    """The documents of a file. If they take more than 1 MiB, they are kept in a temporary file instead of memory."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         super().__init__()
@@ -101,19 +98,19 @@ class FileItems(JobItems):
 
 
 def job_items(work: Work) -> JobItems:
-    """Return the records of a job with their indexes in the delivery; on a retry, only those that failed."""
+    """Return the documents of a job with records; if failed documents are tried again, only these."""
     if work.payload is None:
         return JobItems([(index, _letter(one, _place(index))) for index, one in work.letters])
     return RecordItems(work.payload)
 
 
 def file_items(name: str, data: bytes, stopped: Stopped) -> FileItems:
-    """Return the documents of a file, up to the maximum number."""
+    """Return the documents of a file, at most MOST_DOCUMENTS; the next one is rejected with this reason."""
     return FileItems(_limited(read_upload(name, data, stopped=stopped)))
 
 
 def _limited(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; the one after the maximum number is rejected and is the last."""
+    """Yield the first MOST_DOCUMENTS items. If there are more, the next one is yielded as rejected, and is the last."""
     yield from islice(items, MOST_DOCUMENTS)
     for item in items:
         reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"

@@ -22,17 +22,21 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The content of a leased job.
+    """The content of a leased job: documents to store, a collection to rebuild, or a mirror to run.
 
     Attributes:
-        payload: None if only the letters are to be tried again.
-        letters: index and record of each document that failed before; None for a record that was deleted since.
+        delivery: number of the delivery. The documents of a higher number take precedence.
+        file: name of the file that `payload` contains; None if it contains records.
+        payload: the delivery, see `retrievers.ingest.delivery.Delivery`; None if only `letters` are to be stored.
+        letters: index in the delivery and record of each document that failed before. The record is None if it was
+            deleted since.
+        documents: number of documents; None for a file that has not been read.
         tries: how often a failed dependency interrupted the job.
         deaths: how many workers died while carrying it out.
-        parked: indexes of documents during which workers died.
-        rebuild: parameters for rebuilding the collection, see `retrievers.ingest.rebuild`; None for an ingestion.
+        parked: indexes of documents during whose storing a worker died.
+        rebuild: parameters for rebuilding the collection, see `retrievers.ingest.rebuild`; None for other jobs.
         done: number of documents processed before.
-        sync: the mirror to update, in place of documents.
+        sync: id of the mirror to run; None for other jobs.
     """
 
     collection: str
@@ -51,7 +55,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A document that was not stored."""
+    """A document of a job that was not stored. It is kept, so that it can be tried again."""
 
     index: int
     where: str
@@ -62,19 +66,19 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its tenant sees it. Counts are documents.
+    """A job as its tenant sees it. All counts are numbers of documents.
 
-    For a job that rebuilds a collection, `documents` and `done` are limited to the number of documents that the viewer
+    For a job that rebuilds a collection, `documents` and `done` are at most the number of documents that the viewer
     may read.
 
     Attributes:
-        kind: "ingest", or "reembed" and "rebuild", which rebuild a collection.
+        kind: "ingest" for documents and runs of mirrors; "reembed" or "rebuild" for a collection that is rebuilt.
         embedder: the new embedder of the collection.
         status: queued, running, done (some documents may have failed), or failed (all of them failed, or the job was
             given up; see `error`).
         documents: total number; None until a file has been read.
         done: number processed.
-        sync: the mirror that this is a run of; None for submitted documents.
+        sync: id of the mirror that this is a run of; None for other jobs.
         deleted: number of documents deleted because a mirror's source no longer has them.
         error: why it failed, or what it is waiting for.
         next_try_at: time of the next attempt of a queued job, after a failure.

@@ -29,7 +29,7 @@ KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
 _BURIED_AT_ONCE = 200
-"""Number of failed documents that are written at once; the driver holds the event loop meanwhile."""
+"""Number of failed documents per statement. The driver blocks the event loop while it prepares a statement."""
 _FULL_RETRY_S = 30.0
 
 Given = ParamSpec("Given")
@@ -59,7 +59,7 @@ class JobQueue:
 
     Attributes:
         expiry: deletes what has expired, for all tenants.
-        known: mirrors whose sources this process knows. Runs of other mirrors are left to other workers.
+        known: ids of the mirrors whose sources this process knows. Runs of other mirrors are left to other workers.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class JobQueue:
         return (await self._insert(tenant, delivery, None)).hex
 
     async def begin(self, tenant: str, delivery: Delivery) -> Lease:
-        """Like `submit`, but the caller carries it out."""
+        """Like `submit`, but return the job's lease: the caller carries it out at once."""
         token = uuid.uuid4()
         return Lease(tenant, await self._insert(tenant, delivery, token), token)
 
@@ -96,7 +96,8 @@ class JobQueue:
         If a job is already rebuilding it with the same embedder, that job's id is returned.
 
         Args:
-            embedder: the new embedder; None to keep the current one.
+            number, name: number and name of the collection.
+            embedder: name of the new embedder; None to keep the current one.
         Raises:
             BadRequest: it is being rebuilt with another embedder.
             UnknownCollection, Replaced: see `collections.lock`.
@@ -128,7 +129,7 @@ class JobQueue:
         tenant = Viewer.of(who).tenant
         values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
         async with self._database.transaction(whole(tenant)) as connection:
-            # The shadow first, in the same order as the job that builds it.
+            # The shadow is locked first, as by the job that builds it: another order could deadlock.
             await collections.show_shadows(connection)
             await connection.execute(sql.GIVE_UP, values)
             ended = await connection.execute(sql.END, values)
@@ -150,10 +151,10 @@ class JobQueue:
 
     @_in_time
     async def pause(self, lease: Lease, at: Mapping[str, Any]) -> None:
-        """Put an unfinished job behind the waiting ones. Raises LostLease.
+        """Return an unfinished rebuild to the end of the queue. Raises LostLease.
 
         Args:
-            at: its progress, for the next turn to continue from.
+            at: its progress as JSON values, from which the next turn continues.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(sql.PAUSE, _held(lease) | {"at": Jsonb(dict(at))}))
@@ -186,7 +187,7 @@ class JobQueue:
         """Lease the next due job of any tenant; None if there is none.
 
         Args:
-            only_idle: only of a tenant without a running job.
+            only_idle: take only a job of a tenant without a running job.
         """
         most = 1 if only_idle else self._most_of_tenant
         async with self._database.connection() as connection:
@@ -202,7 +203,7 @@ class JobQueue:
             LostLease: another worker has it.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
-            # A document that is still in hand is the one during which the last worker died.
+            # If a document is still recorded as being processed, the last worker died during it.
             await connection.execute(sql.PARK, _held(lease))
             row = await (await connection.execute(sql.LOAD, _held(lease))).fetchone()
             if row is None:
@@ -216,7 +217,7 @@ class JobQueue:
 
     @_in_time
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
-        """Extend the lease and record the number of processed documents. False if the lease is lost."""
+        """Extend the lease and record the number of processed documents. Return False if the lease is lost."""
         values = {"seconds": self.lease_s, "done": done, "failed": failed}
         async with self._database.transaction(whole(lease.tenant)) as connection:
             kept = await connection.execute(sql.KEEP, _held(lease) | values)
@@ -224,7 +225,7 @@ class JobQueue:
 
     @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
-        """Record which document is processed next, in case this worker dies during it. Raises LostLease."""
+        """Record which document is processed next: if this worker dies, it may be the cause. Raises LostLease."""
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(sql.IN_HAND, _held(lease) | {"index": index}))
 
@@ -244,7 +245,8 @@ class JobQueue:
 
         Args:
             documents: number of documents in the delivery.
-            payloads: records that failed, by index; empty for a file, which is then kept as a whole.
+            failed: the documents that failed.
+            payloads: their records by index, None for a deleted one. Empty for a file, which is then kept as a whole.
         Raises:
             LostLease: another worker has the job.
         """
@@ -268,7 +270,12 @@ class JobQueue:
 
     @_in_time
     async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
-        """Return the job to the queue, with a delay if a dependency failed."""
+        """Return the job to the queue.
+
+        Args:
+            reason: why an attempt failed; None if it was only interrupted, which does not count as a try.
+            delay_s: time before the next attempt, in seconds.
+        """
         values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
         async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(sql.GIVE_BACK, _held(lease) | values)
@@ -324,7 +331,7 @@ class JobQueue:
 async def cancel(connection: Connection, tenant: str, collection: str) -> None:
     """End the jobs of a collection that this transaction deletes, because they would create it again.
 
-    The documents of all its jobs are deleted; their results are kept.
+    The documents that its jobs contain are deleted; the results of the jobs are kept.
     """
     values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
     await connection.execute(sql.CANCEL, values)
@@ -333,9 +340,12 @@ async def cancel(connection: Connection, tenant: str, collection: str) -> None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, documents: Sequence[str]) -> None:
-    """Remove documents that this transaction deletes from the dead letters.
+    """Delete the records of documents that failed, when this transaction deletes these documents.
 
     They stay inside deliveries that are kept as a whole: files, and deliveries not carried out yet.
+
+    Args:
+        documents: ids of the documents.
     """
     values = {"tenant": tenant, "collection": collection, "documents": list(documents)}
     await connection.execute(sql.CLEAR_LETTERS, values)

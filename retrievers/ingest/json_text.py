@@ -15,7 +15,7 @@ _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 def parse_json(text: str, first_line: int = 1) -> object:
     try:
-        # Without the line end, so that truncated JSON is reported at the end of its line, not on the next.
+        # Without the line end: otherwise an error in truncated JSON would be reported on the next line.
         return _JSON.decode(text.rstrip())
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1

@@ -1,4 +1,8 @@
-"""The lines in which deliveries wait: small ones not for large ones, and none with a connection for a collection."""
+"""The queues inside a process in which jobs wait before they read and store their documents.
+
+Each tenant has a queue for small and one for large deliveries, so that small ones do not wait for large ones. Jobs that
+write to the same collection wait for each other here, where they take no database connection.
+"""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -6,21 +10,23 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 SMALL_BYTES = 256 * 1024
-"""Maximum size of a small delivery and of its text. The packaged embedder needs about 15 s of processor time for it."""
+"""Maximum size of a small delivery and of its text. The packaged embedder takes about 15 s of processor time for it."""
 MOST_LARGE = 8
-"""Maximum number of large deliveries that are stored at once for all tenants. Each takes some 30 MB."""
+"""Maximum number of large deliveries that are stored at once for all tenants. Each takes some 30 MB of memory."""
 _AT_ONCE = 2
 _READING = 8
-"""Maximum number of small deliveries of a tenant that are read or wait to be stored. Each takes half a megabyte."""
+"""Maximum number of small deliveries of a tenant that are read or wait to be stored. Each takes half a megabyte of
+memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLine:
-    """A line of jobs.
+    """A queue of jobs.
 
     Attributes:
-        place: limits how many of the jobs are read and stored at once, and so the memory that they take.
-        storing: limits how many of them are stored at once. A job whose file takes long to read does not hold it.
+        place: acquired while a job's documents are read and stored. It limits the memory that the jobs take.
+        storing: acquired while they are stored, so that a file that takes long to read does not delay other jobs.
         most_bytes: maximum size of a job's documents; None for any.
     """
 
@@ -31,12 +37,12 @@ class DeliveryLine:
 
 @dataclass(frozen=True, slots=True)
 class WriteTurn:
-    """What a job holds while it writes to its collection.
+    """What a job acquires to write to its collection.
 
     Attributes:
-        alone: held in each transaction that may lock the collection. The others of this process that write to it wait
-            here, where they take no database connection.
-        place: held, too, while documents are written; it limits how many jobs write at once.
+        alone: acquired for each transaction that may lock the collection. Other jobs of this process that write to the
+            collection wait for it.
+        place: acquired in addition while documents are written. It limits how many jobs write at once.
     """
 
     alone: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
@@ -44,7 +50,7 @@ class WriteTurn:
 
 
 class Lines:
-    """Two lines for each tenant, for small and for large deliveries, and one for each collection."""
+    """The queues of all tenants and collections."""
 
     def __init__(self) -> None:
         self._places: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
@@ -52,12 +58,12 @@ class Lines:
         self._large = asyncio.Semaphore(MOST_LARGE)
 
     def of(self, tenant: str, size_bytes: int | None) -> tuple[DeliveryLine, ...]:
-        """Return the lines to try, in order: a small file may have a large text.
+        """Return the queues that a delivery tries, in order. A small file tries both, because its text may be large.
 
         Args:
             size_bytes: size of the delivery; None if it is not known.
         """
-        # The tenant's place comes first, so that it waits for one of all places with at most two jobs.
+        # The tenant's own limit comes first: so at most two of its jobs wait for a place of all tenants.
         large = DeliveryLine(_Both(self._place(tenant, "large", _AT_ONCE), self._large))
         if size_bytes is None or size_bytes > SMALL_BYTES:
             return (large,)
@@ -65,10 +71,10 @@ class Lines:
         return DeliveryLine(reading, storing, SMALL_BYTES), large
 
     def turn(self, tenant: str, collection: str, places: asyncio.Semaphore) -> WriteTurn:
-        """Return the turn of a job that writes to a collection.
+        """Return what a job has to acquire to write to a collection.
 
         Args:
-            places: limits how many jobs write at once.
+            places: limits how many jobs write at once, to any collection.
         """
         return WriteTurn(self._writers.setdefault((tenant, collection), asyncio.Semaphore(1)), places)
 
@@ -78,7 +84,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """A place in each of two lines, in their order."""
+    """Acquires two semaphores, in this order."""
 
     first: asyncio.Semaphore
     second: asyncio.Semaphore

@@ -22,7 +22,7 @@ _MOST_PARTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file attached to an e-mail; `data` is None if it can't be unpacked."""
+    """A file attached to an e-mail; `data` is None if it cannot be decoded."""
 
     name: str
     data: bytes | None
@@ -33,7 +33,7 @@ class Mail:
     """The content of an e-mail.
 
     Attributes:
-        metadata: author, sender (an address), to, cc, date, and the attachments' names; empty ones are missing.
+        metadata: author, sender (an address), to, cc, date, and attachments (their names). Empty values are left out.
         notes: attachments that were left out.
     """
 
@@ -47,12 +47,12 @@ class Mail:
 def read_mail(data: bytes) -> Mail:
     """Read an e-mail in the form that mail programs save (.eml).
 
-    The text is the plain part's, or the HTML part's if there is no plain part.
+    Its text is that of the plain version, or of the HTML version if there is no plain one.
 
     Raises:
         BadDocument: not an e-mail, or one with too many parts.
     """
-    # This policy parses a header on access, and overlong headers are never accessed.
+    # This policy parses a header when it is accessed. Headers that are too long are never accessed.
     message = BytesParser(policy=email.policy.default).parsebytes(data)
     if not any(_raw(message, name) for name in ("from", "to", "date", "subject", "message-id", "received")):
         raise BadDocument("damaged, or not an e-mail: the usual headers are missing")
@@ -127,7 +127,10 @@ def _attached(part: EmailMessage, number: int) -> Attachment:
 
 
 def _name(part: EmailMessage) -> str:
-    """Return the file's name without folders; an overlong name keeps its end, with the ending that tells the format."""
+    """Return an attachment's file name without folders; "" if it has none or its headers are too long.
+
+    A long name is cut at its beginning, since its end tells the format.
+    """
     if len(_raw(part, "content-disposition")) + len(_raw(part, "content-type")) > _LONGEST_HEADER:
         return ""
     try:
@@ -161,7 +164,7 @@ def _header_text(message: EmailMessage, name: str) -> str:
 
 
 def _people(message: EmailMessage, name: str, *, names: bool = True) -> list[str]:
-    """Return the names in a header, with the address where there is no name; only addresses without `names`."""
+    """Return the people in a header by name, or by address if they have no name. With `names` False, all by address."""
     addresses = getattr(_header(message, name), "addresses", ())[:_MOST_PEOPLE]
     said = (one_line((names and one.display_name) or one.addr_spec, 200) for one in addresses)
     return [one for one in said if one and one != "<>"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import unescape
 from typing import NamedTuple
 
-# A quote counts only where a value begins.
+# In `_QUOTING`, a ">" inside a quoted value does not end the tag. A quote elsewhere than at a value's start is ignored.
 _QUOTING = re.compile(
     r"""<(?P<name>[a-z][^ \t\n\r\f/>]*+)
         (?P<attributes>(?:[^>"'=/]++ | /(?!>) | ["'] | =++\s*+(?:"[^"]*+" | '[^']*+' | (?!["'])[^>\s]*+))*+)
@@ -23,7 +23,7 @@ _END = re.compile(r"</(?P<name>[a-z][^ \t\n\r\f/>]*+)[^>]*+>", re.IGNORECASE)
 _COMMENT_END = re.compile(r"--!?>")
 _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/=>]*+)(?:\s*+=++\s*+("[^"]*+"|'[^']*+'|[^>\s]*+))?""")
 _RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
-"""Elements whose content is no markup, with what ends them."""
+"""Elements whose content is no markup, with the pattern of their end tag."""
 
 
 class Tag(NamedTuple):
@@ -43,10 +43,9 @@ class Tag(NamedTuple):
 
 
 def pieces(markup: str) -> Iterator[str | Tag]:
-    """Yield tags and text in order, without comments, declarations and instructions.
+    """Yield tags and text in order, without comments, declarations and processing instructions.
 
-    What does not become a tag before the end of the markup is text. A comment that does not end hides the rest, as it
-    does in a browser.
+    A tag that does not end is text. A comment that does not end hides everything after it, as in a browser.
     """
     at, last, begin, last_section = 0, markup.rfind(">"), _QUOTING, markup.rfind("]]>")
     while at <= (start := markup.find("<", at)) < last:
@@ -56,7 +55,8 @@ def pieces(markup: str) -> Iterator[str | Tag]:
         if sign.isascii() and sign.isalpha():
             found = begin.match(markup, start)
             if not found:
-                # The tag or a quote in it does not end. Looked for again and again, that would take quadratic time.
+                # A quote in the tag does not end. From here on, quotes are ignored: to look for the end of each would
+                # take quadratic time.
                 begin = _PLAIN
                 found = begin.match(markup, start)
                 assert found is not None
@@ -85,13 +85,13 @@ def pieces(markup: str) -> Iterator[str | Tag]:
 
 
 def attributes_of(tag: Tag) -> dict[str, str]:
-    """Return the attributes by name in lower case; "" for those without a value."""
+    """Return the values of a tag's attributes, by name in lower case; "" for an attribute without a value."""
     found = _ATTRIBUTE.findall(tag.attributes)
     return {name.lower(): unescape(value[1:-1] if value[:1] in ('"', "'") else value) for name, value in found}
 
 
 def _end_of_comment(markup: str, start: int) -> int:
-    """Return the end of the comment that begins at `start`."""
+    """Return the offset after the comment that begins at `start`; the end of the markup if the comment does not end."""
     for empty in ("<!-->", "<!--->"):
         if markup.startswith(empty, start):
             return start + len(empty)

@@ -1,4 +1,4 @@
-"""Read PDF, Office files and e-mail: each becomes documents that know their places in the file."""
+"""Read PDF, Office files and e-mail into documents with the positions of pages, slides or rows in their text."""
 
 import functools
 import io
@@ -51,7 +51,7 @@ def bytes_of(source: SourceFile) -> bytes:
 
 
 def read_paged(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """Yield the document of a PDF; a Rejected if it holds pictures and no text."""
+    """Yield the document of a PDF, or a `RejectedItem` if it contains pictures and no text."""
     with _conversion(source):
         found = pdf_text(source)
     if not found.text.strip():
@@ -68,7 +68,7 @@ _RECOGNISE = "run text recognition (OCR) first"
 
 
 def pdf_text(source: SourceFile) -> PdfText:
-    """Return the text of a PDF with its pages."""
+    """Return the text of a PDF, with the positions of its pages."""
     return read_pdf(source.file)
 
 
@@ -135,8 +135,8 @@ def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterat
     """Yield the document of an e-mail, then the documents of its attachments of known formats.
 
     Args:
-        readers: the reader of each ending.
-        depth: number of e-mails around this one.
+        readers: file name ending to the reader of that format.
+        depth: number of e-mails that this one is attached to, one inside the other.
     """
     data = bytes_of(source)
     if not data:
@@ -165,7 +165,7 @@ def read_message(source: SourceFile, readers: Readers, depth: int = 0) -> Iterat
 
 
 def _attached(items: Iterator[Item], where: str) -> Iterator[Item]:
-    """Yield the documents of an attachment; its errors affect neither the e-mail nor the other attachments."""
+    """Yield the documents of an attachment. An error ends this attachment only, as a `RejectedItem`."""
     try:
         for item in items:
             yield replace(item, cut=False) if isinstance(item, RejectedItem) else item
@@ -177,7 +177,13 @@ def _placed(
     source: SourceFile, given: Mapping[str, Any], text: str, unit: Unit, marks: tuple[tuple[int, int], ...], *,
     sheet: str = "", notes: tuple[str, ...] = (),
 ) -> Item:  # fmt: skip
-    """Build a document from text that is cleaned mark by mark, and move the marks along."""
+    """Build a document from a text with marks. Cleaning changes lengths, so the marks are moved to the cleaned text.
+
+    Args:
+        given: what the file states about itself.
+        marks: (offset, number from 1) of the start of each page, slide or row.
+        sheet: name of the sheet; "" for pages and slides.
+    """
     cleaner = Cleaner()
     edges = [0, *(at for at, _ in marks), len(text)]
     pieces = [cleaner.text(text[start:end]) for start, end in pairwise(edges)]
@@ -192,7 +198,7 @@ def _placed(
 
 
 def _record(part: SheetRow, source: SourceFile, notes: tuple[str, ...]) -> Item:
-    """Read a row like the same row of a CSV file."""
+    """Build a document from a row of a sheet, as from the same row of a CSV file."""
     where = f"{source.where}#{part.sheet}:{part.row}"
     try:
         record = {name: typed_cell(name, json_value(cell)) for name, cell in part.cells.items()}
@@ -207,7 +213,7 @@ def _hidden_note(count: int, unit: str) -> tuple[str, ...]:
 
 @contextmanager
 def _conversion(source: SourceFile) -> Iterator[None]:
-    """Check the file before a conversion, and turn any error of the libraries into a BadDocument with the cause."""
+    """Check the file, and turn any error of the libraries inside the block into a `BadDocument` with its cause."""
     if not source.size_bytes:
         raise BadDocument("the file is empty")
     head = source.file.read(_SIGNATURE_WITHIN_BYTES)
@@ -237,7 +243,7 @@ def _conversion(source: SourceFile) -> Iterator[None]:
 def _limit_behind(error: BaseException | None) -> BaseException | None:
     """Return the memory or recursion error that caused an error, None if there is none.
 
-    A parser's clean-up after such an error raises another one ("closed file").
+    A parser's clean-up after such an error can raise another one ("closed file"), which then arrives here.
     """
     while error is not None and not isinstance(error, MemoryError | RecursionError):
         error = error.__cause__ or error.__context__
@@ -245,9 +251,9 @@ def _limit_behind(error: BaseException | None) -> BaseException | None:
 
 
 def _check_unpacked(source: SourceFile) -> None:
-    """Refuse an archive that unpacks to too much: a few kilobytes can fill the memory.
+    """Refuse an archive that unpacks to more than MAX_WHOLE_FILE_BYTES: a few kilobytes could fill the memory.
 
-    The sizes in the archive are enough, because a part never unpacks to more than its stated size.
+    The sizes that the archive states are enough, because no part of it is unpacked beyond its stated size.
     """
     try:
         with zipfile.ZipFile(source.file) as archive:

@@ -1,4 +1,4 @@
-"""Extract the text of a PDF as markitdown does, and also the offset of each page, which markitdown drops."""
+"""Extract the text of a PDF like markitdown, and also the offset of each page, which markitdown does not keep."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from io import BytesIO, StringIO
 from typing import Any, BinaryIO
 
 _BREAK = "\x1f"
-"""Marks the start of a page in the text.
+"""Marks the start of a page in the text while it is processed.
 
-It counts as white space when lines are trimmed, and is replaced in the pages' own text.
+`str.strip` removes it like white space. It is replaced by a space where it occurs in the PDF itself.
 """
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _PARTIAL_NUMBER = re.compile(r"\.\d+")
@@ -20,9 +20,9 @@ class PdfText:
     """The text of a PDF.
 
     Attributes:
-        marks: see `retrievers.core.places.Places`; pages without text have none.
+        marks: (offset in the text, number from 1) of each page that has text.
         pages: number of pages.
-        pictures: numbers of the pages, from 1, that hold a picture and no text.
+        pictures: numbers of the pages, from 1, that contain a picture and no text.
     """
 
     text: str
@@ -58,13 +58,17 @@ def read_pdf(file: BinaryIO) -> PdfText:
         else:
             blank.add(number)
         start += len(part)
-    # If the search for pictures failed, every page without text counts as a picture.
+    # If pdfplumber failed, pictures are not known: every page without text then counts as one.
     scanned = blank if pictures is None else blank & pictures
     return PdfText(first + "".join(parts), tuple(marks), len(parts), tuple(sorted(scanned)))
 
 
 def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
-    """Return the text of a PDF with forms or tables ("" for any other), and the pages with a picture but no text."""
+    """Return the text of a PDF with forms or tables ("" for any other), and the numbers of pages that are pictures.
+
+    Args:
+        form_of: returns the text of a page with a form or table; None for any other page.
+    """
     import pdfplumber
 
     parts: list[str] = []
@@ -97,7 +101,7 @@ def _prose(data: BytesIO) -> str:
 
 
 def _pages(data: BytesIO) -> Iterator[str]:
-    """Yield the text of each page as `pdfminer.high_level.extract_text` joins it, with a form feed at its end."""
+    """Yield the text of each page as in `pdfminer.high_level.extract_text`, which ends a page with a form feed."""
     from pdfminer.converter import TextConverter
     from pdfminer.layout import LAParams
     from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
@@ -134,7 +138,7 @@ def _numbers_joined(text: str) -> str:
 
 
 def _tidied(text: str) -> str:
-    """Remove white space at the ends of lines and leave one empty line of several, as markitdown does."""
+    """Remove white space at the ends of lines, and all but one of several empty lines, as markitdown does."""
     lines = text.split("\n")
     ends = (line[len(line.rstrip()) :].count(_BREAK) * _BREAK for line in lines)
     return _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip() + end for line, end in zip(lines, ends, strict=True)))

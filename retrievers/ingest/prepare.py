@@ -15,7 +15,7 @@ from retrievers.text import analysis, bm25, languages, split
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
 _MOST_CONTEXT = 512
-"""Characters of a title or heading that are embedded with a passage. A longer one would take the place of its text."""
+"""Maximum length of a title or heading that is embedded with a passage. The rest is cut, to leave room for the text."""
 _TOO_MUCH_METADATA = f"the metadata takes more than {MAX_METADATA_BYTES:,} bytes"
 
 
@@ -25,11 +25,13 @@ class Passage:
 
     Attributes:
         gap: the white space between it and the document's next passage.
+        start, end: its position in the document's text in characters, half-open.
         embedded: the text to embed: the beginnings of title and headings, and the passage.
+        digest: digest of `embedded`. Passages with the same digest have the same vector.
         packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
             which Python does not give back.
         length: see `bm25.lexemes`.
-        places: those of the document that it touches.
+        places: the pages, slides or rows that it comes from; None if the document has none.
     """
 
     start: int
@@ -61,7 +63,7 @@ class Prepared:
 
 
 def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
-    """Return the document's filterable values in normal form, including reserved keys. Empty if it is disabled.
+    """Return the document's filterable values in normal form, including the keys of `RESERVED`. {} if it is disabled.
 
     Raises:
         BadDocument: a value does not fit its field, or there are too many.
@@ -75,7 +77,7 @@ def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, S
 
 
 def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
-    """Return the digest of everything that was given and of the versions that process it."""
+    """Return the digest of a document's content and of the versions of analysis and splitting that process it."""
     given = {
         "versions": [analysis.VERSION, split.VERSION],
         "title": document.title,
@@ -87,7 +89,7 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
         "questions": document.questions,
         "public": document.public,
         "expires_at": document.expires_at,
-        # Only if set: stored digests are older than these options.
+        # Included only if set: otherwise all digests stored before these options existed would change.
         **({} if document.enabled else {"enabled": False}),
         **({"readers": document.readers} if document.readers else {}),
         **({"places": document.places.to_json()} if document.places else {}),
@@ -99,7 +101,7 @@ def check(document: Document) -> None:
     """Check that the document can be stored.
 
     Raises:
-        BadDocument: it cannot.
+        BadDocument: it cannot. The message says why.
     """
     if not document.id:
         raise BadDocument("the id is empty")
@@ -122,10 +124,10 @@ def check(document: Document) -> None:
 
 
 def _check_extent(metadata: object) -> None:
-    """Refuse large metadata before it is written as JSON, which blocks all threads.
+    """Refuse large metadata before it is encoded as JSON, which would block all threads.
 
     Raises:
-        BadDocument: it exceeds the limit, counted without quotes and with one byte per comma.
+        BadDocument: its JSON would exceed the limit, by an estimate that is never too high.
     """
     pending, least = [metadata], 0
     while pending:
@@ -140,7 +142,7 @@ def _check_extent(metadata: object) -> None:
 
 
 def _check_storable(text: str) -> None:
-    """Check text from a Python caller. Text from files is already clean."""
+    """Refuse text that PostgreSQL cannot store. Only Python callers can pass such text: that of files is cleaned."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -153,7 +155,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     """Split and analyse a document. A disabled document has no passages.
 
     Args:
-        values: result of `field_values`.
+        values: result of `field_values`. The language is added to it.
     """
     if not document.enabled:
         return Prepared(document, digest, "", values, ())

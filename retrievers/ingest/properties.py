@@ -13,7 +13,8 @@ class Properties:
     """Title, author, date of the last change, keywords and description, as far as they are stated.
 
     Attributes:
-        metadata: with the names that HTML pages use.
+        metadata: values under the names that HTML pages use: author, date, keywords, description. Missing ones are
+            left out.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Read paths and uploads: yields a Document, or a Rejected with the reason, for each item."""
+"""Read paths and uploads: yields a `Document`, or a `RejectedItem` with the reason, for each item."""
 
 import os
 import stat
@@ -27,14 +27,14 @@ __all__ = ["check_upload", "entries_of", "input_bytes", "read", "read_each", "re
 SCANS = Scans()
 """Recognises the text of scans if the setting OCR is on."""
 SANDBOX = Sandbox(places=3)
-"""Reads files. The worker gives a tenant at most two places, so hostile files don't block other tenants."""
+"""Reads files. A worker lets a tenant read at most two files at a time, so hostile files leave a place to others."""
 MOST_FAILURES = 10_000
 """Maximum number of bad documents in one file; the rest of the file is not read."""
 _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
 class Unreachable(RejectedItem):
-    """A path that could not be examined, so its content is unknown."""
+    """A path that could not be examined, so it is not known which files it contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ def read(
     """Yield the documents of files and folders one at a time, in the order of the paths.
 
     Folders are searched recursively in path order. Hidden entries, files of unknown formats and the folder's own schema
-    file are skipped; links to folders are not followed. Bad input never raises: it is yielded as a Rejected, and the
-    items after it follow.
+    file are skipped; links to folders are not followed. Bad input never raises: it is yielded as a `RejectedItem`,
+    followed by the other items.
 
     Args:
         paths: files, folders, or "-" for JSON Lines on standard input.
         stdin: stream for "-"; the process's standard input by default.
         progress: called with the bytes consumed since its last call; they add up to `input_bytes` for files.
-        stopped: returns whether the caller has gone.
+        stopped: returns True if the caller no longer waits.
     Raises:
         Unavailable: `stopped` returned True.
     """
@@ -87,12 +87,12 @@ def read(
 
 
 def read_upload(name: str, data: bytes, *, stopped: Stopped = never) -> Iterator[Item]:
-    """Yield the documents of an uploaded file; bad input is yielded as a Rejected.
+    """Yield the documents of an uploaded file; bad input is yielded as a `RejectedItem`.
 
-    The name is untrusted: it gives only the ending, the id and the title, never a path on this machine.
+    The name is untrusted. Only format, id and title are taken from it, never a path on this machine.
 
     Args:
-        stopped: returns whether the caller has gone.
+        stopped: returns True if the caller no longer waits.
     Raises:
         BadRequest: the name is malformed or its ending unknown.
         Unavailable: `stopped` returned True.
@@ -133,7 +133,7 @@ def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
 
 
 def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
-    """Yield the files of a path: the file itself, or every file in the folder."""
+    """Yield the files at a path: the file itself, or every file in the folder. Unreadable ones are rejected."""
     where = path.as_posix()
     try:
         if path.is_dir():
@@ -148,7 +148,7 @@ def entries_of(path: Path) -> Iterator[Entry | RejectedItem]:
 
 
 def _folder(root: Path) -> Iterator[Entry | RejectedItem]:
-    """Yield the files in a folder, sorted by path; entries that can't be followed are rejected one by one."""
+    """Yield the files in a folder and its subfolders, sorted by path. Each link that is not followed is rejected."""
     waiting = [(root, True)]
     schema = schema_of(root)
     empty = True
@@ -218,7 +218,7 @@ def _opened(entry: Entry | RejectedItem, files: ExitStack) -> SourceFile | Rejec
 
 def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress, stopped: Stopped) -> Iterator[Item]:
     """Yield the documents of files, in order."""
-    # Closed here, because an error's traceback would keep it, and with it a place of the sandbox.
+    # Closed at once: otherwise the traceback of an error would keep it open, and a place of the sandbox with it.
     with closing(read_each([one for one in sources if isinstance(one, SourceFile)], stopped)) as answers:
         for one in sources:
             if isinstance(one, RejectedItem):
@@ -230,13 +230,15 @@ def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress
 def read_each(
     sources: Sequence[SourceFile], stopped: Stopped = never
 ) -> Generator[tuple[SourceFile, Iterator[tuple[int, Item]]], None, None]:
-    """Yield each file with its documents and the bytes consumed before each; all but plain text is read in the sandbox.
+    """Yield each file with its documents, as (bytes consumed since the last, document).
+
+    All formats but plain text are read in the sandbox.
 
     Args:
-        sources: at most `MOST_REQUESTS`. Exhaust one file's documents before the next file's.
+        sources: at most `MOST_REQUESTS`. Take all documents of one file before the next file.
     """
     if SCANS.languages:
-        # One at a time, so that no process of another file is held during recognition.
+        # One at a time, so that no process waits with another file while text is recognised.
         for one in sources:
             yield one, read_source(one) if one.ending in PLAIN else _with_recognition(one, stopped)
         return
@@ -252,7 +254,7 @@ def _alone(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
 
 
 def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[int, Item]]:
-    """Yield the documents of a file; run OCR on a PDF with scanned pages and read it again."""
+    """Yield the documents of a file. On a PDF with scanned pages, run text recognition (OCR) and read it again."""
     scanned: tuple[int, Item] | None = None
     for consumed, item in _alone(source, stopped):
         if source.ending == ".pdf" and item.scanned:
@@ -282,7 +284,7 @@ def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[in
 
 
 def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:
-    """Yield the items and report the bytes consumed; at the end the whole file is reported."""
+    """Yield the items and report the bytes consumed. At the end, the reported bytes add up to the size of the file."""
     left = source.size_bytes
     for size, item in items:
         report(size)
@@ -293,7 +295,7 @@ def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Prog
 
 
 def _items(source: SourceFile, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
-    """Yield the items of messages with the bytes consumed before each; stop after `MOST_FAILURES` bad ones."""
+    """Yield (bytes consumed since the last, item) for each message. Stop after `MOST_FAILURES` rejected items."""
     failures = 0
     try:
         for message in messages:

@@ -1,14 +1,13 @@
 """Rebuild a collection in the background: with another embedder, or with this version's splitting and analysis.
 
-The new collection is built beside the old as a shadow, which is visible to nobody, from the stored documents: all
-documents are walked through and copied in batches. The database records documents that are written or deleted in the
+The new collection, the shadow, is built beside the old one and is visible to nobody. All stored documents are copied in
+batches, in the order of their ids ("the walk"). The database records documents that are written or deleted in the
 meantime (table `changed`), and these are copied again. When few changes are left, the collection is locked briefly, the
-last changes are copied, and the two exchange names. The work under the lock does not depend on the number of documents.
-Until then the old collection answers all questions and takes all writes. Its rows are deleted later
-(`retrievers.ingest.retired`).
+last changes are copied, and the shadow takes the collection's name. The work under the lock does not depend on the
+number of documents. Until then the old collection answers all questions and takes all writes. Its rows are deleted
+later (`retrievers.ingest.retired`).
 
-No essential state is in the worker's memory: if a worker is killed, another one continues the walk, and copies only
-documents that are missing in the shadow or differ from it.
+If a worker is killed, another one continues. It copies only documents that are missing in the shadow or differ there.
 """
 
 import asyncio
@@ -45,12 +44,12 @@ _BATCH = 64
 _WINDOW = 1000
 """Maximum number of documents compared at once."""
 _LAST = 16
-"""Maximum number of documents copied at once while writers wait for the switch."""
+"""Maximum number of documents copied at once while writers wait for the switch to the shadow."""
 _HOLD_S = 3.0
-"""Time after which writers get a turn, in seconds, and the switch is tried again later."""
+"""Time after which the switch is put off, in seconds, because writers wait for it."""
 _LAST_S = 10.0
 _FOLLOW_S = 5.0
-"""Maximum time for copying changes before the switch is tried, in seconds; halved with each attempt."""
+"""Maximum time for copying changes before a switch is tried, in seconds; halved with each attempt to switch."""
 _STATISTICS_AFTER = 500
 _ANY_DELIVERY = (1 << 62) - 1
 
@@ -64,8 +63,8 @@ class _Site:
         shadow: number of the new collection.
         embedder: embedder of the new collection.
         embedder_number: number of this embedder.
-        reuses: whether the old vectors can be used.
-        keeps_digests: whether documents are split and analysed as before.
+        reuses: True if the embedder stays the same, so that the old vectors can be used.
+        keeps_digests: True if documents are split and analysed as before, so that their digests stay valid.
     """
 
     tenant: str
@@ -79,8 +78,8 @@ class _Site:
 
 
 Outcome = Literal["done", "later", "differs"]
-"""Result of an attempt to switch: "later" if more has changed than can be copied at once, "differs" if the document
-counts of the two collections differ.
+"""Result of an attempt to switch: "done", "later" if more has changed than can be copied while writers wait, "differs"
+if the document counts of the two collections differ.
 """
 _MOST_TRIES = 20
 
@@ -90,8 +89,8 @@ class _Place:
     """Progress of a job.
 
     Attributes:
-        shadow: the shadow it builds. For another shadow it starts from the beginning.
-        behind: id of the last document seen; None if all have been seen.
+        shadow: number of the shadow that it builds. With another shadow, the job starts from the beginning.
+        behind: id of the last document that the walk has seen, "" at its start; None if it has seen all.
         tries: number of attempts to switch.
     """
 
@@ -107,10 +106,10 @@ class _Place:
 
 
 class Rebuilding:
-    """Carries out rebuild jobs in turns.
+    """Carries out rebuild jobs in turns, between which other jobs run.
 
     Args:
-        slice_s: approximate length of a turn, in seconds; other jobs run in between.
+        slice_s: approximate length of a turn, in seconds.
     """
 
     def __init__(self, database: Database, embedder: Embedder, jobs: JobQueue, *, slice_s: float = 10.0) -> None:
@@ -146,7 +145,13 @@ class Rebuilding:
                 return False
 
     async def _walk(self, lease: Lease, site: _Site, behind: str, progress: Progress) -> str | None:
-        """Copy those of the next documents that the shadow lacks. Return the id of the last seen; None at the end."""
+        """Copy the next documents, except those that the shadow already has in the same version.
+
+        Args:
+            behind: id of the last document seen before.
+        Returns:
+            The id of the last document seen now; None if no documents are left.
+        """
         async with self._database.transaction(whole(site.tenant)) as connection:
             await collections.show_shadows(connection)
             which = _numbers(site) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
@@ -156,7 +161,7 @@ class Rebuilding:
         return str(ids[-1]) if len(ids) == _BATCH else last and str(last)
 
     async def _follow(self, lease: Lease, site: _Site, seconds: float, progress: Progress) -> None:
-        """Copy changed documents, until few are left or the time is up."""
+        """Copy documents that have changed since they were copied, until less than a batch is left or time is up."""
         until = time.monotonic() + seconds
         while True:
             async with self._database.transaction(whole(site.tenant)) as connection:
@@ -167,7 +172,7 @@ class Rebuilding:
                 return
 
     async def _open(self, lease: Lease, work: Work) -> _Site | None:
-        """Return the collection and its shadow, which is created if missing. None if they are already switched."""
+        """Return the collection and its shadow, created if missing. None if this job has already switched to it."""
         assert work.rebuild is not None
         row = await self._live(lease.tenant, work.collection)
         if row is None:
@@ -202,9 +207,9 @@ class Rebuilding:
         return rows[0] if rows else None
 
     async def _copy(self, lease: Lease, site: _Site, ids: Sequence[str]) -> int:
-        """Copy documents, or remove those that are gone. Return the shadow's number of documents."""
+        """Copy documents to the shadow; remove those that no longer exist. Return the shadow's number of documents."""
         async with self._database.transaction(whole(site.tenant)) as connection:
-            # Read first, so that later changes are recorded again.
+            # Changes are read before documents, so that a change in between is not marked as copied.
             changes = await _changes(connection, site, len(ids), ids)
             stored, fields = await read_stored(connection, site.tenant, site.live, ids)
             known = await self._known(connection, site, ids)
@@ -219,7 +224,7 @@ class Rebuilding:
         return counts[0]
 
     async def _known(self, connection: collections.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
-        """Return stored vectors that can be reused, by digest."""
+        """Return stored vectors of these documents that can be reused, by digest of the embedded text."""
         known = await store.known_vectors(connection, site.tenant, site.shadow, ids)
         if site.reuses:
             known |= await store.known_vectors(connection, site.tenant, site.live, ids)
@@ -235,7 +240,7 @@ class Rebuilding:
         return {**known, **dict(zip(missing, computed, strict=True))}
 
     async def _switch(self, lease: Lease, site: _Site) -> Outcome:
-        """Switch to the shadow, unless more has changed than can be copied while writers wait."""
+        """Replace the collection by the shadow, unless more has changed than can be copied while writers wait."""
         for number in (site.live, site.shadow):
             async with self._database.transaction(whole(site.tenant)) as connection:
                 await collections.show_shadows(connection)
@@ -263,7 +268,7 @@ class Rebuilding:
             await collections.lock(connection, site.tenant, site.shadow)
             while changes := await _changes(connection, site, _LAST):
                 if time.monotonic() > until:
-                    break  # copied documents stay copied, and writers get a turn
+                    break  # what was copied stays copied, and writers can continue
                 ids = [id for id, _ in changes]
                 stored, fields = await read_stored(connection, site.tenant, site.live, ids)
                 prepared = await asyncio.to_thread(_prepared, stored, fields, site)
@@ -285,17 +290,21 @@ class Rebuilding:
 async def _changes(
     connection: collections.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
-    """Return documents changed since they were copied, oldest change first: id and changing transaction.
+    """Return documents that have changed since they were copied, as (id, changing transaction), oldest change first.
 
     Args:
-        ids: only these documents; None for all.
+        most: maximum number of documents.
+        ids: look only among these documents; None for all.
     """
     which = _numbers(site) | {"most": most, "ids": None if ids is None else list(ids)}
     return [(row[0], row[1]) for row in await (await connection.execute(_CHANGES, which)).fetchall()]
 
 
 async def _copied(connection: collections.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
-    """Mark these changes as copied. Documents that have changed again since stay listed."""
+    """Remove these changes, as `_changes` returned them, from the list of changes that are still to be copied.
+
+    A document that has changed again since then has another transaction, and stays in the list.
+    """
     values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
     await connection.execute(_COPIED, _numbers(site) | values)
 
@@ -318,8 +327,9 @@ async def _write(
     prepared: Sequence[Prepared],
     vectors: Mapping[bytes, Vectors],
 ) -> None:
-    """Make documents in the shadow equal to those in the collection, with their times and deliveries. Ids that are not
-    in `stored` are removed.
+    """Make documents in the shadow equal to those in the collection, with their times and delivery numbers.
+
+    Documents in `ids` that are not in `stored` no longer exist, and are removed.
     """
     if gone := sorted({*ids} - {one.document.id for one in stored}):
         await store.remove_documents(connection, site.tenant, site.shadow, gone)

@@ -1,4 +1,4 @@
-"""Build a document from a record: known keys, metadata from the others, and the reason if it is rejected."""
+"""Build a document from a record: known keys have a meaning, all others are metadata."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def read_record(
     record: object, where: str, *, notes: tuple[str, ...] = (), places: Places | None = None
 ) -> Document | RejectedItem:
-    """Build the document in one JSON object.
+    """Build a document from one JSON object, or return why it is not valid.
 
     Args:
         record: `text` (or `content`, `body`) or `title` is required. `id` or `_id`, `title`, `url`, `metadata`,
@@ -39,7 +39,7 @@ def read_record(
             title and text.
         where: its position in the input, for messages.
         notes: earlier repairs, for the document's notes.
-        places: of its text.
+        places: positions of pages or rows in its text.
     """
     if not isinstance(record, Mapping):
         return rejected(where, None, f"{kind(record)} where an object was expected")
@@ -49,7 +49,7 @@ def read_record(
 
 
 def _unread(record: Mapping[Any, Any], where: str, reason: str) -> RejectedItem:
-    """Reject a record that was not parsed; its readers are not known."""
+    """Reject a record that was not parsed (see `unread`). Its readers are unknown, so only operators see the reason."""
     try:
         id = _given_id(record)
     except BadDocument:
@@ -68,15 +68,15 @@ def build_document(
     cleaner: Cleaner | None = None,
     places: Places | None = None,
 ) -> Document | RejectedItem:
-    """Build a document from the keys and values of a record or a file.
+    """Build a document from the keys and values of a record or a file, or return why it is not valid.
 
     Args:
-        given: a record, or what a file states about itself.
+        given: a record, or what a file states about itself, such as its front matter.
         text: the body of a file; None for a record, which contains its own.
-        id: id of a file that states none. A record without an id gets one from its content.
-        title: used if none is given.
+        id: id of a file that states none itself. A record without an id gets one from its content.
+        title: title for a document that states none itself.
         cleaner: the cleaner of the body, if that has already been cleaned.
-        places: of the body as it is cleaned.
+        places: positions of pages, slides or rows in the cleaned body.
     """
     cleaner = cleaner or Cleaner()
     known_id = None
@@ -112,7 +112,7 @@ def build_document(
             places=places,
         )
         if not says_something(made):
-            # The name of a file says nothing about its content.
+            # The title made from a file's name is no content.
             raise BadDocument(NOTHING_TO_FIND if is_record else "the text is empty")
         return made if stated else replace(made, title=named)
     except BadDocument as error:
@@ -144,7 +144,11 @@ def _take_public(fields: dict[str, Any], readers: tuple[str, ...]) -> bool:
 def _read_body(
     fields: dict[str, Any], given: str | None, cleaner: Cleaner, places: Places | None
 ) -> tuple[str, Places | None]:
-    """Return the trimmed text and its places. `given` is the body of a file; None to take the text from the fields."""
+    """Return the trimmed text, and the places moved along with it.
+
+    Args:
+        given: the body of a file; None to take the text from the fields.
+    """
     body = _take_text(fields) if given is None else cleaner.text(given)
     if body is None and not fields.get("title"):
         # Without a text and a title, the text probably has another key.
@@ -160,7 +164,7 @@ def _read_body(
 
 
 def _read_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that are left, and those under "metadata"."""
+    """Return the remaining fields, together with those under "metadata", over which they take precedence."""
     inner = fields.pop("metadata", None)
     if inner is not None and not isinstance(inner, dict):
         raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
@@ -175,7 +179,7 @@ def rejected(
 
 
 def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the readers: a list of users and groups, or one text separated by commas.
+    """Return the readers, given as a list of users and groups or as one text separated by commas; () for everybody.
 
     They are checked before anything is cleaned, so that an invalid list never makes a document readable by everybody.
     """
@@ -190,7 +194,7 @@ def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def _given_id(given: Mapping[Any, Any]) -> str | None:
-    """Return the id as given, checked before anything is cleaned: an id that needs repair is refused."""
+    """Return the id as given; None if there is none. An id that would need cleaning is refused."""
     id = given.get("id") if given.get("id") is not None else given.get("_id")
     if id is None:
         return None
@@ -246,7 +250,7 @@ def _take_url(fields: dict[str, Any]) -> str | None:
 
 
 def _take_phrases(fields: dict[str, Any], key: str) -> tuple[str, ...]:
-    """Return the phrases: a list of texts, or one text with a phrase per line."""
+    """Return the phrases under a key, given as a list of texts or as one text with a phrase per line."""
     given = fields.pop(key, None)
     phrases = given.split("\n") if isinstance(given, str) else [] if given is None else given
     if not isinstance(phrases, list):

@@ -8,7 +8,13 @@ from retrievers.ingest.collections import Connection
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One document that was not stored."""
+    """One document that was not stored.
+
+    Attributes:
+        index: its index in the input, from 0.
+        where: its position in the input, for messages.
+        readers: users and groups that may read it, and so may see this failure; () for everybody.
+    """
 
     index: int
     where: str
@@ -19,7 +25,13 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """Result of one ingestion. Counts are documents."""
+    """Result of one ingestion, in numbers of documents.
+
+    Attributes:
+        chunks: number of passages stored.
+        embedded: number of passages whose vectors were computed.
+        notes: repairs made while reading, each with its position in the input.
+    """
 
     inserted: int = 0
     updated: int = 0
@@ -35,7 +47,7 @@ class Report:
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
     def add(self, other: "Report") -> None:
-        """Add the counts of another report."""
+        """Add the counts, failures and notes of another report."""
         self.inserted += other.inserted
         self.updated += other.updated
         self.unchanged += other.unchanged
@@ -49,6 +61,6 @@ Progress = Callable[[Report], None]
 
 
 Written = Callable[[Connection, Report, int, int], Awaitable[None]]
-"""Called inside the transaction that writes a batch, with the report so far and the number of inserted and of updated
-documents in the batch. An exception rolls the batch back.
+"""Called in the transaction that writes a batch of documents, with the report before this batch, and the numbers of
+inserted and updated documents in the batch. An exception rolls the batch back.
 """

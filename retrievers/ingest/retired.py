@@ -12,18 +12,20 @@ _TABLES = ("changed", "term", "field_value", "field_count", "field_word")
 
 
 async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:
-    """Delete an unused shadow within the given time. Return False if time ran out and rows may be left.
+    """Delete a collection that was replaced or given up. If no other one uses its embedder, drop the embedder's index.
 
-    True means that it is gone, is no shadow, or is being deleted by another worker.
-
-    If no other collection uses its embedder, that embedder's index is dropped as well.
+    Args:
+        number: number of the collection. Nothing is deleted if it is in use.
+        within_s: maximum time, in seconds.
+    Returns:
+        False if time ran out and rows may be left. True if it is gone, in use, or being deleted by another worker.
     """
     until = time.monotonic() + within_s
     embedder: int | None = None
     while time.monotonic() < until:
         async with database.transaction(whole(tenant)) as connection:
             await collections.show_shadows(connection)
-            # Two workers that delete the same rows would wait for each other.
+            # Skips a collection that another worker has locked: both would wait for each other.
             held = await (await connection.execute(_HOLD, (tenant, number))).fetchone()
             if held is None:
                 return True

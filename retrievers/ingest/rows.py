@@ -15,20 +15,20 @@ from retrievers.postgres.database import Row
 from retrievers.text import bm25
 
 ROWS_AT_ONCE = 64
-"""Passages per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
+"""Passages per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""
 
 
 def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
-    """Return the number of the documents' passages that contain each term, sorted by term."""
+    """Return (term, number of the documents' passages that contain it), sorted by term."""
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     return sorted(counts.items())
 
 
 def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return how documents that replace others change the counts of terms, sorted by term.
+    """Return (term, change of its number of passages) when documents replace others, sorted by term.
 
     Args:
-        old: the counts of those that they replace.
+        old: the number of passages with each term in the documents that are replaced.
     """
     changes = Counter(dict(term_counts(documents)))
     changes.subtract(old)
@@ -39,7 +39,7 @@ def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
     """Return the BM25 vectors of stored passages for another mean length.
 
     Args:
-        rows: document id, ordinal, length, terms, and the labels of each term's occurrences.
+        rows: (document id, ordinal, length, terms, labels of each term's occurrences as a string).
         mean: mean length of a passage, in words.
     """
     return [
@@ -99,7 +99,7 @@ def document_row(tenant: str, number: int, item: Prepared, part: int | None, del
 
 
 def _jsonb(value: Any) -> Jsonb:
-    """Return JSON that is written already: the driver would write it on the event loop."""
+    """Return a JSON parameter that is already encoded. The driver would encode it on the event loop."""
     return Jsonb(json.dumps(value, ensure_ascii=False, default=str), str)
 
 
@@ -117,8 +117,8 @@ def chunk_row(
     """Return the values of `INSERT_CHUNK` for one passage.
 
     Args:
-        part: number of the part of the collection; None without readers.
-        ordinal: place of the passage in its document, from 0.
+        part: number of the part of the collection that the document belongs to; None if it has no readers.
+        ordinal: number of the passage in its document, from 0.
         mean_length: mean length of a passage, in words.
     """
     lexemes = passage.lexemes
@@ -152,7 +152,7 @@ def _stored_places(places: Places | None) -> Jsonb | None:
 
 
 def to_tsvector(number: int, lexemes: bm25.Positions) -> str:
-    """Return the text form of a tsvector whose lexemes carry the collection's number."""
+    """Return the text form of a tsvector, with the collection's number before each term: "'7:word':1,5A"."""
     words = []
     for term, places in lexemes.items():
         quoted = term.replace("\\", "\\\\").replace("'", "''")

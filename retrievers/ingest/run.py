@@ -1,8 +1,8 @@
 """One ingestion: stores a stream of documents in one collection.
 
 Batches overlap: while one is embedded, the next is split and analysed and the previous one is written. Documents can
-have megabytes, so work on their texts runs in threads, and questions are answered meanwhile. Each batch is one
-transaction, so a killed run leaves only whole documents, and running it again stores the rest.
+have megabytes, so their texts are processed in threads: on the event loop, questions would have to wait. Each batch is
+one transaction, so a killed run leaves only whole documents, and running it again stores the others.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
-# A passage with more terms, or a document with more values, counts for several in a batch: the transaction that writes
-# it holds up all others that write to the collection.
+# A passage with more characters of terms, or a document with more values, counts as several in a batch. This limits the
+# time of a transaction, for which all others that write to the collection wait.
 _TERMS_CHARACTERS, _VALUES = 8000, 20
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
@@ -58,17 +58,17 @@ async def ingest(
     turn: WriteTurn | None = None,
     reads_in_thread: bool = False,
 ) -> Report:
-    """Store documents. Documents whose content is already stored cost nothing.
+    """Store documents. Documents whose content is already stored are neither embedded nor written.
 
     Args:
         items: the input, in order. Rejected items are reported and do not affect others.
         declared: fields of a schema; others are inferred from the first documents.
         progress: called after every batch.
-        delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier. A document that a later
-            delivery has stored since is left unchanged.
-        written: takes part in every transaction that writes documents.
-        turn: held while the collection is locked and while a batch is written.
-        reads_in_thread: take the items in threads, one batch at a time, because reading one may take long.
+        delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier; None to draw a new one. A
+            document that a later delivery has stored since is left unchanged.
+        written: called in every transaction that writes documents.
+        turn: acquired to lock the collection and to write a batch.
+        reads_in_thread: take the items in threads, because reading one would block the event loop.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
@@ -111,7 +111,7 @@ class _IngestRun:
     ) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
-        # As long as no document can be stored, no collection is created and no fields are added.
+        # No collection is created and no fields are added before a document can be stored.
         while not await self._open(sample := await self._taken(documents, _SAMPLE_DOCUMENTS), delivery):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
@@ -135,7 +135,7 @@ class _IngestRun:
         return self._report
 
     async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
-        """On the platform, reject items whose `public` differs from the collection's.
+        """Return the items, with documents rejected whose `public` differs from the collection's. For the platform.
 
         All tenants see the counts, words and field names of a collection with public documents, so it may not contain
         private ones.
@@ -178,13 +178,13 @@ class _IngestRun:
         return list(islice(items, most))
 
     async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
-        """Return the flat metadata of the valid items by index, and record the faults of the others."""
+        """Return the flattened metadata of the valid items by index, and record why the others are invalid."""
         flat, faults = await asyncio.to_thread(flatten_valid, items)
         self._faults.update(faults)
         return flat
 
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
-        """Yield batches of changed documents, prepared. All others are counted here."""
+        """Yield batches of prepared documents that must be stored. All others are only counted, in the report."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
         sampling = not self._target.mean_length
@@ -201,7 +201,7 @@ class _IngestRun:
             yield part
 
     def _cut(self, batch: list[tuple[int, Prepared]]) -> Iterator[list[tuple[int, Prepared]]]:
-        """Cut a batch into parts of limited size. The first batch also determines the initial mean length."""
+        """Yield a batch in pieces of limited size. The first batch also determines the initial mean length."""
         lengths = [passage.length for _, item in batch for passage in item.passages]
         if not self._target.mean_length and lengths:
             self._target.mean_length = bm25.on_grid(sum(lengths) / len(lengths))
@@ -267,7 +267,7 @@ class _IngestRun:
             )
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> "_Embedded":
-        """Return a vector per passage: stored vectors of the same text, the others from the embedder."""
+        """Return a vector for every passage: a stored one of the same text, or else a new one of the embedder."""
         number, embedder = self._target.number, self._target.embedder
         texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
         replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
@@ -356,7 +356,7 @@ class _IngestRun:
 
 
 def _extent(item: Prepared) -> int:
-    """Return how much of a batch a document takes, in passages of the usual kind."""
+    """Return how much a document counts in a batch, as a number of ordinary passages."""
     values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
     characters = sum(len(passage.packed_lexemes) for passage in item.passages)
     return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

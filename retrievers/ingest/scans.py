@@ -29,7 +29,7 @@ class Scans:
 
     @contextmanager
     def recognised(self, file: BinaryIO, stopped: Stopped) -> Iterator[BinaryIO]:
-        """Open a copy of the PDF with text on its scanned pages; pages that have text are unchanged.
+        """Yield an open copy of a PDF with recognised text on its scanned pages. Pages that have text are unchanged.
 
         Raises:
             BadDocument: the program is not installed, fails, or exceeds the limits.

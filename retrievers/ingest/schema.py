@@ -10,9 +10,7 @@ NAME = "schema.json"
 
 
 def schema_of(folder: Path) -> Path | None:
-    """Return the schema file `schema.json` directly in a folder. None for a file, or if the file of this name is no
-    schema.
-    """
+    """Return the path of `schema.json` in a folder; None if it is missing, or declares no fields (then a document)."""
     path = folder / NAME
     try:
         read = json.loads(path.read_bytes()) if path.is_file() else None
@@ -28,7 +26,7 @@ def read_schema_file(path: Path) -> Schema:
     """Read a schema file.
 
     Raises:
-        BadRequest: it cannot be read or is not a schema. The message names it.
+        BadRequest: it cannot be read or is not a schema. The message contains its path.
     """
     try:
         return read_schema(json.loads(path.read_text(encoding="utf-8")))

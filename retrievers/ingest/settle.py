@@ -1,4 +1,4 @@
-"""Bring a collection to the state that its documents alone define: expired documents, terms, names, BM25 vectors."""
+"""Update what a collection derives from its documents: counts without expired ones, terms, BM25 vectors."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _EXPIRED_AT_ONCE = 1000
 async def _withdraw_expired(connection: Connection, tenant: str, number: int) -> None:
     """Remove expired documents of a locked collection from everything that is searched and counted.
 
-    They are kept like disabled documents, so that they are recognised when they are delivered again.
+    Their rows are kept, as for disabled documents, so that the same documents are recognised when delivered again.
     """
     while True:
         which: dict[str, Any] = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
@@ -50,13 +50,13 @@ async def _withdraw_expired(connection: Connection, tenant: str, number: int) ->
 
 
 async def settle(connection: Connection, tenant: str, number: int) -> int:
-    """Bring a collection to the state that its documents alone define, after they are written.
+    """Update what a collection derives from its documents, after documents were written.
 
-    Withdraw expired documents, delete terms without passages, and fold names as this version does. If the mean length
-    has moved to another grid point, recompute every stored BM25 vector.
+    Withdraw expired documents, delete terms without passages, and fold values again if `text.folding` has changed. If
+    the mean length of passages has moved to another point of its grid (`bm25.on_grid`), recompute all BM25 vectors.
 
     Returns:
-        Number of passages whose vectors were recomputed.
+        Number of passages whose vectors were recomputed. 0 if the collection does not exist, or was replaced.
     """
     held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
@@ -70,7 +70,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     )
     for one in counted:
         await values.refold(connection, tenant, one)
-    # Reset an empty collection's mean: the next documents bring their own.
+    # 0 for an empty collection: the next documents determine it.
     mean = bm25.on_grid(words / chunks) if chunks else 0.0
     return await _change_mean(connection, tenant, number, mean_length, mean)
 
@@ -78,10 +78,10 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
 async def weigh_ahead(
     connection: Connection, tenant: str, number: int, lengths: Sequence[int], mean_length: float
 ) -> float:
-    """Bring a locked collection to the mean length that it will have with new passages, if most will be new.
+    """Give a locked collection the mean length that it will have with new passages, if they are at least half of all.
 
-    Otherwise `settle` would write the new passages once more. Writing a passage again costs as much as the first time:
-    PostgreSQL enters the new row into every index, once for each term.
+    Otherwise `settle` would later change it, and write the new passages a second time. That costs as much as the first
+    time: PostgreSQL enters the new row into every index, once for each term.
 
     Args:
         lengths: lengths of the new passages, in words, which are not stored yet.
@@ -98,9 +98,9 @@ async def weigh_ahead(
 
 
 async def _extent(connection: Connection, tenant: str, number: int) -> tuple[int, int, float, list[int]]:
-    """Return a collection's number of passages and of words, mean length in use, and its number and those of its parts.
+    """Return a collection's number of passages, number of words, mean length, and its number with those of its parts.
 
-    The collection exists.
+    The collection must exist.
     """
     cursor = await connection.execute(
         """
@@ -115,7 +115,7 @@ async def _extent(connection: Connection, tenant: str, number: int) -> tuple[int
 
 
 async def _change_mean(connection: Connection, tenant: str, number: int, old: float, new: float) -> int:
-    """Give a collection another mean length; return the number of passages whose vectors were recomputed."""
+    """Store a new mean length, and return the number of passages whose vectors were recomputed for it."""
     if abs(new - old) < 1e-6:
         return 0
     await connection.execute(
@@ -126,7 +126,7 @@ async def _change_mean(connection: Connection, tenant: str, number: int, old: fl
 
 
 async def _reweigh(connection: Connection, tenant: str, number: int, mean: float) -> int:
-    """Recompute the BM25 vectors of a collection for another mean length; return their number."""
+    """Recompute the BM25 vectors of a collection for a new mean length, and return their number."""
     weighed = 0
     after = ("", -1)
     while True:

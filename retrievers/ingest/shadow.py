@@ -7,8 +7,13 @@ from retrievers.text import analysis, folding, split
 
 
 async def open_shadow(connection: collections.Connection, lease: Lease, live: int, embedder: int) -> int:
-    """Return the number of the job's shadow, which is created if missing. A shadow of a job that has ended is
-    discarded.
+    """Return the number of the shadow that a job builds; create it if missing. Discard shadows of jobs that have ended.
+
+    Args:
+        live: number of the collection that it will replace.
+        embedder: number of the shadow's embedder.
+    Raises:
+        BadRequest: another unfinished job builds a shadow of the collection.
     """
     which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
     for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():

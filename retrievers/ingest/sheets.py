@@ -12,15 +12,15 @@ from retrievers.ingest.record import TEXT_KEYS
 from retrievers.ingest.slides import row_text
 
 MOST_ROWS = 1_048_576
-"""Maximum number of rows of a sheet, Excel's own limit; a file can claim any number of empty rows."""
+"""Maximum number of rows of a sheet: Excel's own limit. A hostile file can claim any number of empty rows."""
 _PART_CHARACTERS = 1_000_000
-"""A sheet with more characters is split into several parts."""
+"""Maximum length of a `SheetText`. A longer sheet becomes several."""
 _HEADER_WITHIN_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """A row of a sheet with a text column: its cells by column name."""
+    """A row of a sheet with a text column: sheet name, row number from 1, and non-empty cells by column name."""
 
     sheet: str
     row: int
@@ -32,7 +32,7 @@ class SheetText:
     """Rows of a sheet as text, one per line.
 
     Attributes:
-        first_row: the part's first row number; 0 for the first part of a sheet.
+        first_row: number of the first row, if this continues a long sheet; 0 for the beginning of a sheet.
         marks: (offset in the text, row number from 1) of each row.
     """
 
@@ -76,11 +76,11 @@ class Workbook:
         self._book.close()
 
     def read(self) -> Iterator[SheetRow | SheetText]:
-        """Yield the rows of all visible sheets, with column names from the sheet's header.
+        """Yield the content of all visible sheets.
 
-        The header is the first row with several distinct cells, all text, among the first ten non-empty rows. A sheet
-        that starts with a header that names a text column, as in CSV, gives a record per row. Any other sheet gives a
-        text with one line per row.
+        The header of a sheet, which contains the column names, is the first row with several distinct cells, all text,
+        among the first ten non-empty rows. If it is the very first and contains the name of a text column, as in CSV,
+        the sheet yields a `SheetRow` per row. Any other sheet yields a `SheetText` with one line per row.
         """
         for name, sheet in zip(self.names, self._sheets, strict=True):
             sheet.reset_dimensions()  # drop the size that the file claims
@@ -147,5 +147,5 @@ def _shown(cell: Any) -> str:
 
 
 def json_value(cell: Any) -> Any:
-    """Return a cell as the value of a metadata field."""
+    """Return a cell as a JSON value: dates and times as text."""
     return cell if isinstance(cell, bool | int | float | str) else _shown(cell)

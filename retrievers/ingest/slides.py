@@ -70,7 +70,7 @@ def _text(shape: Any) -> str:
 
 
 def _shapes(shapes: Any, depth: int) -> Iterator[Any]:
-    """Yield the shapes, with those inside groups, in reading order."""
+    """Yield the shapes in their order in the file; a group is replaced by the shapes in it."""
     if depth > _MOST_DEPTH:
         raise BadDocument(f"its shapes are grouped deeper than {_MOST_DEPTH} levels")
     for shape in shapes:
@@ -87,13 +87,13 @@ def _paragraphs(frame: Any) -> str:
 
 
 def _table(table: Any) -> str:
-    """Return each row on a line, with the column name before each cell."""
+    """Return each row of a table as a line, see `row_text`. The first row is the header if the table says so."""
     rows = [[" ".join(cell.text.split()) for cell in row.cells] for row in table.rows]
     names = rows[0] if rows and table.first_row else []
     return "\n".join(filter(None, (row_text(names, row) for row in rows[1 if names else 0 :])))
 
 
 def row_text(names: list[str], cells: list[str]) -> str:
-    """Return a table row as a line with the column name before each cell: "Name: Bolt; Price: 2"."""
+    """Return a table row as a line with the column name before each non-empty cell: "Name: Bolt; Price: 2"."""
     named = [names[n] if n < len(names) else "" for n in range(len(cells))]
     return "; ".join(f"{name}: {cell}" if name else cell for name, cell in zip(named, cells, strict=True) if cell)

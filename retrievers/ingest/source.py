@@ -13,7 +13,7 @@ class SourceFile:
         where: its path as given, for messages.
         id: document id if the content gives none.
         title: document title if the content gives none.
-        ending: of its name, in lower case, with the dot.
+        ending: the ending of its name, in lower case, with the dot.
     """
 
     file: BinaryIO

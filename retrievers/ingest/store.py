@@ -26,7 +26,10 @@ from retrievers.postgres.rows import fetched
 
 
 async def next_delivery(connection: Connection) -> int:
-    """Return the number of a delivery that is accepted now, higher than all before."""
+    """Draw the number of a delivery (a set of submitted documents), higher than all numbers drawn before.
+
+    If two deliveries contain the same document, the one with the higher number takes precedence.
+    """
     row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()
     return int((row or (0,))[0])
 
@@ -34,14 +37,16 @@ async def next_delivery(connection: Connection) -> int:
 async def stored(
     connection: Connection, tenant: str, number: int, documents: Mapping[str, bytes], delivery: int, *, name: str
 ) -> dict[str, tuple[bytes, int]]:
-    """Return (digest, delivery number) by id of the given documents that are stored.
+    """Return (digest, delivery number) of documents by id. Documents that are not stored are left out.
 
-    If an earlier delivery to the collection `name` is still queued or running, unchanged documents get this delivery's
-    number: the earlier one must not overwrite what this one confirmed. Syncs don't count as earlier deliveries, because
-    they store what their source holds when they run.
+    If an earlier delivery to the collection is still queued or running, unchanged documents get this delivery's number,
+    so that the earlier delivery does not overwrite them. Runs of mirrors do not count as earlier deliveries, because
+    they store what their source contains when they run.
 
     Args:
         documents: the digest of each delivered document by id.
+        delivery: number of this delivery.
+        name: name of the collection.
     Raises:
         UnknownCollection, Replaced: as of `collections.lock`.
     """
@@ -75,10 +80,10 @@ _EARLIER_TO_COME = """
 async def known_vectors(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], embedder: int | None = None
 ) -> dict[bytes, Vectors]:
-    """Return the stored vectors of the documents' passages by the digest of the embedded text.
+    """Return the stored vectors of the documents' passages, by the digest of the embedded text.
 
     Args:
-        embedder: only vectors of the embedder with this number; None for any.
+        embedder: number of an embedder whose vectors are wanted; None for any.
     """
     cursor = await connection.execute(
         "SELECT digest, embedding FROM signalbox.chunk"
@@ -104,12 +109,12 @@ async def replace_documents(
     """Replace documents by id, with everything derived from them, in the caller's transaction.
 
     Args:
-        vectors: by digest of the embedded text; one for every passage.
-        embedder: number of the embedder the vectors come from.
+        vectors: a vector for every passage, by digest of the embedded text.
+        embedder: number of the embedder that computed the vectors.
         mean_length: mean passage length for BM25, used if the collection has none yet.
         delivery: number of the documents' delivery.
     Returns:
-        Ids of the documents that were left alone because a later delivery brought them.
+        Ids of the documents that were not replaced, because a later delivery has stored them.
     """
     mean_length = (await collections.lock(connection, tenant, number))[1] or mean_length
     cursor = await connection.execute(
@@ -122,7 +127,7 @@ async def replace_documents(
     await _note_readers(connection, tenant, number, documents, parts)
     changes = counts.no_changes()
     ids = [item.document.id for item in documents]
-    # Most terms of a new version are those of the old one: only the differences are written.
+    # A new version of a document has mostly the terms of the old one, so only the differences are written.
     old_terms = await counts.stored_terms(connection, tenant, number, ids)
     await _remove(connection, tenant, number, ids, changes)
     lengths = [passage.length for item in documents for passage in item.passages]
@@ -137,7 +142,7 @@ async def replace_documents(
         shown = [item for item in own if item.document.enabled]
         await counts.count_documents(connection, tenant, counted, shown)
         await changes[counted].add_all([(item.document.id, item.document.title, item.fields) for item in shown], 1)
-    for counted, old in old_terms.items():  # of parts that the documents leave
+    for counted, old in old_terms.items():  # parts that documents leave, because their readers have changed
         await counts.count_terms(connection, tenant, counted, await asyncio.to_thread(term_changes, (), old))
     await connection.execute(
         "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
@@ -149,10 +154,10 @@ async def replace_documents(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Inserts the rows of documents and their passages; the attributes are the same for all of them.
+    """Inserts the rows of documents and their passages.
 
     Attributes:
-        parts: number of the part of the collection by set of readers; None without readers.
+        parts: readers to the number of their part of the collection, see `collections.open_parts`.
     """
 
     tenant: str
@@ -194,7 +199,7 @@ async def _note_readers(
     documents: Sequence[Prepared],
     parts: Mapping[tuple[str, ...], int | None],
 ) -> None:
-    """Count changes of readers; runs before the old documents are deleted."""
+    """Count changes of documents' readers, from which caches learn of them. Call it before old rows are deleted."""
     values = {
         "tenant": tenant,
         "number": number,
@@ -222,7 +227,7 @@ _NOTE_READERS = """
 
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
-    """Delete documents with everything derived from them; return how many existed."""
+    """Delete documents with everything derived from them. Return how many existed."""
     changes = counts.no_changes()
     await collections.lock(connection, tenant, number)
     await counts.uncount_terms(connection, tenant, number, ids)
@@ -237,9 +242,9 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 async def _remove(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: counts.ChangesByPart
 ) -> int:
-    """Delete documents of a locked collection, whose terms the caller uncounts, and return how many existed.
+    """Delete documents of a locked collection and subtract them from its counts. Return how many existed.
 
-    Their field values are added to the changes, which the caller applies.
+    The caller subtracts their terms. Their field values are subtracted in `changes`, which the caller applies.
     """
     cursor = await connection.execute(
         """
@@ -255,7 +260,7 @@ async def _remove(
 
 
 async def restore_moments(connection: Connection, tenant: str, number: int, documents: Sequence[Stored]) -> None:
-    """Restore the delivery numbers and the creation and update times of rewritten documents."""
+    """Give documents that were written again the delivery numbers and times that they had before."""
     columns = [(one.document.id, one.delivery, one.created_at, one.updated_at) for one in documents]
     ids, deliveries, created, updated = zip(*columns, strict=True) if columns else ((), (), (), ())
     await connection.execute(

@@ -1,4 +1,4 @@
-"""Prepare stored documents again: everything derived from a document follows from its row."""
+"""Prepare stored documents again. A document's row is enough to compute everything derived from the document."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ def prepare_again(stored: Stored, fields: Mapping[str, Field], *, keeps_digest: 
     """Prepare a stored document as an ingestion with this version would.
 
     Args:
-        fields: fields of the collection. A document that no longer fits them keeps its values.
-        keeps_digest: the document was processed with this version's rules.
+        fields: fields of the collection. A document that no longer fits them keeps its stored values.
+        keeps_digest: keep the stored digest, because this version of splitting and analysis processed the document.
     """
     document = stored.document
     try:
@@ -50,7 +50,10 @@ def prepare_again(stored: Stored, fields: Mapping[str, Field], *, keeps_digest: 
 
 
 def _digest(document: Document, fields: Mapping[str, Field], values: Mapping[str, Any]) -> bytes:
-    """Return the digest of the document as if submitted again: a withdrawn document is expired, not disabled."""
+    """Return the digest that the document would have if it were submitted again.
+
+    A document that was disabled because it expired gets the digest of the enabled one.
+    """
     if not document.enabled and document.expires_at is not None and document.expires_at <= datetime.now(UTC):
         given = Document(**{**{name: getattr(document, name) for name in document.__slots__}, "enabled": True})
         try:

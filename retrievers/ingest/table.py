@@ -1,4 +1,4 @@
-"""Read CSV and TSV: a header that names the columns, and one document per row."""
+"""Read CSV and TSV: a header with the names of the columns, and one document per row."""
 
 import csv
 import io
@@ -23,16 +23,16 @@ _WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expi
 _FLAGS = frozenset({"public", "enabled"})
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _CSV_SAMPLE_CHARACTERS = 1 << 16
-# Up to 18 and 15 digits: longer numbers are card or serial numbers, or would lose precision as a double.
+# At most 18 and 15 digits. Longer numbers are card or serial numbers, or would lose precision as doubles.
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
 
 
 def read_table(file: BinaryIO, ending: str, shown: str, count: Progress) -> Iterator[Item]:
-    """Yield the rows below the header as documents, each with the line on which it begins.
+    """Yield the rows below the header as documents. Their `where` has the number of the line on which a row begins.
 
     Args:
-        ending: extension of the file's name, which determines the default delimiter.
+        ending: ending of the file's name, which determines the default delimiter.
         shown: the file's path for messages.
         count: called with the number of bytes consumed.
     Raises:
@@ -76,7 +76,7 @@ def _bounded_lines(text: TextIO) -> Iterator[str]:
 
 
 def _delimiter(header: str, default: str) -> str:
-    """Return the delimiter with which the header has a text column; failing that, the one with the most columns."""
+    """Return the delimiter that gives the header a text column, or else the one that gives it the most columns."""
 
     def columns(delimiter: str) -> tuple[bool, int]:
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
@@ -86,8 +86,8 @@ def _delimiter(header: str, default: str) -> str:
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str] | BadDocument | None:
-    """Return a row, the error in it, or None after the last row."""
-    # The limit is global to the process, so it is restored for others.
+    """Return the next row, or the error in it; None after the last row."""
+    # The limit applies to the whole process, so it is set back afterwards.
     limit = csv.field_size_limit(MAX_TEXT_CHARACTERS)
     try:
         row = next(rows, None)
@@ -112,7 +112,7 @@ def _columns(header: list[str]) -> list[str]:
 
 def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, notes: tuple[str, ...]) -> Item:
     if isinstance(row, BadDocument):
-        return rejected(where, None, str(row), cut=True)  # an open quote swallows the rows behind it
+        return rejected(where, None, str(row), cut=True)  # an open quote makes all following rows part of this one
     if len(row) > len(columns):
         return rejected(where, None, f"{len(row)} cells, but the header has {len(columns)} columns")
     cells = {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}
@@ -124,7 +124,10 @@ def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, note
 
 
 def typed_cell(name: str, cell: object) -> object:
-    """A cell of a sheet, which knows numbers and dates from text, as the value of a column."""
+    """Return the JSON value of a spreadsheet cell, whose type the file states: a text "12" stays text.
+
+    Reserved columns have the same types as in CSV, see `_cell`.
+    """
     if isinstance(cell, str):
         return _cell(name, cell) if name in _WORDS or name in _FLAGS or name == "metadata" else cell
     return str(cell) if name in _WORDS else cell

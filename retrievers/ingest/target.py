@@ -1,4 +1,4 @@
-"""The collection that an ingestion writes to: its current number, embedder and fields, through rebuilds."""
+"""The collection that an ingestion writes to: its number, embedder and fields, which change if it is rebuilt."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -24,14 +24,15 @@ Returned = TypeVar("Returned")
 
 
 class IngestTarget:
-    """The collection, once `open` has been called. Its number and embedder change when it is rebuilt.
+    """The collection to write to. Call `open` first. Number and embedder change when the collection is rebuilt.
 
     Args:
-        alone: held in each transaction that may lock it, see `lines.WriteTurn`.
+        name: name of the collection.
+        alone: acquired for each transaction that may lock it, see `lines.WriteTurn`.
 
     Attributes:
         number: number of the collection.
-        embedder: embedder of the collection; until it is open, the configured one.
+        embedder: embedder of the collection; before `open`, the configured one.
         embedder_number: number of the embedder.
         mean_length: mean length of a passage, in words; 0 if no document has been stored yet.
         fields: fields of the collection by name, see `learn_fields`.
@@ -54,10 +55,13 @@ class IngestTarget:
         self.fields: dict[str, Field] = {}
 
     async def open(self, then: Callable[[collections.Connection], Awaitable[None]] | None = None) -> None:
-        """Open the collection with its current number and embedder.
+        """Load the collection's number and embedder; create the collection if it is missing.
 
         Args:
-            then: takes part in the transaction.
+            then: called in the same transaction. It is called again if the transaction is repeated.
+        Raises:
+            BadRequest: another version of signalbox analysed the collection, or the embedder's vectors are too long.
+            EmbedderMismatch: it has vectors of an embedder that cannot be opened here.
         """
         while True:
             try:
@@ -89,7 +93,7 @@ class IngestTarget:
         return rows[0][0] if rows else None
 
     async def transaction(self, work: Callable[[collections.Connection], Awaitable[Returned]]) -> Returned:
-        """Return the result of work in a transaction. It is repeated if the collection was rebuilt in the meantime."""
+        """Return the result of `work`, called in a transaction, and again if the collection was rebuilt meanwhile."""
         while True:
             try:
                 async with self._alone, self._database.transaction(self._writer) as connection:
@@ -104,10 +108,10 @@ class IngestTarget:
         declared: Mapping[str, Field],
         documents: Iterable[Document],
     ) -> None:
-        """Add the documents' fields that the collection does not have yet.
+        """Add fields to the collection, see `learn`, and create the parts that the documents belong to.
 
-        Also adds the parts of the collection that the documents belong to: a collection with parts has viewers who may
-        not see all of its fields.
+        The parts are created together with the fields: viewers of a collection with parts may not see all of its
+        fields.
         """
         self.fields = await learn(
             connection, self._tenant, self.number, self._name, declared=declared, inferred=inferred

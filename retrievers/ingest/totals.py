@@ -1,4 +1,8 @@
-"""Compare the totals of a collection with its documents: terms, counts, fields."""
+"""Compare the totals of a collection with its documents: terms, counts, fields.
+
+A part of a collection is its documents with the same readers. The collection itself counts only documents without
+readers; each part has counts of its own, under its own number.
+"""
 
 import asyncio
 import json
@@ -19,7 +23,7 @@ _PAGE = 1000
 
 
 async def totals(connection: collections.Connection, collection: Collection) -> Wrong:
-    """Return the errors, in a transaction that sees one state of the collection."""
+    """Return the errors in a collection's totals, by kind. The transaction must see one state of the collection."""
     which = _which(collection)
     wrong: Wrong = {}
     for kind, statement in (("orphans", _ORPHANS), ("terms", _FIRST_TERMS)):
@@ -52,7 +56,7 @@ async def mend_totals(connection: collections.Connection, collection: Collection
     for part, counts in (await _counts(connection, collection)).items():
         for name, count in counts.items():
             if name == "mean_length":
-                continue  # all weights depend on it: `settle` below corrects them
+                continue  # `settle` below corrects it, together with all weights, which depend on it
             given = Jsonb(count) if name == "languages" else count
             await connection.execute(_MEND_COUNT[name], {"tenant": tenant, "part": part, "count": given})
     for part, changes in (await _changes(connection, collection)).items():
@@ -62,7 +66,7 @@ async def mend_totals(connection: collections.Connection, collection: Collection
 
 
 async def _counts(connection: collections.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
-    """Return wrong counts with their correct values, by number of the collection or its part."""
+    """Return the correct values of wrong counts: number of the collection or part -> name of the count -> value."""
     which = _which(collection)
     made: dict[int, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Counter()])
     for number, language, documents, chunks, words, public in await _rows(connection, _COUNTED, which):
@@ -85,7 +89,7 @@ async def _counts(connection: collections.Connection, collection: Collection) ->
 
 
 async def _changes(connection: collections.Connection, collection: Collection) -> dict[int, values.Changes]:
-    """Return the field values of all documents, by number of the collection or its part."""
+    """Return the field values of all documents, as changes to empty statistics, by number of the collection or part."""
     which = _which(collection)
     changes = {row[0]: values.Changes() for row in await _rows(connection, _KEPT, which)}
     after = ""

@@ -1,4 +1,7 @@
-"""Take records out of a body of JSON that have too many values to be parsed, so that they alone are refused."""
+"""Replace records with too many values in a JSON body, before it is parsed: only these records are then refused.
+
+Parsing them would take too much memory, or block all other threads.
+"""
 
 import json
 import re
@@ -15,7 +18,7 @@ from retrievers.core.errors import BadRequest
 from retrievers.ingest.clean import MAX_VALUES
 
 UNREAD = "\0unread"
-"""Key of the record that takes the place of one that was not parsed. Its value is a key of `REASONS`."""
+"""Key of the short record that replaces one with too many values. Its value is a key of `REASONS`."""
 REASONS = {
     "values": f"holds more than {MAX_VALUES:,} values",
     "lists": f"holds more than {MOST_LISTS_IN_A_ROW:,} lists without an object between them",
@@ -23,11 +26,11 @@ REASONS = {
 _PIECE_BYTES = 256 << 10
 _MOST_OUTER_KEYS = 10_000
 _DEPTH = 3
-"""Depth of a record in `{"documents": [{}]}`."""
+"""Number of brackets that are open inside a record of `{"documents": [{}]}`."""
 _FIRST_KEY_IS_ID = re.compile(rb'\{\s*("_?id")\s*:\s*("(?:[^"\\]|\\.){1,600}"|\d{1,18})\s*,', re.DOTALL)
 _QUOTE, _COMMA, _LIST = ord('"'), ord(","), ord("[")
 _STEPS = np.zeros(256, np.int8)
-"""How each byte changes the depth."""
+"""How each byte changes the number of open brackets."""
 _STEPS[[_LIST, ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
 _IS_MARK = _STEPS != 0
@@ -39,7 +42,12 @@ _Numbers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A list or object at the depth of records: its place in the body, and its number of values and of lists."""
+    """A list or object at the depth of records.
+
+    Attributes:
+        start, end: its position in the body in bytes, half-open.
+        values, lists: its numbers of values and of lists, at any depth. An empty list or object counts as two values.
+    """
 
     start: int
     end: int
@@ -48,10 +56,9 @@ class _Record:
 
 
 def without_crowded(raw: bytes) -> bytes:
-    """Return the body with a short record in the place of each one that has too many values or lists in a row.
+    """Return the JSON body in which each record with too many values, or lists in a row, is replaced by a short one.
 
-    The cost is linear in the length, about 10 ms per MiB, and other threads run meanwhile. A short body is returned
-    unchanged, and so is one that is not valid JSON, whose fault the parser finds.
+    Takes about 10 ms per MiB, in pieces between which other threads run. Invalid JSON is left for the parser to refuse.
 
     Raises:
         BadRequest: the body itself has thousands of keys.
@@ -68,7 +75,7 @@ def without_crowded(raw: bytes) -> bytes:
 
 
 def reason_of(record: Mapping[Any, Any]) -> str | None:
-    """Return why a record was not parsed if it stands for such a one, else None."""
+    """Return why a record was not parsed, if this is the short record that replaces it; else None."""
     is_stub = UNREAD in record and record.keys() <= {UNREAD, "id", "_id"}
     return REASONS.get(str(record[UNREAD])) if is_stub else None
 
@@ -85,21 +92,21 @@ def _excess_of(record: _Record, bare: bytes) -> str | None:
 
 def _instead_of(raw: bytes, record: _Record, reason: str) -> bytes:
     if raw[record.start] == _LIST:
-        return b"[]"  # is refused as any list in the place of an object
+        return b"[]"  # refused later, like any list instead of an object
     found = _FIRST_KEY_IS_ID.match(raw, record.start, record.end)
     id = b"%s: %s, " % found.groups() if found else b""
     return b"{%s%s: %s}" % (id, json.dumps(UNREAD).encode(), json.dumps(reason).encode())
 
 
 def _records(bare: bytes) -> Iterator[_Record]:
-    """Yield the objects and lists within a list of the outermost object, without the small ones.
+    """Yield the large objects and lists inside the lists of the outermost object.
 
     Args:
         bare: JSON without escapes inside texts.
     """
     quotes = depth = values = lists = parent = keys = 0
     is_object = bare[:_PIECE_BYTES].lstrip().startswith(b"{")
-    begun: tuple[int, int, int, int] | None = None  # place, values, lists and parent of a record that goes on
+    begun: tuple[int, int, int, int] | None = None  # `_place` of a record that continues in the next piece
     for start in range(0, len(bare), _PIECE_BYTES):
         piece = np.frombuffer(bare, np.uint8, min(_PIECE_BYTES, len(bare) - start), start)
         places, quotes = _marks_outside_texts(piece, quotes)
@@ -130,20 +137,22 @@ def _records(bare: bytes) -> Iterator[_Record]:
 def _place(
     places: _Numbers, values: _Numbers, lists: _Numbers, outer: _Numbers, parents: _Numbers, mark: int
 ) -> tuple[int, int, int, int]:
-    """Return the place of a mark, the values and lists up to it, and the bracket that opened the list around it.
+    """Return a mark's position in the body, the numbers of values and lists up to it, and the last bracket in `outer`.
 
     Args:
-        outer: the marks that open such lists.
-        parents: what opened them, after what opened the last one before.
+        places, values, lists: position of each mark of the piece, and the numbers of values and lists up to it.
+        outer: indexes of the marks that open a list or object which can contain records.
+        parents: the brackets at these marks, after the last such bracket of the pieces before.
+        mark: index of the mark.
     """
     return int(places[mark]), int(values[mark]), int(lists[mark]), int(parents[np.searchsorted(outer, mark)])
 
 
 def _marks_outside_texts(piece: NDArray[np.uint8], quotes: int) -> tuple[NDArray[np.intp], int]:
-    """Return the places of commas and brackets outside texts, and the number of quotes up to the end of the piece.
+    """Return the indexes of commas and brackets outside texts, and the number of quotes up to the end of the piece.
 
     Args:
-        quotes: the number of quotes before the piece.
+        quotes: the number of quotes in all pieces before.
     """
     places = np.flatnonzero(_IS_MARK[piece])
     is_quote = piece[places] == _QUOTE

@@ -14,7 +14,10 @@ MIXED_VISIBILITY = "a collection of the platform tenant holds either public or p
 def flatten_valid(
     items: Iterable[tuple[int, Document | RejectedItem]],
 ) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
-    """Return the flat metadata of valid documents and the faults of the other items, both by index."""
+    """Return the flattened metadata of valid documents, and why the other items are invalid, both by index.
+
+    The metadata of a disabled document are {}, because they are not searched.
+    """
     flat: dict[int, Mapping[str, Any]] = {}
     faults: dict[int, str] = {}
     for index, item in items:
@@ -30,7 +33,7 @@ def flatten_valid(
 
 
 def find_misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
-    """Return why documents do not fit the fields, by index. Stops at the first that fits."""
+    """Return why documents do not fit the collection's fields, by index. Stops at the first document that fits."""
     misfits = {}
     for index, document in documents.items():
         try:
@@ -51,7 +54,11 @@ def values_and_digest(
 
 
 def reject_mixed(public: bool | None, items: Iterable[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
-    """Yield the items. A document whose `public` differs from the first document's (or from `public`) is rejected."""
+    """Yield the items, with documents rejected whose `public` differs from that of the collection.
+
+    Args:
+        public: `public` of the documents already in the collection; None to take it from the first document here.
+    """
     for item in items:
         if isinstance(item, Document):
             public = item.public if public is None else public

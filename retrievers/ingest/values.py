@@ -1,7 +1,8 @@
 """Maintain exact statistics of field values in the tables `field_value`, `field_count` and `field_word`.
 
 Every function runs in the transaction that writes the documents and holds the collection's lock. Only differences are
-written: documents submitted again with the same metadata change nothing here.
+written: documents submitted again with the same metadata change nothing here. `number` is that of a collection, or of a
+part of it (the documents with the same readers), which has statistics of its own.
 """
 
 import asyncio
@@ -21,22 +22,23 @@ Connection = AsyncConnection[Row]
 _Item = TypeVar("_Item")
 
 MAX_VALUE_CHARACTERS = 200
-"""Maximum length of a value that is stored. Longer text is only counted: nobody filters by it, and it is usually
-unique.
+"""Maximum length of a value that is stored. Longer text is only counted, because it is usually unique and not filtered
+by.
 """
 MAX_NAME_CHARACTERS = 100
+"""Maximum length of a value that can be found by its words. A longer one is prose."""
 MAX_NAME_WORDS = 8
-"""A value longer than this or with more words is prose, and cannot be found by a part of its words."""
+"""Maximum number of words of a value that can be found from any of its words on; a longer one only from its first."""
 
 _PAGE = 5_000
 _AT_ONCE = 500
 _ROWS_AT_ONCE = 2_000
-"""Rows per statement; the driver turns them into parameters in about 10 ms, which block the event loop."""
+"""Rows per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of counts.
+    """Changes of the statistics of field values.
 
     Attributes:
         values: (field, text, None) or (field, None, number) to the change of its number of documents.
@@ -49,7 +51,7 @@ class Changes:
     long: Counter[str] = field(default_factory=Counter)
 
     async def add_all(self, documents: Sequence[tuple[str, str, Mapping[str, Any]]], times: int) -> None:
-        """Count documents, given as id, title and fields; see `add`. There may be tens of thousands of values."""
+        """Call `add` for documents, given as (id, title, fields), in a thread, because they may have many values."""
 
         def add() -> None:
             for id, title, fields in documents:
@@ -61,8 +63,8 @@ class Changes:
         """Count one document that is added (`times` 1) or removed (-1).
 
         Args:
-            fields: its filterable values in normal form. Its own id and title are skipped: they are unique and select
-                nothing.
+            fields: its filterable values in normal form. Its id and title among them are not counted, because they are
+                unique.
         """
         for name, given in fields.items():
             if (name == "id" and given == id) or (name == "title" and given == title):
@@ -83,7 +85,7 @@ class Changes:
 
 
 def _key(value: Any) -> tuple[str | None, float | None]:
-    """Return a value as text or as a number: JSON from the database may contain 1.0 where 1 was stored."""
+    """Return a value as (text, None) or (None, number). Numbers are floats: the database may return 1.0 for 1."""
     if isinstance(value, bool):
         return ("true" if value else "false"), None
     if isinstance(value, int | float):
@@ -92,7 +94,7 @@ def _key(value: Any) -> tuple[str | None, float | None]:
 
 
 async def apply(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
-    """Write the differences."""
+    """Apply the changes to the stored statistics."""
     more, fewer = await asyncio.to_thread(lambda: [sorted(_rows(changes.values.items(), sign)) for sign in (+1, -1)])
     values: dict[str, Any] = {"tenant": tenant, "collection": number}
     kept: Counter[str] = Counter()
@@ -149,7 +151,7 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
 
 
 async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
-    """Return the fields whose stored statistics differ from those that `changes` would produce in empty tables."""
+    """Return the names of fields whose stored statistics differ from what `changes` makes of empty ones, sorted."""
     values, counts, words = [
         await fetched(await connection.execute(query, (tenant, number)))
         for query in (_VALUES_OF, _COUNTS_OF, _WORDS_OF)
@@ -171,7 +173,7 @@ def _differing(changes: Changes, values: Sequence[Row], counted: Sequence[Row], 
 
 
 async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
-    """Replace the stored statistics by those that `changes` produces in empty tables."""
+    """Replace the stored statistics by what `changes` makes of empty ones."""
     for table in ("field_value", "field_count", "field_word"):
         statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
         await connection.execute(statement.encode(), (tenant, number))
@@ -191,7 +193,13 @@ _WORDS_OF = "SELECT words, place, field, value FROM signalbox.field_word WHERE t
 def _rows(
     changes: Iterable[tuple[tuple[str, str | None, float | None], int]], sign: int
 ) -> Iterable[tuple[str, str, float, int]]:
-    """Return the changes of one sign as sortable rows: "" for no text, 0 for no number."""
+    """Return the changes of one sign as sortable rows (field, text, number, change without sign).
+
+    The text is "" for a number, the number is 0 for a text.
+
+    Args:
+        sign: 1 for increases, -1 for decreases.
+    """
     return ((name, text or "", number or 0.0, sign * by) for (name, text, number), by in changes if sign * by > 0)
 
 
@@ -205,7 +213,11 @@ def _columns(rows: Sequence[tuple[str, str, float, int]]) -> dict[str, Any]:
 
 
 async def _write_words(connection: Connection, statement: str, tenant: str, number: int, named: Sequence[Row]) -> None:
-    """Run a statement with the words of values, which are (field, value)."""
+    """Run a statement on the rows of `_words` for some values.
+
+    Args:
+        named: (field, value) of each, possibly with further columns.
+    """
     words = await asyncio.to_thread(lambda: [word for name, value, *_ in named for word in _words(name, value)])
     for some in _slices(words):
         await connection.execute(statement.encode(), {"tenant": tenant, "collection": number} | _word_columns(some))
@@ -216,7 +228,10 @@ def _slices(rows: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 def _words(name: str, value: str | None) -> list[tuple[str, int, str, str]]:
-    """Return (words from a position on, position, field, value) for every word; [] for a number, a date or prose."""
+    """Return rows by which a value is found from each of its words on: (words from there on, position, field, value).
+
+    "Marie van Dam" -> "marie van dam" at 0, "van dam" at 1, "dam" at 2. [] for a number, a date or prose.
+    """
     if value is None or len(value) > MAX_NAME_CHARACTERS or kind_of(value) == "date":
         return []
     words = folding.fold(value).split(" ")

@@ -19,16 +19,16 @@ from retrievers.ingest.lines import DeliveryLine, Lines
 from retrievers.ingest.report import Report
 
 _POLL_S = 1.0
-"""How soon a job accepted by another process is noticed, in seconds. Jobs of this process are noticed at once."""
+"""How often the queue is polled for jobs of other processes, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
 _TURNS = 2
-"""Batches written at once for waiting callers, and at least as many for jobs from the queue: more would take database
-connections from questions.
+"""Number of batches that are written at once for waiting callers, and minimum number for jobs from the queue. More
+would leave too few database connections for questions.
 """
 _MOST_LONG = 4
-"""Maximum number of jobs from the queue that run beside the next ones of the same tenants because they take long."""
+"""While more than this many jobs from the queue take long, only jobs of tenants without a running job are taken."""
 _MOST_BESIDE = 16
-"""The same for the next ones of tenants that have no running job."""
+"""While more than this many jobs from the queue take long, no job is taken."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class Worker:
         at_once: maximum number of jobs taken from the queue at the same time.
         rebuild: carries out jobs that rebuild a collection.
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
-        head_start_s: how long the next jobs wait for one from the queue, in seconds. After that they run beside it.
-        schedule: called every second; queues the runs that are due.
+        head_start_s: time after which a job from the queue takes long, in seconds. The next job then runs beside it.
+        schedule: called every second; queues the runs of mirrors that are due.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class Worker:
         await self.stop()
 
     async def stop(self, within_s: float = 0.0) -> None:
-        """Take no more jobs, wait for the running ones, and return slower ones to the queue.
+        """Take no more jobs, and wait for the running ones.
 
-        Another worker continues where this one stopped.
+        Args:
+            within_s: how long to wait, in seconds. Jobs that take longer are returned to the queue, and another worker
+                continues them.
         """
         self._closing.set()
         self._woken.set()
@@ -117,7 +119,7 @@ class Worker:
             deadline: until when to wait, in the time of `time.monotonic`. After that the job continues in the
                 background. None to wait until it ends.
         Returns:
-            The job's id, and the report; None if the job is still running.
+            The job's id, and its report, which is None if the job is still running.
         Raises:
             BadRequest: it cannot be done; the job has failed.
             Unavailable: a dependency failed. If the job was stored, it is tried again later.
@@ -138,7 +140,7 @@ class Worker:
         return await self._runner.carry_out(JobAttempt(lease, self._lines.of(lease.tenant, None), mirror=mirroring))
 
     async def _carry_out_until(self, run: JobAttempt, deadline: float | None) -> Report | None:
-        """Like `JobRunner.carry_out`, but return None if it takes longer and continues in the background."""
+        """Like `JobRunner.carry_out`, but return None at the deadline; the job then continues in the background."""
         task = asyncio.create_task(self._runner.carry_out(run))
         try:
             await asyncio.wait({task}, timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -153,7 +155,7 @@ class Worker:
         return None
 
     def _keep(self, lease: Lease, task: "asyncio.Task[Report]") -> None:
-        """Have `stop` wait for a job that nobody else waits for."""
+        """Remember a job that runs in the background, so that `stop` waits for it and its errors are logged."""
         self._at_work.add(task)
         task.add_done_callback(partial(self._told, lease))
 
@@ -194,7 +196,7 @@ class Worker:
                 await self._leave_running(task)
 
     async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
-        """Return when another job may be taken beside this one."""
+        """Count a job among those that take long, and return when another may be taken beside it."""
         self._long.add(task)
         task.add_done_callback(self._ended)
         while len(self._long) > _MOST_BESIDE:
@@ -202,10 +204,10 @@ class Worker:
 
     def _ended(self, task: "asyncio.Task[Report]") -> None:
         self._long.discard(task)
-        self._woken.set()  # perhaps jobs of its tenant wait
+        self._woken.set()  # jobs of its tenant may have waited for its end
 
     async def _keep_schedule(self) -> None:
-        """Queue the due runs until the worker is closed."""
+        """Queue the runs of mirrors that are due, until the worker is closed."""
         assert self._schedule is not None
         while not self._closing.is_set():
             pause_s = _POLL_S
@@ -223,7 +225,7 @@ class Worker:
 
 
 def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
-    """Log a job that was not completed, in one line."""
+    """Log a job that was not completed."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, LostLease):
         _log.warning("job %s was lost: another worker has it, or it was cancelled", lease.id.hex)

@@ -26,7 +26,7 @@ _MOST_CHARACTERS = MOST_PASSAGES * split.CAPACITY * 1.15
 
 
 class TooManyPassages(Exception):
-    """The documents have more passages than memory is meant for."""
+    """The documents have more than `MOST_PASSAGES` passages, too many to hold in memory."""
 
 
 class Stopped(Exception):
@@ -88,10 +88,12 @@ def gather(
 ) -> Corpus:
     """Read and prepare documents. A document that cannot be used is listed in `failed` and does not affect others.
 
+    Disabled and expired documents are left out.
+
     Args:
         name: collection name in the passages' ids; the tenant is the platform.
-        declared: field types; other fields are inferred from all documents.
-        stopped: called before every document.
+        declared: declared fields by name; the types of other fields are inferred from all documents.
+        stopped: called before every document; True ends the reading.
     Raises:
         TooManyPassages: there are more than `MOST_PASSAGES`.
         Stopped: `stopped` returned True.
@@ -166,7 +168,7 @@ def _chunk(collection: str, document: Document, ordinal: int, passage: Passage) 
 def _distinct(
     items: Iterable[Document | RejectedItem], stopped: Callable[[], bool]
 ) -> tuple[list[Document], list[RejectedItem]]:
-    """Return the usable documents, the first of each id, and the others with the reason."""
+    """Return the usable documents, only the first of each id, and the rejected ones with the reason."""
     documents: dict[str, Document] = {}
     failed: list[RejectedItem] = []
     characters = 0

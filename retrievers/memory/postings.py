@@ -11,13 +11,16 @@ from retrievers.text.questions import Phrase
 
 Scores = NDArray[np.float64]
 
-# A place combines passage and position. Positions end at 16383, so the offset of a word in a phrase, subtracted from a
-# place, never reaches the previous passage.
+# A place is one number for passage and position: passage * _POSITIONS + position. Positions end at 16383, so the offset
+# of a word in a phrase, subtracted from a place, never reaches the positions of the previous passage.
 _POSITIONS = 1 << 32
 
 
 class _Posting:
-    """Occurrences of one term, as arrays of numbers: one object per place would take ten times the memory."""
+    """Occurrences of one term: its passages, its frequency in each, and all its places.
+
+    Arrays of numbers are used because one object per place would take ten times the memory.
+    """
 
     __slots__ = ("counts", "passages", "places")
 
@@ -38,7 +41,7 @@ class Postings:
         return len(self._lengths)
 
     def add(self, lexemes: bm25.Positions, length: int) -> None:
-        """Add a passage in the form returned by `bm25.lexemes`."""
+        """Add a passage: its terms with their positions, as `bm25.lexemes` returns them, and its length in words."""
         number = len(self._lengths)
         for term, places in lexemes.items():
             posting = self._terms.get(term)
@@ -57,7 +60,7 @@ class Postings:
         """Return the BM25 score of every passage, shape (passages,); 0 if it contains none of the terms.
 
         Args:
-            question: weights of terms that occur in passages, see `questions.weigh`.
+            question: term to weight, see `questions.weigh`. Each term must occur in some passage.
         """
         lengths = np.frombuffer(self._lengths) if self._lengths else np.zeros(0)
         mean = bm25.on_grid(float(lengths.mean())) if self._lengths else 1.0
@@ -79,7 +82,7 @@ class Postings:
         return held
 
     def _starts(self, phrase: Phrase) -> NDArray[np.int64]:
-        """Return the places where the phrase begins."""
+        """Return the places where the phrase begins; an empty array if it does not occur."""
         first = phrase[0][0]
         starts: NDArray[np.int64] | None = None
         for position, term in phrase:

@@ -21,7 +21,9 @@ def rank(
     lexical_weight: float,
     source: str,
 ) -> list[Hit]:
-    """Return the best passages of each measure, sorted by the weighted sum of both, each scaled to [0, 1] (min-max).
+    """Return the best passages by BM25 and by cosine, sorted by the weighted sum of both scores.
+
+    The scores of each measure are first scaled to [0, 1] (min-max).
 
     Args:
         vectors: passage vectors, shape (passages, dimension); None if not embedded yet.
@@ -48,8 +50,9 @@ def rank(
 
 
 def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the BM25 score of every passage, and the mask of matches. Quoted text must occur if any passage contains
-    it.
+    """Return the BM25 score of every passage, and the mask of passages that match.
+
+    A match contains all text that the question puts in quotation marks, unless no allowed match does.
     """
     shares = question_terms(query.text, query.language, query.gloss)
     postings = corpus.postings
@@ -61,7 +64,7 @@ def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDA
 
 
 def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> dict[int, float]:
-    """Return index to score of the best passages, ties by index."""
+    """Return the `limit` best of the passages in the mask `among`: index to score, ties by index."""
     places = np.flatnonzero(among)
     chosen = places[np.argsort(-scores[places], kind="stable")[:limit]]
     return {int(place): float(scores[place]) for place in chosen}

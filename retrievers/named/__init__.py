@@ -1,4 +1,4 @@
-"""Named sources: any number of folders, web searches, knowledge bases and groups of collections, each with its card.
+"""Sources that the settings declare by name, of any number: folders, web searches, knowledge bases, collection groups.
 
     [sources.bios]                # in signalbox.toml
     kind = "local"
@@ -24,9 +24,10 @@ Kind = Literal["local", "web", "cloud", "collections"]
 RESERVED = frozenset(
     ("vector", "fulltext", "sql", "none", "database", "embedder", "model", "reranker", "disk", "worker", "other")
 )
-"""Names of parts of the service, which `/readyz` and `/metrics` use for these parts."""
+"""Names that no source may have, because `/readyz` and `/metrics` use them for other parts of the service."""
 
-# For each key of a named source, the single setting with the same meaning: builders' errors name the setting.
+# By kind of source: for each key of a `[sources.NAME]`, the top-level setting with the same meaning. The builders know
+# only the settings and name them in their errors, where the key replaces them.
 _SHORT: Mapping[str, Mapping[str, str]] = {
     "local": {"path": "LOCAL"},
     "web": {"provider": "WEB_PROVIDER", "api_key": "WEB_API_KEY", "base_url": "WEB_BASE_URL", "fetch": "WEB_FETCH"},
@@ -63,8 +64,9 @@ def build(
     """Build the retriever of a named source.
 
     Args:
-        sources: the database's sources, for searching a group of collections.
-        timeout_s: for one search, if the source declares none.
+        stated: the declaration of the source.
+        sources: retrievers of the database by name. A group of collections uses "fulltext" and "vector".
+        timeout_s: time limit of one search, in seconds, if the source declares none.
     Raises:
         BadRequest: the source is invalid. The message names the key in the settings.
     """

@@ -14,11 +14,11 @@ _WEIGHTS = {"fulltext": 0.6, "vector": 0.4}
 
 @dataclass(frozen=True, slots=True)
 class CollectionGroup:
-    """Some collections of the database under one name.
+    """A source that searches some collections of the database.
 
     Args:
-        collections: their names. A request searches those that it may read.
-        searchers: retrievers by the measure of their scores, "fulltext" and "vector".
+        collections: names of the collections. A request searches those that it may read.
+        searchers: the retrievers "fulltext" and "vector", by these names.
     """
 
     card: Card
@@ -26,12 +26,14 @@ class CollectionGroup:
     searchers: Mapping[str, Retriever]
 
     def missing(self, scope: Scope) -> tuple[str, ...]:
-        """Return its collections that are not in a scope: they do not exist or may not be read."""
+        """Return the names of its collections that are not in a scope: they do not exist or may not be read."""
         there = {one.name for one in scope.collections}
         return tuple(name for name in self.collections if name not in there)
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return hits by words and meaning in [0, 1]; `parts` holds BM25 and cosine. See `Retriever.search`.
+        """Return hits scored in [0, 1] by words and meaning together. See `Retriever.search`.
+
+        `parts` of a hit holds its BM25 score ("fulltext") and its cosine ("vector"), as far as it was found by each.
 
         Raises:
             BadRequest: the scope contains none of the collections.

@@ -16,7 +16,8 @@ class Outside:
     """A retriever of the web or of a knowledge base, under a name of its own.
 
     Args:
-        words: key of the named source by the single setting with the same meaning.
+        words: top-level setting to the key with the same meaning: {"WEB_API_KEY": "sources.news.api_key"}. The inner
+            retriever's errors name the setting, and the user has to change the key.
     """
 
     card: Card
@@ -24,7 +25,7 @@ class Outside:
     words: Mapping[str, str]
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return the hits, with the source's name as their collection; see `Retriever.search`."""
+        """Return the inner retriever's hits, with this source's name as their collection; see `Retriever.search`."""
         try:
             hits = await self.inner.search(query)
         except TooCostly as error:
@@ -38,7 +39,7 @@ class Outside:
         return best_first(self._own(hit) for hit in hits)
 
     def _own(self, hit: Hit) -> Hit:
-        """Return the hit with the source's name, so that it differs from a hit with the same id at another source."""
+        """Return the hit under this source's name. Two sources may return the same id, and must not be confused."""
         id = hit.id._replace(collection=self.card.name)
         chunk = replace(hit.chunk, id=id) if hit.chunk is not None else None
         return hit._replace(id=id, source=self.card.name, chunk=chunk)
@@ -50,5 +51,5 @@ class Outside:
 
 
 def in_own_words(message: str, words: Mapping[str, str]) -> str:
-    """Replace single settings in a message by the keys of a named source."""
+    """Replace settings in a message by the keys in `words`: "set WEB_API_KEY" -> "set sources.news.api_key"."""
     return _SETTING.sub(lambda found: words.get(found[0], found[0]), message)

@@ -1,9 +1,9 @@
 """Compile an aggregate and a filter to one readable SELECT over the view `documents`.
 
-The statement is shown with its result and can be run again, so it contains values as literals. A filter has the meaning
-of `retrievers.core.filters.matches`: a field holds any number of values, and a comparison is true if one of them
-satisfies it. In SQL a missing value makes a comparison unknown. AND and OR of unknown conditions are never true because
-of it, and a negation is written as `IS NOT TRUE`.
+The statement is shown with its result and can be run again, so it contains values as literals. A filter has the same
+meaning as in `retrievers.core.filters.matches`: a field has any number of values, and a comparison is true if one of
+them satisfies it. In SQL a missing value makes a comparison unknown. Under AND and OR, unknown has the same effect as
+false, and a negation is written as `IS NOT TRUE`, which is true for unknown.
 """
 
 import re
@@ -62,7 +62,7 @@ def compile_filter(wanted: Filter, view: View) -> str:
 
 
 def length_of(column: str) -> str:
-    """Return SQL for the length of the list in a column; 0 if it is NULL."""
+    """Return SQL for the length of the list in a column, which is 0 for NULL."""
     return f"coalesce(cardinality({column}), 0)"
 
 
@@ -98,7 +98,7 @@ def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...]
 
 
 def literal(value: Scalar, kind: str) -> str:
-    """Return the literal of a value, for comparison with a column of this type."""
+    """Return a value as an SQL literal, for comparison with a column of the type `kind`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if kind in ("date", "timestamp") and isinstance(value, str):
@@ -113,7 +113,7 @@ def _unused(name: str, view: View) -> str:
 
 
 class _Writer:
-    """Writes the statement of one aggregate."""
+    """Writes the SQL statement of one aggregate. Each public method writes the statement for one kind of aggregate."""
 
     def __init__(self, aggregate: Aggregate, view: View, conditions: Sequence[str]) -> None:
         self._aggregate, self._view = aggregate, view
@@ -121,7 +121,7 @@ class _Writer:
         self._tables = ["documents"]
 
     def list_documents(self) -> str:
-        """List documents, sorted by `of`."""
+        """Return the statement that lists documents, sorted by `of`."""
         aggregate, view = self._aggregate, self._view
         shown = [one for one in (*aggregate.show, *filter(None, [aggregate.of])) if str(one) not in ("id", "title")]
         columns = ["id"] + (["title"] if "title" in view.columns else [])
@@ -141,7 +141,7 @@ class _Writer:
         return self._select(columns, order, self._limit())
 
     def single(self) -> str:
-        """Calculate a single value."""
+        """Return the statement that calculates a single value over all documents."""
         if self._aggregate.op == "share":
             assert self._aggregate.where is not None
             part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
@@ -154,8 +154,9 @@ class _Writer:
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
-        """Subtract the count or sum of the second group from that of the first; with an order the smaller from the
-        larger.
+        """Return the statement for the count or sum of the first group minus that of the second.
+
+        With an order the smaller is subtracted from the larger.
         """
         group, of = self._aggregate.group_by, self._aggregate.of
         assert group is not None
@@ -165,7 +166,7 @@ class _Writer:
         return self._select([f"{written} AS difference"])
 
     def groups(self) -> str:
-        """Return one row per group, with the group's value and the calculated value."""
+        """Return the statement for one row per group, with the group's value and the calculated value."""
         aggregate = self._aggregate
         assert aggregate.group_by is not None
         group = self._member(aggregate.group_by)
@@ -184,7 +185,7 @@ class _Writer:
         return self._select(columns, grouping, f"{order}, {group}", self._limit())
 
     def over_groups(self) -> str:
-        """Aggregate the calculated values of all groups into one value."""
+        """Return the statement that aggregates the calculated values of all groups into one value."""
         aggregate = self._aggregate
         assert aggregate.group_by is not None
         assert aggregate.over is not None
@@ -196,7 +197,7 @@ class _Writer:
         return f"SELECT {written} AS {aggregate.over}, count(*) AS groups FROM (\n{each}\n) AS grouped"  # noqa: S608
 
     def _limit_groups(self, expression: Expression) -> None:
-        """Keep only the requested groups, and drop documents without a value."""
+        """Add the condition that keeps only the requested groups, or else drops documents without a group."""
         group, wanted = self._member(expression), self._aggregate.between
         if wanted:
             literals = ", ".join(self._group_literal(one, expression, self._kind(expression)) for one in wanted)
@@ -211,8 +212,11 @@ class _Writer:
         return f" HAVING {' AND '.join(bounds)}" if bounds else ""
 
     def _calculated(self, *, after: bool = False, of_groups: bool = False) -> str:
-        """Return the aggregate function, with its name if `after` is set. Values of groups are not rounded, only the
-        result.
+        """Return SQL for the calculated value, such as `count(*)`.
+
+        Args:
+            after: append the column name: `count(*) AS count`.
+            of_groups: do not round, because the values of the groups are aggregated again.
         """
         aggregate = self._aggregate
         decimals = aggregate.decimals
@@ -244,7 +248,13 @@ class _Writer:
         return "\n".join([*lines, *filter(None, rest)])
 
     def _with_ties(self, columns: Sequence[str], order: str, last: str, first: str = "") -> str:
-        """Return the first rows and the rows equal to the last of them, in a fixed order."""
+        """Return the statement for the first `limit` rows and all rows that tie with the last of them.
+
+        Args:
+            order: the GROUP BY and ORDER BY clauses that choose the rows.
+            last: the column that orders rows with equal values.
+            first: sort keys of the result before `last`; "" to leave rows with equal values in any order.
+        """
         inner = self._select(columns, order, f"FETCH FIRST {self._aggregate.limit} ROWS WITH TIES")
         if not first:
             return inner
@@ -268,7 +278,7 @@ class _Writer:
         return written if written == name else f"{written} AS {name}"
 
     def _value(self, expression: Expression) -> str:
-        """Return an expression that has one value per document; for a list field, the list."""
+        """Return SQL for one value per document: for a list field the list, for a date function its first member."""
         column = self._view.column(expression.field)
         kind = self._view.kind(expression.field)
         if expression.function is None:
@@ -284,7 +294,7 @@ class _Writer:
         return _part(expression.function, column)
 
     def _member(self, expression: Expression) -> str:
-        """Return an expression that has one value per row. A list is unnested in FROM."""
+        """Return SQL for one value per row. For a list, unnest() is added to FROM, so each member gets a row."""
         if not self._is_list(expression):
             return self._value(expression)
         column = self._view.column(expression.field)
@@ -308,7 +318,7 @@ class _Writer:
         return f"{self._value(group)} = {written}"
 
     def _group_literal(self, value: Any, group: Expression, kind: str) -> str:
-        """Return the literal of a group's JSON value, in the group's type."""
+        """Return a group's JSON value as an SQL literal of the group's type. Raises BadRequest if it does not fit."""
         try:
             if kind == "numeric" and not isinstance(value, bool):
                 number = value if isinstance(value, int | float) else float(value)
@@ -325,7 +335,7 @@ class _Writer:
 
 
 def _function(name: str, value: str) -> str:
-    """Apply an aggregate function to a value."""
+    """Return SQL that applies an aggregate function to a value."""
     return f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {value})" if name == "median" else f"{name}({value})"
 
 

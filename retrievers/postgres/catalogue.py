@@ -1,4 +1,4 @@
-"""What the database holds: the collections a tenant can see, term counts, field values, and passages by id."""
+"""Read what the database contains: the collections a viewer can see, term counts, field values, and passages by id."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -40,7 +40,7 @@ _MOST_TERMS = 65_536
 
 
 class Catalogue:
-    """Reads what the database holds, within a viewer's scope."""
+    """Reads collections, term counts, field values and passages within a viewer's scope, and caches most of them."""
 
     def __init__(self, database: Database) -> None:
         self._reads = database.reads
@@ -51,11 +51,15 @@ class Catalogue:
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
-        """Return all collections that the viewer can see: the tenant's, and the platform's with public documents."""
+        """Return all collections that the viewer can see: the tenant's, and the platform's with public documents.
+
+        Args:
+            fresh: read from the primary instead of the cache.
+        """
         return (await self._visible.of(who, fresh=fresh)).collections
 
     def forget(self, tenant: str) -> None:
-        """Discard what the tenant's viewers see, because it was changed."""
+        """Discard the cached collections of the tenant's viewers, because this process has changed its data."""
         self._visible.forget(tenant)
 
     async def scope(
@@ -64,9 +68,10 @@ class Catalogue:
         """Return the scope of a request: one collection (the tenant's and the platform's of this name), or all.
 
         Args:
+            fresh: read from the primary instead of the cache.
             changed: the counter of reader changes, if the request has already read it.
         Raises:
-            UnknownCollection: no collection of this name is visible. The scope is never widened instead.
+            UnknownCollection: the viewer sees no collection of this name, or none at all.
         """
         known = await self._visible.of(who, fresh=fresh, changed=changed)
         visible = known.collections
@@ -86,7 +91,7 @@ class Catalogue:
         return Scope(tenant, chosen, principals=principals, changed=known.changed)
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
-        """Return the number of passages that contain each term, by collection number. Absent terms are left out."""
+        """Return collection number to term to the number of passages with it. Terms without passages are left out."""
         wanted = list(dict.fromkeys(terms))
         known = {
             collection.number: {term: self._terms.get(_key(collection, term)) for term in wanted}
@@ -114,22 +119,22 @@ class Catalogue:
         return counts
 
     async def fields(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
-        """Return the values of the fields that a filter over the scope may name. Cached until something changes.
+        """Return the fields that a filter over the scope may use, with their values. Cached until something changes.
 
         Args:
-            fresh: read the current values; otherwise, while documents are being written, they may be up to a second
-                old.
+            fresh: read the current values. Cached ones may be up to a second old while documents are being written.
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the field values of each collection, cached as in `fields`."""
+        """Return the field values of each collection and of its visible parts, cached as in `fields`."""
         return await self._fields.held(scope)
 
     async def called(self, scope: Scope) -> tuple[str, ...]:
-        """Return the words for a document that ids and titles show, see `ids.words_for_documents`.
+        """Return nouns for the documents of the scope, taken from their ids and titles: "pep" for "pep-1", "pep-2".
 
-        Cached until a collection's size doubles or halves, or its parts or a document's readers change.
+        See `ids.words_for_documents`. Cached until the size of a collection doubles or halves, its parts change, or the
+        readers of a document change.
         """
         key = (scope.tenant == PLATFORM, scope.changed, _size_of(scope))
         if key not in self._called:
@@ -144,8 +149,9 @@ class Catalogue:
         return self._called[key]
 
     async def description(self, scope: Scope) -> tuple[str, bool]:
-        """Return the description of the collections of one name, and whether it is a draft. Drafts are cached as in
-        `called`.
+        """Return the description of a scope's collections, which have one name, and whether it is only a draft.
+
+        A draft is made of the documents (see `drafts`) if nobody has described them. Drafts are cached as in `called`.
         """
         given = next((one.description for one in scope.collections if one.description), "")
         if given:
@@ -170,14 +176,14 @@ class Catalogue:
         return self._drafts[key], True
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
-        """Find values by name, in the fields that have too many values for `fields` to list.
+        """Find values that contain words of a question, in the fields that have too many values for `fields` to list.
 
         Args:
             folded_spans: parts of a question in the form of `text.folding.fold`. A span matches every value that
-                contains it as a whole word or as consecutive words ("guido": "Guido van Rossum").
+                contains it as a whole word or as consecutive words: "guido" matches "Guido van Rossum".
         Returns:
-            At most 200 (field, value, documents): values that equal a span first, then the most common. [] without a
-            database query if no field has that many values.
+            At most 200 (field, value, number of documents): values that equal a span first, then the most common. []
+            without a database query if no field has that many values.
         """
         return await self._fields.find(scope, folded_spans)
 
@@ -189,7 +195,10 @@ class Catalogue:
         *,
         most_documents: int | None = None,
     ) -> dict[str, dict[str, int]]:
-        """Return the candidates that occur in documents inside a filter, see `retrievers.postgres.values_within`."""
+        """Return the candidate values that occur in documents satisfying a filter: field to value to documents.
+
+        See `retrievers.postgres.values_within`.
+        """
         return await values_within(self._reads, scope, wanted, candidates, most_documents=most_documents)
 
     async def describe(self, scope: Scope) -> dict[str, Any]:
@@ -216,24 +225,26 @@ class Catalogue:
     async def feedback(
         self, scope: Scope, documents: Collected[feedback.Document]
     ) -> Mapping[feedback.Document, float]:
-        """Return the tenant's feedback on documents, see `retrievers.postgres.feedback.of_documents`."""
+        """Return the tenant's feedback on documents, from -1 (bad) to 1 (good); see `feedback.of_documents`."""
         return await feedback.of_documents(self._reads, scope, documents)
 
     async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
-        """Return key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
+        """Return the key terms and questions given with each document, see `documents.read_phrases`."""
         return await read_phrases(self._reads, scope, documents)
 
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
     ) -> listing_of.Listed:
-        """List the documents that satisfy a filter, see `retrievers.postgres.listing.list_documents`."""
+        """List the documents that satisfy a filter: their number, and the ids of those not in `known`.
+
+        See `retrievers.postgres.listing.list_documents`.
+        """
         return await listing_of.list_documents(self._reads, scope, wanted, known, skip=skip, most=most)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
-        """Return the chunks with these ids.
+        """Return the chunks with these ids, without those that are deleted, out of scope or excluded by the filter.
 
-        Chunks that were deleted, are out of scope or do not satisfy the filter are left out: the searches have checked
-        this, and it is checked again for what is shown.
+        The searches have checked the same, but documents may have changed since.
         """
         numbers = {(one.tenant, one.name): one.number for one in scope.collections}
         names = {one.number: one.name for one in scope.collections}

@@ -1,4 +1,4 @@
-"""Read the documents of metadata values, for scopes with few documents."""
+"""Read which documents have each metadata value, for scopes with few documents."""
 
 import asyncio
 import json
@@ -10,8 +10,9 @@ from retrievers.core.types import FieldValues, Scope
 from retrievers.postgres.read_routing import Reads
 
 _MOST_CHARACTERS = 4_000
-"""Maximum length of a document's values as JSON. With a longer document in a scope nothing is read."""
+"""Maximum length of a document's values as JSON. If a document of the scope has longer ones, none are used."""
 PATIENCE_S = 1.0
+"""Maximum time for reading the values, in seconds."""
 _ROWS = """
     SELECT CASE WHEN length(d.fields::text) <= %(characters)s THEN d.fields::text END
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
@@ -21,10 +22,10 @@ _ROWS = """
 
 
 async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
-    """Return the filterable values of the scope's documents as JSON, of at most one document more than are kept.
+    """Return the filterable values of each document in the scope as a JSON object, in any order.
 
-    A document with too many values is None. Return None if the documents cannot be read within `PATIENCE_S`: a question
-    is then read without them.
+    At most `MOST_DOCUMENTS` + 1 documents are read, which is enough to see that there are too many. An item is None if
+    the document has too many values. The result is None if the documents cannot be read within `PATIENCE_S`.
     """
     values = {
         "tenants": [one.tenant for one in scope.collections],
@@ -40,7 +41,12 @@ async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
 
 
 def cooccurrence_of(rows: Sequence[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
-    """Return the documents of the listed values; nothing if a document has too many values."""
+    """Return the documents that have each value; empty if a document or the scope has too many values.
+
+    Args:
+        rows: result of `read_rows`.
+        fields: only fields with values here are kept.
+    """
     if None in rows:
         return Cooccurrence()
     listed = {name: len(one.values) for name, one in fields.items() if one.values}

@@ -1,7 +1,8 @@
 """Open the service's database connections: check the login, set the signed tenant, run statements.
 
-The service runs every statement as the role `signalbox_app`, which row security binds, in a transaction that
-carries the signed tenant. The two searches take the signature as an argument instead, which saves the transaction.
+The service runs every statement as the role `signalbox_app`, which row security restricts, in a transaction whose
+settings contain the signed tenant. The SQL functions of the searches take the signed tenant as an argument instead,
+which saves the transaction.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ class Database:
     Args:
         owner: connection string of the role that migrates the schema and may read the signing secret.
         service: connection string of the service's login, a member of `signalbox_app` that is neither the owner nor a
-            superuser; None for the login that `migrate` made, at the owner's address.
+            superuser; None for a login that is created if needed, at the owner's address.
         size: maximum number of connections to each server.
-        standbys: connection strings of standbys for the reads of questions; missing parts come from the service's
-            login.
+        standbys: connection strings of standbys for the reads of questions. Parts that they lack, such as user and
+            password, are taken from `service`.
         max_lag_s: maximum replication lag of a standby that is read, in seconds.
         prepares: see `Connections`.
     """
@@ -93,7 +94,7 @@ class Database:
 
     @property
     def reads(self) -> Reads:
-        """The reads of questions: on a standby that is fresh enough, otherwise on the primary."""
+        """Runs the reads of questions: on a standby that is recent enough, otherwise on the primary."""
         assert self._reads is not None
         return self._reads
 
@@ -112,14 +113,17 @@ class Database:
         Args:
             who: a viewer, or a tenant's name; a name alone sees only documents without readers.
         Raises:
-            BadRequest: the tenant or a principal is missing or malformed.
+            BadRequest: the tenant or a principal is malformed.
         """
         tenant, principals = Viewer.of(who)
         check_tenant(tenant)
         return self._signed("\n".join((tenant, *check_principals(principals, everything=True))))
 
     def worker_pass(self) -> str:
-        """Return the signed scope that the worker functions require; it can't equal a tenant's scope."""
+        """Return the signed scope that the SQL functions for workers require.
+
+        It cannot equal a tenant's scope: it begins with a newline, and a tenant's name contains none.
+        """
         return self._signed("\nworker")
 
     def _signed(self, name: str) -> str:
@@ -131,20 +135,20 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection without a tenant: as the service's role it can call the searches and read nothing else."""
+        """Lend a connection without a tenant for the block. It can call the search functions and read nothing else."""
         async with self.primary.connection() as connection:
             yield connection
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
-        """Close a connection after its use if many bytes went through it; see `Connections.retire`."""
+        """Close a connection after its use if more than 1 MiB went through it; see `Connections.retire`."""
         self.primary.retire(connection, carried_bytes)
 
     @asynccontextmanager
     async def transaction(self, who: str | Viewer, *, frozen: bool = False) -> AsyncIterator[AsyncConnection[Row]]:
-        """A transaction that reads within the viewer's scope and writes for the tenant.
+        """Open a transaction that reads within the viewer's scope and writes for the tenant.
 
         Args:
-            frozen: read-only, and every statement sees the snapshot of the transaction's start.
+            frozen: read-only, and all statements see the same snapshot of the data.
         """
         scope = self.scope(who)
         async with self.connection() as connection, connection.transaction():
@@ -165,7 +169,7 @@ class Database:
         """Return the rows of one statement in the viewer's scope, sent in one round trip with its settings.
 
         Args:
-            statement: a statement that returns rows, for a write with RETURNING.
+            statement: a statement that returns rows; a write needs RETURNING.
             parameters: PostgreSQL settings for this transaction only.
             prepare: see `pool.fetching`.
         """
@@ -173,7 +177,7 @@ class Database:
             return await self.primary.run(fetching(self.scope(who), statement, values, parameters, prepare=prepare))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
-        """Return the rows of one statement without an explicit transaction; the scope is among the values."""
+        """Return the rows of one statement without a transaction. The caller puts the signed scope among the values."""
         with faults_explained():
             return await self.primary.run(searching(statement, values))
 
@@ -211,7 +215,15 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security does not bind or without the service's role, and tables without row security."""
+    """Raise Unavailable if the login or a table would make row security ineffective.
+
+    The login must be a member of the service's role that is neither the owner nor a superuser, and every table with a
+    column `tenant` must have row security.
+
+    Args:
+        service: connection string of the login.
+        mend: advice for the error if the login fails.
+    """
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(LOGIN, (SERVICE_ROLE,)).fetchone()
@@ -236,7 +248,7 @@ def _check_login(service: str, mend: str) -> None:
         )
 
 
-# Read from the server's catalogue, so that tables added by others are checked too.
+# Read from the server's catalogue, so that tables that signalbox did not create are checked, too.
 _UNGUARDED = """
     SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace = 'signalbox'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'tenant'

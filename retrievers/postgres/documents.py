@@ -29,9 +29,10 @@ class StoredDocument:
 
 
 async def read_document(reads: Reads, scope: Scope, id: str) -> StoredDocument | None:
-    """Return the document with this id in the scope, or None. The tenant's own takes precedence over the platform's.
+    """Return the document with this id in the scope; None if there is none, or it is disabled or expired.
 
-    Disabled and expired documents are not found, and of the platform's only public ones.
+    If the tenant and the platform have one each, the tenant's is returned. Other tenants find only public documents of
+    the platform.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
     rows = await reads.fetch(scope.viewer, _READ, values)
@@ -39,25 +40,25 @@ async def read_document(reads: Reads, scope: Scope, id: str) -> StoredDocument |
 
 
 async def existing_ids(reads: Reads, scope: Scope, ids: Collection[str]) -> set[str]:
-    """Return those of the ids that are documents in the scope, disabled and expired ones included."""
+    """Return the given ids that belong to documents in the scope, including the tenant's disabled and expired ones."""
     values = {"among": [one.number for one in scope.collections], "ids": list(ids)}
     return {id for (id,) in await reads.fetch(scope.viewer, _EXISTING, values)}
 
 
 Named = tuple[str, str, str]
-"""Owner, collection and id of a document."""
+"""Tenant, collection name and id of a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Text given with a document beside its body: key terms, and questions that it answers."""
+    """Texts given with a document beside its body: `important` are key terms, `questions` those that it answers."""
 
     important: tuple[str, ...]
     questions: tuple[str, ...]
 
 
 async def read_phrases(reads: Reads, scope: Scope, documents: Collection[Named]) -> Mapping[Named, Phrases]:
-    """Return the phrases of the documents that have any. Documents outside the scope are left out."""
+    """Return the phrases of each document. Documents without phrases or outside the scope are left out."""
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(one[0], numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
     if not asked:

@@ -1,6 +1,6 @@
-"""Draft a description of a collection that nobody has described: its distinctive words, titles and fields.
+"""Draft a description of a collection that has none, from distinctive words, titles and fields of its documents.
 
-A draft is made from documents that the viewer may read, and is not stored.
+Only documents that the viewer may read are used. Drafts are not stored.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _SAMPLE = """
 """
 _RUN = re.compile(r"[\u4e00-\u9fff]+|[^\W\d_]{3,}")
 _FEW = 0.01
-"""Smoothing of document shares, so that a word missing elsewhere does not get an infinite weight."""
+"""Added to shares of documents, so that a word missing in other collections does not get an infinite weight."""
 _CANDIDATES = 200
 _WORDS, _TITLES, _FIELDS, _VALUES = 12, 3, 6, 4
 _LONGEST = 60
@@ -37,6 +37,7 @@ class Sample(NamedTuple):
     """A sample of a collection's documents.
 
     Attributes:
+        titles: different titles of the first documents, at most three.
         words: term to (share of documents that contain it, its most common spelling), most common first.
     """
 
@@ -45,7 +46,7 @@ class Sample(NamedTuple):
 
 
 async def read_sample(reads: Reads, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
-    """Read a sample of the collections of one name, given as (owner, number)."""
+    """Read a sample of collections that have the same name, each given as (tenant, number)."""
     values = {
         "tenants": [tenant for tenant, _ in collections],
         "among": [number for _, number in collections],
@@ -75,10 +76,11 @@ def sample(documents: Sequence[tuple[str, str]]) -> Sample:
 
 
 def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, float]) -> str:
-    """Describe a collection in one line; "" if it has no documents.
+    """Describe a collection in one line; "" if the sample and the fields are empty.
 
     Args:
-        elsewhere: share of the passages of other collections that contain each word.
+        drawn: the sample of its documents.
+        elsewhere: term to the share of passages in other collections that contain it.
     """
 
     def tells(term: str) -> float:
@@ -108,7 +110,7 @@ def _short(text: str) -> str:
 
 
 def _words(run: str) -> list[tuple[str, str]]:
-    """Return the terms of a run of letters with their spelling."""
+    """Return (term, spelling) for each term in a run of letters."""
     chinese = is_chinese(run)
     terms = [one.text for one in analyse(run, "zh" if chinese else "en") if not one.extra and len(one.text) > 1]
     return [(term, term if chinese else run.lower()) for term in terms]

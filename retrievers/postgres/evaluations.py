@@ -1,4 +1,4 @@
-"""Store the newest figures of evaluations, by a name that belongs to one tenant of the database."""
+"""Store the newest figures of each evaluation under a name. A name belongs to one tenant of the database."""
 
 import json
 from collections.abc import Mapping
@@ -13,13 +13,14 @@ from retrievers.postgres.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run over a dataset measured.
+    """The figures that one run of an evaluation over a dataset measured.
 
     Attributes:
-        collections: names of the stored collections that were asked.
+        collections: names of the stored collections that were searched.
         measures: averages over the questions, by measure.
-        failed: number of questions without an answer; they count as missed.
-        every_s: seconds between the starts of two runs; None if nothing repeats them.
+        answered: number of questions with an answer.
+        failed: number of questions without an answer; the averages count them as misses.
+        every_s: seconds between the starts of two runs; None if the evaluation is not repeated.
     """
 
     dataset: str
@@ -35,7 +36,7 @@ class Evaluation:
     """The newest figures under a name.
 
     Attributes:
-        failures: number of runs that gave no figures, since the first that did.
+        failures: number of runs that gave no figures, counted since figures were first stored under the name.
     """
 
     name: str
@@ -46,10 +47,10 @@ class Evaluation:
 
 
 async def publish(database: Database, tenant: str, name: str, figures: Figures, *, failures: int = 0) -> None:
-    """Store figures in place of the earlier ones of the name.
+    """Store figures under a name, in place of earlier ones.
 
     Args:
-        failures: number of failed runs to add.
+        failures: number of failed runs to add to those stored under the name.
     Raises:
         BadRequest: the name belongs to another tenant.
         Unavailable: the database cannot be reached.
@@ -71,17 +72,17 @@ def taken(name: str) -> BadRequest:
 
 
 async def add_failures(database: Database, tenant: str, name: str, failures: int) -> None:
-    """Count failed runs of a name; nothing if it has no figures. Raises Unavailable as `publish`."""
+    """Add to the failed runs of a name. Does nothing if it has no figures. Raises Unavailable as `publish`."""
     await database.fetch(tenant, _ADD_FAILURES, {"name": name, "failures": failures})
 
 
 async def remove(database: Database, tenant: str, name: str) -> None:
-    """Remove a name of the tenant with its figures. Raises Unavailable as `publish`."""
+    """Remove a name of the tenant and its figures. Raises Unavailable as `publish`."""
     await database.fetch(tenant, _REMOVE, {"name": name})
 
 
 async def evaluations(database: Database) -> list[Evaluation]:
-    """Return the evaluations of all tenants, by name: for the operator, never for a tenant.
+    """Return the evaluations of all tenants. Only the operator may see them, never a tenant.
 
     Raises:
         Unavailable: the database cannot be reached.

@@ -1,4 +1,4 @@
-"""Convert faults of the database server, or of the connection to it, to `Unavailable`."""
+"""Convert faults of the database server or of the connection to it into `Unavailable`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ _READ_ONLY = "25006"
 
 @contextmanager
 def faults_explained(advice: str = "") -> Iterator[None]:
-    """Raise Unavailable for server faults inside the block. Other errors pass unchanged.
+    """Raise Unavailable for server faults (see `unavailable_of`) inside the block. Other errors pass unchanged.
 
     Args:
         advice: what to do if the server cannot be reached, appended to the reason.
@@ -46,8 +46,10 @@ def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None
 
 
 def is_of_server(error: psycopg.Error) -> bool:
-    """Whether another server might have answered: this one is gone, full, read-only, or a standby whose replay removed
-    what the statement still read."""
+    """Return whether another server might have executed the statement that failed here.
+
+    This server is gone, full or read-only, or is a standby that has removed rows while the statement still read them.
+    """
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return error.sqlstate == _READ_ONLY
     state = error.sqlstate

@@ -16,21 +16,21 @@ from retrievers.postgres.read_routing import Reads
 MOST_COMMENT = 4000
 MOST_DOCUMENTS = 100
 """Maximum number of document ids kept for one answer."""
-# A neutral weight added to the judgements, so that a single one moves a document by a quarter at most.
+# Weight of neutral feedback that is added to the scores, so that a single score moves a document by at most a quarter.
 _PRIOR = 3.0
 
 Document = tuple[str, str, str]
-"""Owner, collection and id of a document."""
+"""Tenant, collection name and id of a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a person says about one answer.
+    """A person's feedback on one answer.
 
     Attributes:
-        score: 0 to 10; 5 is neutral; None if not said.
-        document_ids: documents that they opened or found right.
-        filter: the right filter of the question; {} if no filter is right; None if not said.
+        score: 0 to 10, where 5 is neutral; None if not given.
+        document_ids: documents that the person opened or found right.
+        filter: the filter that would have been right for the question; {} for no filter; None if not given.
     """
 
     score: int | None = None
@@ -52,14 +52,14 @@ async def record(
 ) -> None:
     """Store an opinion on an answer.
 
-    A later score or filter replaces the earlier one, with a score also the comment; document ids are added to the
-    earlier ones, up to `MOST_DOCUMENTS`.
+    A later score, comment or filter replaces the earlier one. A later score without a comment also removes the earlier
+    comment. Document ids are added to the earlier ones, up to `MOST_DOCUMENTS`.
 
     Args:
-        documents: collection number and id of the answer's hits, best first. Only the first hit of a document counts.
-            The score is attributed to them.
+        documents: (collection number, document id) of the answer's hits, best first. The score is attributed to these
+            documents, less to later ones. Only the first hit of a document counts.
         expires_at: when the trace expires, and with it the document ids and the filter of the opinion.
-        asker, conversation: of the question, so that the opinion can be erased with them.
+        asker, conversation: user and conversation of the question, so that the opinion can be erased with theirs.
     """
     trace = uuid.UUID(trace_id)
     shares: dict[tuple[int, str], float] = {}
@@ -90,7 +90,10 @@ async def record(
 
 
 async def of_documents(reads: Reads, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
-    """Return the tenant's feedback on documents: -1 (always bad) to 1 (always good), near 0 while there is little."""
+    """Return the tenant's feedback on documents, from -1 (always bad) to 1 (always good), near 0 if there is little.
+
+    Documents without feedback or outside the scope are left out.
+    """
     numbers = {(one.tenant, one.name): one.number for one in scope.collections}
     asked = {(numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
     if not asked:

@@ -14,7 +14,7 @@ SOURCE = "the embedded PostgreSQL"
 
 
 def read_only(data: Path, user: str | None) -> str | None:
-    """Return which part of a data folder its server cannot write, and how to repair it; None if it can write all of it.
+    """Return which file of a data folder its server cannot write, and how to repair this; None if it can write all.
 
     Args:
         user: the account that the server runs as; None for this process's account.

@@ -33,7 +33,7 @@ class GuardVerdict:
 
     Attributes:
         reason: why it may not run, in one line; empty if it may.
-        sql: the statement to run: the original with a LIMIT of at most 1,000 rows.
+        sql: the statement to run: the original with a LIMIT of at most 1,000 rows. None if it may not run.
     """
 
     ok: bool
@@ -100,7 +100,7 @@ def _parse(scanned: Scanned) -> exp.Expr:
 
 
 def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
-    """Check that every word of the text is allowed or is a name in the tree, so that the parser has overlooked none."""
+    """Check that every word is allowed or is a name in the tree. So a word that the parser has ignored is refused."""
     names = {str(one.this).lower() for one in tree.find_all(exp.Identifier)}
     for token in scanned.tokens:
         if token.kind == "word" and token.text not in KEYWORDS | TYPES | UNITS | FUNCTIONS | names:
@@ -108,7 +108,7 @@ def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
 
 
 def _limited(scanned: Scanned, tree: exp.Expr) -> str:
-    """Return the statement limited to MAX_ROWS rows."""
+    """Return the statement, limited to MAX_ROWS rows. Raises Refused if its own limit is not a plain whole number."""
     limit = tree.args.get("limit")
     if limit is None:
         return f"{scanned.text}\nLIMIT {MAX_ROWS}"

@@ -36,7 +36,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-# Parser classes for functions that the scanner has already allowed under their PostgreSQL names.
+# Parser classes of functions that `guard_scan` has already allowed under their PostgreSQL names.
 _RENAMED = {
     "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
     "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",
@@ -51,7 +51,7 @@ _RENAMED = {
 }  # fmt: skip
 
 
-# Allowed parts of these nodes. Any other part (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
+# Allowed clauses of these nodes, as sqlglot names them. Any other (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
 _CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: words("with_ expressions from_ joins laterals where group having windows order limit offset distinct"),
     exp.SetOperation: words("with_ this expression distinct order limit offset"),
@@ -78,7 +78,7 @@ def _check_power(exponent: exp.Expr) -> None:
 
 
 def check_node(node: exp.Expr) -> None:
-    """Refuse a node of a kind, type or function that is not in its allow-list."""
+    """Check that the node's kind, type or function is on the allow-list. Raises Refused."""
     if isinstance(node, DataType):
         if node.this not in _TYPES:
             raise Refused(f"the type {node.this} is not accepted")
@@ -101,7 +101,7 @@ def check_node(node: exp.Expr) -> None:
 
 
 def check_parts(node: exp.Expr) -> None:
-    """Refuse parts of a node that are not in its allow-list."""
+    """Check that all clauses of a node are on the allow-list of its kind. Raises Refused."""
     allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
     for key, value in node.args.items():
         if value and key not in allowed:

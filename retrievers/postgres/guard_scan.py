@@ -1,8 +1,8 @@
 """The guard's own tokenizer: scans a statement character by character before any parser sees it.
 
-It deliberately accepts less than PostgreSQL. Anything that two programs could read differently (comments, escapes,
-dollar quotes, letters that change under case folding) is refused, because the parser is not PostgreSQL's and could be
-deceived. Takes time linear in the length.
+It deliberately accepts less than PostgreSQL. The parser that follows is not PostgreSQL's, so anything that the two
+could read differently is refused: comments, escapes, dollar quotes, letters that change under case folding. The time is
+linear in the length.
 """
 
 import re
@@ -57,7 +57,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """A token of a statement. `text` is as PostgreSQL reads it (words in lower case, quotes removed)."""
+    """The characters [start, end) of a statement. `text` is as PostgreSQL reads it: words in lower case, no quotes."""
 
     kind: Kind
     text: str
@@ -71,7 +71,7 @@ class Scanned:
 
     Attributes:
         text: the statement without surrounding white space and without a final semicolon.
-        partner: index of each bracket's partner, in both directions.
+        partner: for the token index of each bracket, the index of the bracket that closes or opens it.
     """
 
     text: str
@@ -128,7 +128,7 @@ def _tokens(text: str) -> list[SqlToken]:
 
 
 def _operator(run: str) -> str:
-    """Return the operator at the beginning of a run of operator characters, by PostgreSQL's rule."""
+    """Return the operator at the beginning of a run of operator characters, by PostgreSQL's rule: "=-" -> "="."""
     if "--" in run or "/*" in run or "*/" in run:
         raise Refused("comments are not accepted")
     if len(run) > 8:
@@ -224,7 +224,11 @@ def _may_be_subscripted(before: SqlToken | None) -> bool:
 
 
 def _check_backslashes(scanned: Scanned, patterns: frozenset[int]) -> None:
-    """Allow backslashes only in patterns, and none before a quote, where it could be read as an escape."""
+    """Check that backslashes occur only in patterns, and none before a quote, where it could be read as an escape.
+
+    Args:
+        patterns: offsets in the statement at which patterns start.
+    """
     for token in scanned.tokens:
         if "\\" in token.text and (token.start not in patterns or re.search(r"\\('|$|\\)", token.text)):
             raise Refused("a backslash is accepted in the pattern of LIKE or of a regular expression only")
@@ -263,7 +267,7 @@ def _check_calls(scanned: Scanned) -> None:
 
 
 def _names_columns(scanned: Scanned, opening: int) -> bool:
-    """Return whether the bracket names columns of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`."""
+    """Return whether the bracket at token `opening` lists a table's columns: `AS t (a, b)`, `unnest(x) t (a)`."""
     tokens, closing = scanned.tokens, scanned.partner[opening]
     inside = tokens[opening + 1 : closing]
     names = all(one.kind in ("word", "quoted") for one in inside[::2])
@@ -275,7 +279,7 @@ def _names_columns(scanned: Scanned, opening: int) -> bool:
     if earlier.kind == "word" and earlier.text in ("as", "ordinality"):
         return True
     if earlier.kind == "mark" and earlier.text == ")":
-        # But not DISTINCT ON (a) f (b), which is a call.
+        # In DISTINCT ON (a) f (b), the second bracket belongs to a call.
         opened = scanned.partner[opening - 2]
         return tokens[opened - 1].text != "on"
     follows = tokens[closing + 1 : closing + 2]
@@ -283,7 +287,7 @@ def _names_columns(scanned: Scanned, opening: int) -> bool:
 
 
 def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
-    """Return the tokens of each argument between an opening bracket and its partner."""
+    """Return the tokens of each argument in brackets; [] for empty brackets."""
     found: list[tuple[SqlToken, ...]] = []
     index = start = opening + 1
     closing = scanned.partner[opening]
@@ -299,7 +303,7 @@ def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
 
 
 def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
-    """Check arguments that determine a function's cost. Return the positions of the patterns among them."""
+    """Check the arguments that determine a function's cost. Return the offsets at which patterns among them start."""
     given = arguments(scanned, opening)
     if name in REGEXES:
         return _check_pattern(given[1] if len(given) > 1 else ())
@@ -339,7 +343,7 @@ def _check_growth(scanned: Scanned) -> None:
 
 
 def _check_series(given: list[tuple[SqlToken, ...]]) -> None:
-    """Check that the length of a series such as generate_series(2000, 2025) is evident and limited."""
+    """Check that the length of a series, as in generate_series(2000, 2025), follows from literals and is limited."""
     bounds = [_whole(part) for part in given]
     if len(bounds) in (2, 3) and None not in bounds:
         first, last = bounds[0] or 0, bounds[1] or 0
@@ -378,7 +382,7 @@ def _check_pattern(part: tuple[SqlToken, ...]) -> set[int]:
     """Check that a regular expression is a literal, short, and without nested repetition, so that it runs fast.
 
     Returns:
-        The position of the pattern.
+        The offset in the statement at which the pattern starts, as a set.
     """
     if len(part) != 1 or part[0].kind != "string" or not part[0].text:
         raise Refused("a regular expression must be a text in quotes")

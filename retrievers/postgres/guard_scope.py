@@ -1,6 +1,6 @@
 """The guard's check of a parsed statement: every table, column, function and type, each in its scope.
 
-A name is resolved as PostgreSQL does: first among the tables of its own SELECT, then among those of the enclosing ones.
+A name is resolved as by PostgreSQL: first among the tables of its own SELECT, then among those of enclosing SELECTs.
 `d.name` requires a column of this name in `d`, because PostgreSQL would otherwise call the function `name(d)`.
 """
 
@@ -24,7 +24,11 @@ _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
 def named(identifier: object) -> str:
-    """Fold a name as PostgreSQL does: ASCII letters to lower case unless the name is quoted."""
+    """Return a name as PostgreSQL reads it: with ASCII letters in lower case, unless it is quoted.
+
+    Raises:
+        Refused: it is not a plain name.
+    """
     if not isinstance(identifier, exp.Identifier):
         raise Refused("only a plain name is accepted there")
     text = str(identifier.this)
@@ -44,7 +48,14 @@ Tables = Mapping[str, WithTable]
 
 @dataclass(slots=True)
 class SelectScope:
-    """The tables of one SELECT, name to columns. `outer` is the enclosing scope."""
+    """The tables of one SELECT.
+
+    Attributes:
+        outer: the scope of the enclosing SELECT, if any.
+        tables: table name to column names. A table without a name gets one that begins with "?".
+        views: how many of the tables read the view and may have more than one row.
+        taken_apart: number of functions and VALUES in FROM, such as unnest(), which returns the members of a list.
+    """
 
     outer: "SelectScope | None" = None
     tables: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -69,10 +80,10 @@ class SelectScope:
             scope = scope.outer
 
     def check(self, name: str, table: str | None) -> None:
-        """Check that a column exists.
+        """Check that the column `name` exists, in `table` or, if that is None, in any table of the scopes around.
 
         Raises:
-            Refused: it does not.
+            Refused: it does not exist.
         """
         if table is None:
             if not any(name in columns for scope in self.around() for columns in scope.tables.values()):
@@ -87,7 +98,11 @@ class SelectScope:
 
 
 class Resolver:
-    """Walks a statement once. Every method raises Refused for anything not allowed."""
+    """Walks through a statement once. Every method raises Refused for anything that is not allowed.
+
+    Args:
+        columns: the columns of the view.
+    """
 
     def __init__(self, columns: frozenset[str]) -> None:
         self._columns = columns
@@ -97,7 +112,8 @@ class Resolver:
         """Check a query and return the names of its result columns.
 
         Args:
-            tables: tables that its FROM may use beside the view: those defined by an enclosing WITH.
+            outer: the scope of the enclosing SELECT; None for the statement itself.
+            tables: tables that an enclosing WITH defines, which FROM may use beside the view.
         """
         self._queries += 1
         if self._queries > MAX_QUERIES * 3:
@@ -172,7 +188,7 @@ class Resolver:
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
     def _source(self, node: object, scope: SelectScope, tables: "Tables") -> None:
-        """Check one table of FROM. Functions and LATERAL can refer to earlier tables."""
+        """Check one table of FROM and add it to the scope. Functions and LATERAL can refer to earlier tables."""
         if isinstance(node, exp.Lateral):
             check_parts(node)
             if isinstance(node.this, exp.Subquery):
@@ -230,7 +246,7 @@ class Resolver:
             self._join(join, scope, tables)
 
     def _rows(self, node: exp.Expr, alias: Any, scope: SelectScope, tables: "Tables") -> None:
-        """Check a function that returns rows, or VALUES."""
+        """Check a function that returns rows, or VALUES, and add it to the scope as a table."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
             raise Refused(f"one FROM reads the members of more than {MAX_LISTS} lists")
@@ -259,8 +275,8 @@ class Resolver:
             elif isinstance(one, exp.Column):
                 names.append(named(one.this))
             else:
-                # PostgreSQL names an unnamed column after its function or type. No function outside the allow-list has
-                # such a name.
+                # PostgreSQL names an unnamed column after its function or type. So all names that it could have are
+                # accepted for it. They are on the allow-list, so a reference to them cannot call another function.
                 names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
         return names
 
@@ -275,7 +291,7 @@ class Resolver:
         self._expression(node, scope, tables)
 
     def _expression(self, node: object, scope: SelectScope, tables: "Tables") -> None:
-        """Check everything below a node. Queries inside it get scopes of their own."""
+        """Check a node and everything below it. Queries inside it get scopes of their own."""
         waiting = [node]
         while waiting:
             one = waiting.pop()
@@ -311,7 +327,11 @@ class Resolver:
 
 
 def _links(node: exp.Select, *, equal: bool) -> int:
-    """Count the comparisons between columns of two tables in a SELECT; with `equal` only the equalities."""
+    """Count the join conditions of a SELECT: USING, NATURAL, and comparisons of columns of two tables.
+
+    Args:
+        equal: of the comparisons, count only those with "=".
+    """
     kinds: tuple[type[exp.Expr], ...] = (exp.EQ,)
     if not equal:
         kinds = (exp.EQ, exp.LT, exp.GT, exp.LTE, exp.GTE, exp.Like, exp.ILike, exp.ArrayOverlaps, exp.ArrayContainsAll)

@@ -1,6 +1,6 @@
 """Allow-lists of the SQL guard: the words, functions, types and operators of an analytic SELECT.
 
-A missing name costs a user a rephrased statement. A wrong name may cost the database.
+If a harmless name is missing, a user must rephrase a statement. If a harmful name is listed, the database is at risk.
 """
 
 
@@ -87,8 +87,8 @@ REGEXES = words(
     """
 )
 
-# Words that PostgreSQL reads as calls without brackets, or as types that look up objects. They are never accepted as
-# names, not even as names that the statement defines.
+# Words that PostgreSQL reads as calls without brackets (`current_user`) or as types that look up database objects
+# (`regclass`). They are never accepted as names, not even as names that the statement defines.
 NEVER_NAMES = words(
     """
     user current_user session_user system_user current_role current_catalog current_schema current_time localtime

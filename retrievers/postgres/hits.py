@@ -10,8 +10,8 @@ from retrievers.postgres.database import Row
 def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
     """Convert (tenant, collection number, document id, ordinal, score) rows to hits, best first, ties by id.
 
-    At most `query.limit`. Duplicates are dropped, and passages of tenants other than the asker's and the platform's: a
-    second check after the database's own.
+    At most `query.limit` hits are returned. Duplicates are dropped. So are passages of other tenants than the asker's
+    and the platform, which repeats the database's own check.
     """
     names = {collection.number: collection.name for collection in query.scope.collections}
     allowed = (query.scope.tenant, PLATFORM)

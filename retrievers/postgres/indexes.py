@@ -23,9 +23,7 @@ _LOCK = 7_306_521_445
 """Combined with the embedder's number, the advisory lock for building or dropping its index."""
 _LOOK_EVERY_S = 0.2
 _LOCK_TIMEOUT = "60s"
-"""How long open transactions are waited for: a build starts when all transactions that may not know the index have
-ended.
-"""
+"""How long a build waits for open transactions: PostgreSQL begins it when all earlier transactions have ended."""
 
 
 async def vector_index(database: Database, name: str, dimension: int) -> int:
@@ -71,7 +69,7 @@ async def build(connection: AsyncConnection[Row], number: int, dimension: int) -
 
 
 async def drop_unused(database: Database, number: int) -> bool:
-    """Delete an embedder and its index unless a collection uses it. Return whether it was deleted."""
+    """Delete the embedder of this number and its index unless a collection uses it. Return whether it was deleted."""
     async with _owner(database) as connection, _alone(connection, number):
         try:
             await connection.execute("DELETE FROM signalbox.embedder WHERE number = %s", (number,))
@@ -83,7 +81,7 @@ async def drop_unused(database: Database, number: int) -> bool:
 
 
 async def faulty(database: Database) -> list[str]:
-    """Return the names of the schema's indexes that are missing, or are invalid and not being built."""
+    """Return the names of the schema's indexes that are missing, or that are invalid and not being built now."""
     async with _owner(database) as connection:
         return [row[0] for row in await (await connection.execute(_FAULTY, (list(_shipped()),))).fetchall()]
 
@@ -98,7 +96,7 @@ async def mend(database: Database, name: str) -> None:
             statement = _shipped()[name].replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
             await connection.execute(statement.encode())
         else:
-            # Names of indexes that an interrupted REINDEX CONCURRENTLY has left behind.
+            # An interrupted REINDEX CONCURRENTLY leaves indexes with these names behind.
             verb = "DROP INDEX" if re.search("_cc(new|old)[0-9]*$", name) else "REINDEX INDEX"
             await connection.execute(sql.SQL(f"{verb} CONCURRENTLY {{}}").format(sql.Identifier("signalbox", name)))
 
@@ -126,7 +124,7 @@ _FAULTY = """
 
 @asynccontextmanager
 async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
-    """Open a connection of the owner, with pgvector's types in its search path."""
+    """Open a connection of the database's owner, with pgvector's types in its search path."""
     with faults_explained():
         connection = await AsyncConnection.connect(database.owner, autocommit=True, connect_timeout=10)
         async with connection:
@@ -145,8 +143,10 @@ async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
 
 @asynccontextmanager
 async def _alone(connection: AsyncConnection[Row], number: int) -> AsyncIterator[None]:
-    """Hold the lock on an index. Polls, because a session that waits inside a statement would block the concurrent
-    build of the lock's holder.
+    """Hold the lock on an embedder's index during the block.
+
+    Polls for it: a session that waits for the lock inside a statement would block the build of the lock's holder, which
+    waits for running statements to end.
     """
     while not (await _row(connection, "SELECT pg_try_advisory_lock(%s)", _LOCK * 100_000 + number))[0]:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""API keys: created once, stored as digests, and verified so that a revoked key stops working within a second."""
+"""API keys: shown once, stored as digests, and verified so that a revoked key stops working within a second."""
 
 import asyncio
 import hashlib
@@ -23,11 +23,11 @@ from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
 
 FRESH_S = 0.5
-"""How long the database's answer about a key is cached, in seconds. Together with the time of a request, under a
-second.
+"""How long the database's answer about a key is cached, in seconds. A revoked key works at most this long, plus the
+duration of a request to the database.
 """
 TIMEOUT_S = 3.0
-"""Timeout for verifying a key, in seconds: the request needs time for its other work."""
+"""Timeout for verifying a key, in seconds. It is short, because the request needs time for its other work."""
 MOST_CACHED = 10_000
 MOST_NAME_CHARACTERS = 200
 MOST_DAYS = 36_500
@@ -45,8 +45,8 @@ class Key:
     """The record of a key. Only the holder knows the key itself.
 
     Attributes:
-        principals: principals as whom the holder reads; by default none, so only documents without readers are visible.
-        trusted: whether the holder may choose the principals of a request.
+        principals: principals of the holder's requests. Without any, only documents without readers are visible.
+        trusted: whether the holder may choose other principals for a request.
         last_used_at: accurate to the minute.
     """
 
@@ -84,7 +84,7 @@ class KeyHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _KeyLookup:
-    """A verification of a key by the database, finished or in progress."""
+    """A verification of a key by the database, finished or in progress, and when it began (`at`)."""
 
     at: float
     answer: "asyncio.Task[KeyHolder]"
@@ -166,14 +166,14 @@ class Keys:
     async def verify(self, key: str) -> KeyHolder:
         """Return the holder of a key.
 
-        A key that was not made here is refused without a database query, since nobody else can compute its seal. The
-        database's answer, or its failure to answer, is cached for `FRESH_S`. Concurrent calls share one query.
+        A key has a seal, which only this service can compute. A key with a wrong seal is refused without a database
+        query. The database's answer or failure is cached for `FRESH_S`, and concurrent calls share one query.
 
         Raises:
             BadKey: the key is invalid, revoked or expired.
             Unavailable: the database cannot be reached.
         """
-        # A malformed key takes the same path, so that it is refused in the same time.
+        # A malformed key is checked in the same way, so that the time of the refusal does not tell them apart.
         parts = _FORM.fullmatch(key) or _FORM.fullmatch(_NOBODYS)
         assert parts is not None
         if not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
@@ -191,7 +191,7 @@ class Keys:
         return await asyncio.shield(asked.answer)
 
     async def _ask(self, id: str, digest: bytes) -> KeyHolder:
-        """Ask the database for the holder of a live key."""
+        """Ask the database for the holder of a key. Raises like `verify`."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 rows = await self._database.reads.search(None, _VERIFY, {"id": id, "digest": digest}, current=True)
@@ -209,9 +209,7 @@ class Keys:
 
     @asynccontextmanager
     async def _all_tenants(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
-        """Open a connection of the owner that can read the keys of all tenants. For administration, never for a
-        request.
-        """
+        """Open a connection of the owner that can read the keys of all tenants. Must not serve a tenant's request."""
         try:
             with faults_explained():
                 async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
@@ -234,7 +232,7 @@ def _key(row: Row) -> Key:
 
 
 def _seen(answer: "asyncio.Task[KeyHolder]") -> None:
-    """Retrieve the exception, since all callers may be gone when the query fails."""
+    """Mark the exception as retrieved: if all callers are gone when the query fails, asyncio would log it as lost."""
     if not answer.cancelled():
         answer.exception()
 

@@ -33,7 +33,8 @@ class Listed(NamedTuple):
     Attributes:
         total: number of documents.
         unknown: number of documents that the caller does not know yet.
-        first: first passages of the requested range of unknown documents, by tenant, collection and id.
+        first: for each unknown document in the requested range, the id of its first passage. Sorted by tenant,
+            collection number and document id.
     """
 
     total: int
@@ -44,11 +45,12 @@ class Listed(NamedTuple):
 async def list_documents(
     reads: Reads, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
 ) -> Listed:
-    """List the documents of a scope's collections that satisfy a filter and have not expired.
+    """List the documents of a scope's collections that satisfy a filter and are neither disabled nor expired.
 
     Args:
-        known: passages whose documents are not listed again. Passages from outside the database are ignored.
-        skip, most: range of the unknown documents to list.
+        wanted: the filter; None for all documents.
+        known: passages whose documents the caller knows. Passages from outside the database are ignored.
+        skip, most: number of unknown documents to skip, and maximum number to list after them.
     Raises:
         Unavailable: the database cannot answer.
     """

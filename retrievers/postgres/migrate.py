@@ -94,10 +94,10 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
 
 
 def check_address(address: str) -> None:
-    """Refuse a malformed connection string, because errors would quote parts of its password.
+    """Check a connection string, because the errors for a malformed one could quote parts of its password.
 
     Raises:
-        Unavailable: it does not parse, or an unescaped character in the password split it at the wrong place.
+        Unavailable: it does not parse, or an unescaped character in the password splits it at the wrong place.
     """
     try:
         parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
@@ -109,12 +109,14 @@ def check_address(address: str) -> None:
 
 
 def check_sessions(connection: "psycopg.Connection[tuple[object, ...]]", address: str) -> None:
-    """Refuse a pooler in transaction mode for the owner: who migrates or builds an index holds locks of a session.
+    """Check that the owner's address is not a pooler in transaction mode.
 
-    A pooler gives its clients process numbers of its own, and in this mode a server that waits for nobody to the next.
+    Migrations and index builds hold locks of a session, and such a pooler would run their statements in different
+    sessions. It is recognised by two signs: it reports another process number than the server's, and two connections
+    share a process of the server.
 
     Args:
-        connection: to the address, outside a transaction.
+        connection: a connection to the address, outside a transaction.
     Raises:
         Unavailable: there is such a pooler at the address.
     """
@@ -142,8 +144,8 @@ def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
 def service_address(owner: str) -> str:
     """Return the connection string of the login that the service uses by default. Creates the login if needed.
 
-    Each database has its own login: `signalbox_app` is shared by all databases of the server, and two services would
-    overwrite each other's password.
+    Each database has its own login. The role `signalbox_app` cannot serve as login: all databases of the server share
+    it, so two services would overwrite each other's password.
 
     Raises:
         Unavailable: the owner may not create the login.
@@ -258,7 +260,7 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
-    """Return name and password of the service's login, creating what is missing."""
+    """Return name and password of the service's login. Creates the login and grants it the role as needed."""
     row = connection.execute("SELECT name, password FROM signalbox.login").fetchone()
     name, password = (str(row[0]), str(row[1])) if row else _new_login(connection)
     # Each step checks whether it is needed, which repairs a restored or half-finished database.
@@ -298,8 +300,9 @@ def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     ).fetchone()
     assert row is not None
     connection.execute(sql.SQL("SET LOCAL search_path = signalbox, {}, pg_temp").format(sql.SQL(str(row[0]))))
-    # Loads the library, so that functions can have its settings, and lets the search role own functions.
+    # Loads the library of pgvector, because migrations define functions with its settings ("SET hnsw.ef_search").
     connection.execute("SELECT '[1]'::vector")
+    # The role that owns the search functions needs this right while a migration creates them.
     connection.execute("GRANT CREATE ON SCHEMA signalbox TO signalbox_search")
 
 

@@ -1,4 +1,4 @@
-"""Ask a PostgreSQL server for its state: primary or standby, which database, and the position in its log."""
+"""Ask a PostgreSQL server for its state: primary or standby, which database, and position in its write-ahead log."""
 
 from typing import NamedTuple
 
@@ -17,11 +17,14 @@ _PAGE_BYTES, _PAGE_HEADER, _SEGMENT_HEADER = 8192, 24, 40
 
 
 class ServerState(NamedTuple):
-    """A server's own report.
+    """What a server reports about itself.
 
     Attributes:
-        position: the end of a primary's log, or the position that a standby has replayed, in bytes from the log's
-            start.
+        in_recovery: True for a standby, False for a primary.
+        system, database: identifier of the cluster, equal for a primary and its standbys, and oid of the database.
+        position: the end of a primary's write-ahead log, or the position that a standby has replayed, in bytes from
+            the log's start.
+        timeline: number of the log's history; each promotion of a standby starts a new one.
         segment: size of a log file in bytes.
     """
 
@@ -33,8 +36,8 @@ class ServerState(NamedTuple):
     segment: int
 
 
-# A standby of another primary is on a timeline that our primary does not have. Each of the three places that tell a
-# standby's timeline may be late, so take the greatest.
+# A standby of another primary is on a timeline that our primary does not have. Each of the three sources of a standby's
+# timeline may be out of date, so the greatest number counts.
 _STATE = """
     SELECT r.in_recovery, (SELECT system_identifier FROM pg_control_system()),
            (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
@@ -51,7 +54,7 @@ _STATE = """
 
 
 class ServerProbe:
-    """Asks one server for its state, over a connection of its own."""
+    """Asks one server for its state, over a connection that is used for nothing else."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -61,7 +64,9 @@ class ServerProbe:
         """Return the server's state.
 
         Raises:
-            Unavailable: the server did not answer; `reason` says why.
+            LateAnswer: the server did not answer within `TIMEOUT_S`.
+            UnboundLogin: see there.
+            Unavailable: the server cannot be asked; `reason` says why.
         """
         try:
             return await within(self._ask(), TIMEOUT_S)
@@ -95,11 +100,11 @@ class ServerProbe:
 
 
 class LateAnswer(Unavailable):
-    """No answer in time; this process may be the cause."""
+    """The server did not answer in time. The cause may be that this process was too busy to read the answer."""
 
 
 class UnboundLogin(Unavailable):
-    """Row security does not bind the login."""
+    """The login is not a member of the service's role, or row security does not restrict what it reads."""
 
 
 async def _check_login(connection: AsyncConnection[Row]) -> None:
@@ -110,7 +115,10 @@ async def _check_login(connection: AsyncConnection[Row]) -> None:
 
 
 def _settled(position: int, segment: int) -> int:
-    """Return the end of the last log record, given the start of the next one: page headers lie between the two."""
+    """Return where a primary's last log record ends, given the position at which the next record will start.
+
+    At the start of a page or a log file, a header lies between the two. A standby reports the position before it.
+    """
     if position % segment == _SEGMENT_HEADER:
         return position - _SEGMENT_HEADER
     if position % _PAGE_BYTES == _PAGE_HEADER:

@@ -13,9 +13,9 @@ from retrievers.postgres.standbys import Standby, Standing, Watch
 
 
 class Reads:
-    """Reads on a standby that is fresh enough and holds this process's writes for the tenant, else on the primary.
+    """Reads from a standby that is recent enough and has this process's writes for the tenant, else from the primary.
 
-    If a server is lost during a statement, the statement runs on the next server. Nothing is written here.
+    If a server is lost during a statement, the statement is run on the next server. So it must not write.
 
     Args:
         watch: the state of the standbys; None without standbys.
@@ -27,7 +27,7 @@ class Reads:
 
     @property
     def spread(self) -> bool:
-        """Whether there are standbys, so that two statements may see two states."""
+        """Whether there are standbys, so that two statements of one question may see different states of the data."""
         return self._watch is not None
 
     def scope(self, who: str | Viewer) -> str:
@@ -35,14 +35,17 @@ class Reads:
         return self._sign(who)
 
     def wrote(self, tenant: str) -> None:
-        """Make the tenant's later questions see all that is committed by now, even if some standbys lack it."""
+        """Require later reads for the tenant to see everything committed by now: standbys that lack it are skipped."""
         if self._watch is not None:
             self._watch.wrote(tenant)
 
     def settled(self, version: Hashable) -> bool:
-        """Return whether every standby has this version: true once it has been known for longer than the maximum lag.
+        """Return whether every read returns this version of some data, and not an earlier one from a standby.
 
-        Until then a read may return the state of an earlier version.
+        That is so without standbys, and when the version was first passed here longer ago than the maximum lag.
+
+        Args:
+            version: any key that changes with the data.
         """
         return self._watch is None or self._watch.settled(version)
 
@@ -67,7 +70,7 @@ class Reads:
         """Return the rows of one statement in the viewer's scope.
 
         Args:
-            current: read the present state: from the primary, while it answers.
+            current: read from the primary while it answers, to see the newest state.
             prepare: see `pool.fetching`.
         """
         with faults_explained():
@@ -117,7 +120,10 @@ class Reads:
         raise problem
 
     def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> list[Standby | Connections]:
-        """Return the servers to try, the best first."""
+        """Return the servers to try, in this order.
+
+        Standbys that lack this process's writes for the tenant come last, but before a lost primary.
+        """
         tenants = (Viewer.of(who).tenant, PLATFORM) if who is not None else ()
         holding, behind = watch.fit(tenants)
         if self._primary.lost is not None:
@@ -126,7 +132,7 @@ class Reads:
 
 
 class _Promoted(Exception):
-    """The server is no longer a standby: it may have writes that the primary never had."""
+    """The server has become a primary itself: it may have writes that our primary never had."""
 
 
 def _on_standby(work: Work[Returned]) -> Work[Returned]:

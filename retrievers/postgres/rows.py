@@ -10,7 +10,7 @@ from retrievers.postgres.database import Row
 
 
 async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
-    """Return all rows of a statement. They are decoded in batches, so that other tasks get turns in between."""
+    """Return all rows of an executed statement. They are decoded in batches of `each`; other tasks run in between."""
     rows: list[Row] = []
     while some := await cursor.fetchmany(each):
         rows += some
@@ -21,7 +21,7 @@ async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
 async def pages(
     connection: AsyncConnection[Row], statement: str, values: Mapping[str, Any], each: int
 ) -> AsyncIterator[list[Row]]:
-    """Yield the rows of a statement in batches of `each`, to limit memory and give other tasks turns.
+    """Yield the rows of a statement in batches of `each`, to limit memory and to let other tasks run in between.
 
     Args:
         connection: a connection in a transaction.

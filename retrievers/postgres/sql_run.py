@@ -1,13 +1,13 @@
 """Run a statement over the view `documents`. This is the second barrier, behind the guard.
 
 Whatever the statement contains, it runs as `signalbox_sql`, which may only read documents, under row policies with the
-signed scope, in a read-only transaction that ends after 3 s and is rolled back. It is sent by the extended protocol,
-which accepts a single statement, and is embedded in our own.
+signed scope, in a read-only transaction that ends after 3 s and is rolled back. It is a subquery of a statement written
+here, which is sent by the extended protocol, because that accepts a single statement only.
 
-A remaining risk: set_config() could switch back to the service's role. That reveals no more rows of documents (they are
-bound to the signed scope), but shows and can end statements that are running under the service's login. The embedded
-server does not let this role call the function (`EmbeddedServer.secure`). In a user's own database we cannot revoke
-everybody's rights, so only the guard prevents it.
+A remaining risk: a statement that calls set_config() could switch back to the service's role. That reveals no more rows
+of documents (they are bound to the signed scope), but such a statement could see and end others that run under the
+service's login. The embedded server does not let this role call the function (`EmbeddedServer.secure`). In a user's own
+database we cannot revoke everybody's rights, so only the guard prevents it.
 """
 
 import math
@@ -66,6 +66,7 @@ async def run(
     """Run a statement that the guard has accepted and return its rows.
 
     Args:
+        view: the view `documents` of this scope.
         statement: one SELECT over `documents`, without a semicolon.
     Returns:
         At most 1,000 rows of JSON values; dates and times as ISO 8601 text.
@@ -121,7 +122,10 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 
 @asynccontextmanager
 async def _entered(connection: AsyncConnection[Row], settings: Mapping[str, str]) -> AsyncIterator[None]:
-    """Open a transaction that can only read documents visible to the viewer. It is always rolled back."""
+    """Open a transaction with these settings, in which only documents visible to the viewer can be read.
+
+    It is always rolled back.
+    """
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
     async with connection.transaction(force_rollback=True):
         await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
@@ -129,8 +133,9 @@ async def _entered(connection: AsyncConnection[Row], settings: Mapping[str, str]
             async with connection.transaction(force_rollback=True):
                 yield
         finally:
-            # Session locks outlive a rollback. The guard accepts no locks; this is a precaution against its errors. It
-            # runs inside the transaction, because behind a pooler the next statement may run in another session.
+            # Advisory locks of a session outlive a rollback. The guard accepts no statement that takes one; this is a
+            # precaution against its errors. It runs inside the transaction, because behind a pooler the next statement
+            # may run in another session.
             if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
                 await connection.execute("SELECT pg_advisory_unlock_all()")
 
@@ -151,7 +156,7 @@ def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) 
 
 
 def _unwrapped(message: str) -> str:
-    """Return the server's message without the position, which refers to the wrapped statement."""
+    """Return the server's message without the position, which refers to the statement that `_wrapped` makes."""
     return re.sub(r"\s+LINE \d+:.*", "", message)
 
 

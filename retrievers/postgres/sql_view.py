@@ -3,9 +3,9 @@
 It is not a view in the database, but a WITH clause before every statement (`WITH documents AS (...)`). So its columns
 fit the collections of the request, and parameters bind its rows to them.
 
-PostgreSQL returns at most 1,664 columns and cuts names at 63 bytes. If there are too many fields, only those that most
-documents have are always columns (also in `*`), and the others are added if a statement names them. Longer names are
-replaced by short ones, which are hidden from the readers of statements and results.
+PostgreSQL returns at most 1,664 columns and cuts names at 63 bytes. If there are too many fields, only the most common
+ones are always columns (also in `*`), and the others are added if a statement names them. Longer names are replaced by
+short ones before a statement runs, and put back in its result.
 """
 
 import hashlib
@@ -83,8 +83,8 @@ class View:
     """The view of one scope.
 
     Attributes:
-        columns: name to type, as a statement sees them.
-        names: field to column name. They differ only if a column that every document has already uses the name.
+        columns: column name to type, as a statement sees them.
+        names: field to column name. They differ if `id` is the name of a field, and for lists written as text.
         notes: column to its description.
         values: column to its SQL expression.
         rare: columns that exist only if a statement names them.
@@ -108,7 +108,7 @@ class View:
         """Return the SELECT behind the view. $1: tenants, $2: collection numbers, $3: the requesting tenant.
 
         Args:
-            named: names in the statement that reads the view.
+            named: names that occur in the statement; columns in `rare` are left out unless they are among them.
         """
         wanted = [name for name in self.columns if name not in self.rare]
         wanted += sorted(self.rare.intersection(named))
@@ -134,7 +134,11 @@ def short_name(name: str) -> str:
 
 
 def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
-    """Replace long names in the statement by short ones. Return it with the original names, including other words."""
+    """Replace long names in the statement by short ones.
+
+    Returns:
+        The statement, and all its names as they were before. The latter include keywords and other words.
+    """
     names: set[str] = set()
 
     def written(found: re.Match[str]) -> str:
@@ -151,14 +155,17 @@ def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
 
 
 def quoted_name(name: str) -> str:
-    """Return a name as it is written in a statement."""
+    """Return a name as it is written in a statement: in double quotes unless PostgreSQL reads it correctly without."""
     if _PLAIN.fullmatch(name) and name not in _KEYWORDS | NEVER_NAMES and not name.startswith("pg_"):
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as an SQL expression. Characters that the guard refuses in quotes are written as chr(92)."""
+    """Return a text as an SQL expression: `'it''s'`.
+
+    Characters that the guard refuses in quotes are written as calls: `('a' || chr(92))` for a text with a backslash.
+    """
     parts: list[str] = []
     for plain, characters in groupby(text, lambda character: character.isprintable() and character != "\\"):
         if plain:
@@ -230,8 +237,8 @@ def make_view(
 
     Args:
         fields: all fields that a filter may name.
-        own: the fields among them that occur in documents' metadata. Fields whose name cannot be a column's are left
-            out.
+        own: the fields among them that occur in documents' metadata. A field whose name cannot be a column name gets no
+            column.
         timed: date fields whose values include times of day.
         rare: fields whose columns exist only if a statement names them.
         collation: collation of text columns.
@@ -258,7 +265,7 @@ def make_view(
         names[name] = _free("metadata.id", fields) if name == "id" else name
         kind = _kind(field, name in timed)
         if field.separator is not None:
-            # Written as one text but known as a list: users compare it as either.
+            # A list that is written as one text gets two columns, since users compare it with texts and as a list.
             text = f"array_to_string({_expression(field, kind, collation)}, '{_quoted(field.separator.strip())} ')"
             add(name, "text", text, field.description)
             names[name] = _free(f"{name}_list", fields)
@@ -303,7 +310,7 @@ def describe_columns(view: View, values: Mapping[str, Iterable[str]] | None = No
     """Describe the view for a model that writes statements, one line per column.
 
     Args:
-        values: common values of a column, shown beside it.
+        values: column name to common values, which are shown beside it.
     """
     lines = ["documents: one row per document"]
     for name, kind in view.columns.items():

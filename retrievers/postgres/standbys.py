@@ -1,7 +1,8 @@
 """Watch the standbys of a primary in the background and tell which may be read now.
 
-Lag is measured by log positions, not by clocks. The primary is asked every half second where its log ends; a standby
-that has replayed that position holds everything committed when the request was sent. So an idle primary causes no lag.
+Lag is measured by positions in the write-ahead log. The primary is asked every half second where its log ends. A
+standby that has replayed that position has everything committed before the request was sent. So an idle primary causes
+no lag, and the servers' clocks do not matter.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from retrievers.postgres.probe import LateAnswer, ServerProbe, ServerState, Unbo
 _EVERY_S = 0.5
 """Interval between state requests to a server, in seconds."""
 _SOON_S = 0.1
-"""Delay of the extra request after a write, so that the tenant's questions can soon use a standby again, in seconds."""
+"""Delay of an extra request after a write, in seconds. It lets the tenant's questions use a standby again soon."""
 _WAIT_S = 1.0
 """How long a read waits for a free connection of one standby before it goes to the next server, in seconds."""
 _REMEMBERED_S = 60.0
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Standing(NamedTuple):
-    """A standby as operators see it.
+    """The state of a standby, for operators.
 
     Attributes:
         name: "standby_1" for the first in the setting.
@@ -56,7 +57,13 @@ class Standing(NamedTuple):
 
 
 class Standby:
-    """One standby: its connections and its last known state."""
+    """One standby: its connections and its last known state.
+
+    Attributes:
+        fault: why it is not read, as a code and in words; None while it is healthy.
+        position: the position in the write-ahead log that it has replayed; -1 if unknown.
+        reads: number of statements that it has answered.
+    """
 
     def __init__(self, name: str, address: str, size: int) -> None:
         self.name, self.host = name, _host(address)
@@ -80,7 +87,7 @@ class Watch:
     """Watches the standbys and their primary, between `start` and `close`.
 
     Args:
-        primary: marked lost or recovered as its server's state changes.
+        primary: connections to the primary, which the watch marks as lost or recovered.
         address: connection string of the service's login at the primary.
         standbys: connection strings of the standbys.
         size: maximum number of connections to each.
@@ -98,7 +105,7 @@ class Watch:
         self._max_lag_s = max_lag_s
         self._state: ServerState | None = None
         self._ends: deque[tuple[float, int]] = deque()
-        """(latest time at which the primary's log ended there, position), oldest first."""
+        """(time, position), oldest first: the latest known time at which the primary's log ended at the position."""
         self._written: OrderedDict[str, float] = OrderedDict()
         self._all_written = float("-inf")
         self._versions: OrderedDict[Hashable, float] = OrderedDict()
@@ -132,7 +139,7 @@ class Watch:
             await one.connections.close()
 
     def wrote(self, tenant: str) -> None:
-        """Require a standby's state to be at least as new as this moment for the tenant's questions."""
+        """Make the tenant's later questions skip standbys that lack anything committed before this call."""
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
         while len(self._written) > _MOST_TENANTS:
@@ -140,7 +147,11 @@ class Watch:
         self._soon.set()
 
     def settled(self, version: Hashable) -> bool:
-        """Return whether every standby has this version: it was first asked for longer ago than the maximum lag."""
+        """Return whether every standby has this version of some data.
+
+        That is so when the version was first passed here longer ago than the maximum lag. A version is any key that
+        changes with the data.
+        """
         now = time.monotonic()
         known_at = self._versions.setdefault(version, now)
         if len(self._versions) > _MOST_TENANTS:
@@ -148,9 +159,9 @@ class Watch:
         return now - known_at > self._max_lag_s
 
     def lose(self, one: Standby, fault: Fault, reason: str) -> None:
-        """Stop reading a standby until it reports a healthy state; its running reads move to the next server.
+        """Stop reading a standby until it reports a healthy state. Its running reads move to the next server.
 
-        The other standbys are read once they hold everything that this one may have shown.
+        Other standbys are read only after they have everything that this one may have shown.
         """
         if one.fault is None:
             _log.warning("the standby %s is no longer read: %s", one.host, reason)
@@ -160,9 +171,10 @@ class Watch:
         one.connections.lose(reason)
 
     def fit(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
-        """Return the healthy standbys: those that hold this process's writes for the tenants, and the rest.
+        """Return the healthy standbys that have this process's writes for the tenants, and those that lack some.
 
-        A tenant's questions stay with one standby while it is healthy, so that no answer is older than the one before.
+        A tenant's questions prefer the same standby every time. Otherwise an answer could be based on older data than
+        the answer before.
         """
         since = max([self._all_written, *(self._written[one] for one in tenants if one in self._written)])
         now = time.monotonic()
@@ -171,7 +183,7 @@ class Watch:
         return ([one for one in fit if self._as_of(one) >= since], [one for one in fit if self._as_of(one) < since])
 
     def report(self) -> list[Standing]:
-        """Return every standby, in the order of the setting."""
+        """Return the state of every standby, in the order of the setting."""
         return [self._standing(one) for one in self.standbys]
 
     def _standing(self, one: Standby) -> Standing:
@@ -183,14 +195,14 @@ class Watch:
         return Standing(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
 
     def _as_of(self, one: Standby) -> float:
-        """Return the time up to which the standby holds every commit; -inf if unknown."""
+        """Return the time (by `time.monotonic`) up to which the standby has every commit; -inf if unknown."""
         return next((at for at, end in reversed(self._ends) if end <= one.position), float("-inf"))
 
     def _lag_s(self, one: Standby, now: float) -> float:
-        """Return the standby's lag in seconds; 0 if it holds everything up to the primary's last known position.
+        """Return the standby's lag in seconds; 0 if it has everything up to the primary's last known position.
 
-        A primary that lives but cannot be asked, for want of connections, may have written more: then the age of that
-        position is the lag.
+        But a primary that has no free connection for the request lives and may have written more. So the lag is the age
+        of that position if the position is old and the primary is not lost.
         """
         as_of, age_s = self._as_of(one), now - self._as_of(one)
         is_last = bool(self._ends) and as_of == self._ends[-1][0]
@@ -201,16 +213,16 @@ class Watch:
         while await self._pause():
             try:
                 failures = await self._look_at_primary(failures)
-            except Exception:  # the watch goes on whatever one look meets
+            except Exception:  # an unexpected error must not end the watch
                 _log.exception("the state of the primary could not be read")
 
     async def _look_at_primary(self, failures: int) -> int:
-        """Ask the primary for its state; return the number of consecutive failures."""
+        """Ask the primary for its state, given the number of consecutive failures; return that number afterwards."""
         at = time.monotonic()
         try:
             state = await self._probe.ask()
         except Unavailable as error:
-            # A server without free connections still serves the open ones.
+            # A server without free connections still answers over open ones, so it is not lost.
             full = (getattr(error.__cause__, "sqlstate", None) or "").startswith("53")
             if not full and (failures or not isinstance(error, LateAnswer)):
                 if self.primary.lost is None:
@@ -256,7 +268,8 @@ class Watch:
         """Return why a server with this state is not read; None if it is healthy.
 
         Args:
-            before: the position that it had replayed by the time `at`.
+            before: the position that it had replayed before this request for its state.
+            at: when the request was sent.
         """
         ours = self._state
         if ours is None:
@@ -273,7 +286,7 @@ class Watch:
         return None
 
     async def _pause(self) -> bool:
-        """Wait until the next request is due; return False once the watch is closing."""
+        """Wait until the next request is due. Return False if the watch is closing."""
         await asyncio.sleep(_SOON_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._soon.wait(), _EVERY_S - _SOON_S)
@@ -283,7 +296,10 @@ class Watch:
 
 
 def _address_of(given: str, service: str) -> str:
-    """Return a standby's address; parts it lacks come from the service's login, except those that name a server."""
+    """Return the complete connection string of a standby.
+
+    Parts that `given` lacks are taken from `service`, the login at the primary, except those that name a server.
+    """
     try:
         check_address(given)
     except Unavailable:

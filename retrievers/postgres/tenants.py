@@ -17,7 +17,7 @@ from retrievers.postgres.faults import faults_explained
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A tenant's settings, which override those of the service. None means the service's setting.
+    """A tenant's settings, which override those of the service. None stands for the service's setting.
 
     Attributes:
         sources: names of the sources that its questions may use; None for all.
@@ -39,14 +39,13 @@ class Rules:
 
 
 OWN = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
-"""Settings that a tenant may change itself, since they extend no permission. The database lets the service write only
-these columns.
+"""Settings that a tenant may change itself, because they grant nothing. The database lets the service write only these.
 """
 NAMES = tuple(one.name for one in fields(Rules))
 
 
 class Use(NamedTuple):
-    """A tenant's usage of a day, which ends at `ends_at`."""
+    """The numbers of questions and of model tokens that a tenant has used on a day, which ends at `ends_at`."""
 
     day: date
     questions: int
@@ -60,10 +59,11 @@ class Use(NamedTuple):
 
 
 class State(NamedTuple):
-    """The settings of a tenant and its usage of today. `use` is None if there is no quota and usage was not requested.
+    """The settings of a tenant and its usage of today.
 
     Attributes:
         changed: counter of changes to the readers of its documents, see `Catalogue.scope`.
+        use: usage of today; None for a counted request of a tenant without quotas.
         refused: whether a quota is used up. The request was then not counted and must not be answered.
     """
 
@@ -88,11 +88,13 @@ class Tenants:
 
         Concurrent requests in several processes never exceed the quota together.
 
+        Args:
+            questions: number of questions to count; 0 to only read the state.
         Raises:
             Unavailable: the database cannot be reached, or cannot count.
         """
         values = {"zone": self._zone, "asking": questions}
-        # What counts fails on a standby, and what only reads does not.
+        # If the primary is down and a standby is asked, a call that counts fails, and one that only reads does not.
         row = (await self._database.reads.search(tenant, _RULES, values, current=True))[0]
         use = Use(*row[-5:-1]) if row[-5] is not None else None
         return State(row[0], _rules(row[1:-5]), use, row[-1])
@@ -102,12 +104,12 @@ class Tenants:
         return await self.enter(tenant, 0)
 
     async def note(self, tenant: str, questions: int, tokens: int) -> None:
-        """Add to today's usage, regardless of quotas."""
+        """Add questions and model tokens to today's usage, even beyond a quota."""
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asked": questions, "spent": tokens}
         await self._database.search(_NOTE, values)
 
     async def change(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Change settings in `OWN` for the tenant, on its own behalf. None restores the service's setting.
+        """Change some of the settings in `OWN`, with the tenant's rights. None restores the service's setting.
 
         Raises:
             BadRequest: the database does not know the time zone.
@@ -117,7 +119,7 @@ class Tenants:
         await self._database.fetch(whole(tenant), _upsert(changes), {"tenant": tenant, **changes})
 
     async def administer(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Change any of the settings, as the owner of the database. Raises like `change`."""
+        """Change any of the tenant's settings, with the rights of the database's owner. Raises like `change`."""
         await self._check_zone(tenant, changes)  # also checks the tenant's name
         async with self._administering() as connection:
             await connection.execute(_upsert(changes), {"tenant": tenant, **changes})
@@ -132,7 +134,7 @@ class Tenants:
             return [row[0] for row in await (await connection.execute(_NAMES)).fetchall()]
 
     async def _check_zone(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Refuse a time zone that the database server does not know."""
+        """Raise BadRequest if the changes have a time zone that the database server does not know."""
         zone = changes.get("time_zone")
         try:
             await self._database.fetch(tenant, "SELECT now() AT TIME ZONE %(zone)s::text", {"zone": zone})
@@ -141,7 +143,7 @@ class Tenants:
 
     @asynccontextmanager
     async def _administering(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Open a connection of the owner that sees the settings of all tenants. Never for a request."""
+        """Open a connection of the owner that sees the settings of all tenants. Must not serve a tenant's request."""
         try:
             with faults_explained():
                 async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:

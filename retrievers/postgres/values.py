@@ -1,5 +1,6 @@
-"""Read the values of metadata fields from the tables that ingestion maintains; which of them occur together, from the
-documents of small scopes.
+"""Read the values of metadata fields from the tables that ingestion maintains, and cache them by scope.
+
+Which values occur together is read from the documents themselves, for scopes with few documents.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ MAX_VALUES = 1000
 MAX_FOUND = 200
 
 _CATALOGUED = ("language", "public")
-"""Reserved keys whose values are catalogued. The other reserved keys are unique per document."""
+"""Reserved keys whose values are listed. The other reserved keys have a different value in nearly every document."""
 _MOST_FIELDS = 500
 """In a collection with more fields, the rarest fields have counts but no values."""
 _MOST_SPANS = 1000
@@ -95,7 +96,8 @@ _HELD = f"""
     JOIN signalbox.collection part USING (tenant, number)
     JOIN signalbox.collection k ON k.tenant = part.tenant AND k.number = coalesce(part.part_of, part.number)
 """  # noqa: S608 - constants both
-# Strings that continue the span's words after a blank lie between "span" and "span!", because "!" follows the blank.
+# All texts that begin with the span and a blank sort between "span" and "span!", because "!" is the character after the
+# blank.
 _FIND = """
     SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, collection)
@@ -113,10 +115,12 @@ _FIND = """
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Field values of one collection's documents without readers, or of one of its parts, at one version.
+    """Field values of a collection's documents without readers, or of one of its parts (see `Collection`).
 
     Attributes:
-        records: declared words for one of its documents.
+        number, version: of the collection or part.
+        documents: number of its documents.
+        records: declared nouns for one of its documents, see `Collection.records`.
         values: values per field, including the most common values of numbers and dates.
     """
 
@@ -130,7 +134,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _KnownValues:
-    """A cached catalogue; `is_whole` is False if its documents could not be read in time."""
+    """A cached catalogue. `is_whole` is False if the values that occur together could not be read in time."""
 
     read_at: float
     catalogue: FieldCatalogue
@@ -139,8 +143,8 @@ class _KnownValues:
 
 
 _Which = tuple[bool, int, tuple[tuple[str, int, tuple[int, ...]], ...]]
-"""Cache key: whether the platform asks, which sees more of its own collections; the counter of reader changes; the
-tenant and number of each collection with its parts that the viewer sees, on which the fields it may know depend.
+"""Cache key: whether the platform asks, which sees more of its own collections than others do; the counter of reader
+changes; (tenant, number, visible parts) of each collection, because the visible fields depend on the parts.
 """
 
 
@@ -153,15 +157,15 @@ class FieldReader:
         self._reading: dict[_Which, asyncio.Lock] = {}
 
     async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
-        """Return the values of the fields that a filter over the scope may name; see `Catalogue.fields`."""
+        """Return the fields that a filter over the scope may use, with their values; see `Catalogue.fields`."""
         return (await self._current(scope, fresh=fresh)).catalogue
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the field values of each collection of the scope."""
+        """Return the field values of each collection of the scope and of its visible parts."""
         return (await self._current(scope)).held
 
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
-        """Return (field, value, documents) for values that contain a span; see `Catalogue.find_values`."""
+        """Return (field, value, number of documents) for values that contain a span; see `Catalogue.find_values`."""
         known = await self._current(scope)
         large = [
             name
@@ -191,9 +195,7 @@ class FieldReader:
         return [(name, value, count) for (name, value), count in ranked[:MAX_FOUND]]
 
     async def read(self, scope: Scope) -> tuple[Held, ...]:
-        """Read the current values of every collection in the scope and of its parts, in the scope's order, in one
-        query.
-        """
+        """Read the current values of every collection in the scope and of its parts, in one query and without cache."""
         counted = _counted(scope)
         values = {
             "tenants": [tenant for tenant, _ in counted],
@@ -221,7 +223,7 @@ class FieldReader:
             held = (() if fresh else self._within(scope)) or await self.read(scope)
             few = sum(one.documents for one in held) <= MOST_DOCUMENTS
             rows = await read_rows(self._reads, scope) if few else []
-            # Tens of thousands of values take a while.
+            # In a thread, because tens of thousands of values take a while.
             catalogue = await asyncio.to_thread(_catalogue_of, held, scope, rows or ())
             known = self._known[which] = _KnownValues(read_at, catalogue, held, rows is not None)
             self._known.move_to_end(which)
@@ -230,9 +232,10 @@ class FieldReader:
         return known
 
     def _within(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the values from the cache of a scope with more collections, if they are as new as this scope; else ().
+        """Return the scope's values from the cached ones of a scope with more collections; () if there are none as new.
 
-        A viewer that sees more parts of a collection is no help: it also knows fields that this viewer must not.
+        In that scope each collection must have the same visible parts: with more parts, its values would include
+        fields that this viewer must not know.
         """
         wanted = _versions(scope)
         *asked, collections = _which(scope)
@@ -265,19 +268,19 @@ def _which(scope: Scope) -> _Which:
 
 
 def _counted(scope: Scope) -> list[tuple[str, int]]:
-    """Return tenant and number of a scope's collections and of their parts, which have counts of their own."""
+    """Return (tenant, number) of each collection in a scope, followed by those of its visible parts."""
     return [
         (one.tenant, number) for one in scope.collections for number in (one.number, *(part for part, _ in one.parts))
     ]
 
 
 def _versions(scope: Scope) -> list[tuple[int, int]]:
-    """Return number and version of a scope's collections and of their parts."""
+    """Return (number, version) of each collection in a scope, followed by those of its visible parts."""
     return [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
 
 
 def _is_good(known: _KnownValues, scope: Scope) -> bool:
-    """Return whether a cached catalogue is as new as the scope, or was read a moment ago."""
+    """Return whether a cached catalogue is complete and as new as the scope, or was read less than a second ago."""
     read = dict(known.catalogue.key)
     versions = _versions(scope)
     if known.is_whole and all(read.get(number, -1) >= version for number, version in versions):
@@ -301,18 +304,16 @@ def _held(row: tuple[Any, ...]) -> Held:
 
 
 def shared_records(held: Sequence[Held]) -> tuple[str, ...]:
-    """Return the words for a document that all collections declare. A word of only some would not fit the others'
-    documents.
-    """
+    """Return the nouns for a document that all collections declare. Others would not fit the documents of some."""
     first, *others = [one.records for one in held] or [()]
     return tuple(word for word in first if all(word in words for words in others))
 
 
 def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
-    """Merge the field values of several collections.
+    """Merge the field values of several collections: field to its values in all of them.
 
-    Counts are summed. The number of distinct values is exact if all values were read. Otherwise a value that is too
-    rare to be read in two collections counts twice.
+    Numbers of documents are added up. The number of distinct values is exact if all values were read. Otherwise a value
+    of two collections that is too rare to be read is counted twice.
     """
     return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
             for name, field in fields.items()}  # fmt: skip
@@ -346,7 +347,7 @@ def _order(bound: str | float) -> tuple[float, str]:
 
 
 def _aliases(fields: Iterable[Field]) -> dict[str, str]:
-    """Return alias to value. An alias with different values in two collections is left out."""
+    """Return alias to value. An alias that stands for different values in two collections is left out."""
     meant: dict[str, set[str]] = {}
     for field in fields:
         for value, names in field.aliases.items():
@@ -373,11 +374,11 @@ def _number(bound: Any) -> Any:
 
 
 def filterable(scope: Scope) -> Mapping[str, Field]:
-    """Return the fields that a filter over the scope may name.
+    """Return the fields that a filter over the scope may use, by name.
 
-    A field whose type differs between collections is left out, so it can be used within a single collection only. If it
-    is a list in one of them, it is treated as a list. Sources beside the database add fields but change none: a folder
-    must not invalidate a collection's filters.
+    A field whose value type differs between collections is left out: it can be used only within a single collection. A
+    field that is a list in one of them is treated as a list. Sources outside the database (`Scope.beside`) add fields
+    but do not change any, so that a folder cannot invalidate a collection's filters.
     """
     fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
     disagreed: set[str] = set()

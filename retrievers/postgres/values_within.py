@@ -1,4 +1,4 @@
-"""Find the values that occur in documents inside a filter, to offer them to a caller whose filter is fixed."""
+"""Find the values that occur in documents satisfying a filter, to offer them to a caller whose filter is fixed."""
 
 from collections.abc import Collection, Mapping
 
@@ -32,10 +32,12 @@ async def values_within(
     *,
     most_documents: int | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Return the candidates of each field that occur in documents inside the filter, with their number of documents.
+    """Return the candidate values that occur in documents satisfying a filter: field to value to number of documents.
 
     Args:
-        most_documents: maximum number of documents to look at; None for all inside the filter.
+        wanted: the filter.
+        candidates: field to the values to look for.
+        most_documents: maximum number of documents to look at; None for all that satisfy the filter.
     Raises:
         Unavailable: the database cannot answer.
     """

@@ -1,4 +1,4 @@
-"""The collections that each viewer sees, cached for a fraction of a second and never older than a change of readers."""
+"""The collections that each viewer sees, cached for a fraction of a second and read again after a change of readers."""
 
 import asyncio
 import json
@@ -23,14 +23,19 @@ _COLLECTIONS = f"""
     ORDER BY k.name, k.tenant, k.number
 """  # noqa: S608 - constants both
 _CHANGED = "SELECT signalbox.access_changed(%(scope)s)"
-# Maximum age of counters and fields after another process has written, in seconds. A collection that is not found is
-# looked up again at once.
+# Maximum age of a cached state, in seconds, since another process may have written. If a collection is not found in it,
+# the caller asks again for a fresh state.
 _FRESH_S = 0.2
 _MOST_TENANTS = 1024
 
 
 class Visible(NamedTuple):
-    """The collections that a viewer sees, and the counter of reader changes as it was before they were read."""
+    """The collections that a viewer sees.
+
+    Attributes:
+        read_at: when they were read, by `time.monotonic`.
+        changed: the tenant's counter of changes to the readers of documents, as it was before they were read.
+    """
 
     read_at: float
     changed: int
@@ -47,7 +52,12 @@ class VisibleCollections:
         self._written: OrderedDict[str, float] = OrderedDict()
 
     async def of(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> Visible:
-        """Return what the viewer sees. After a change of readers, nothing read before the change is returned."""
+        """Return what the viewer sees. After a change of readers, nothing read before the change is returned.
+
+        Args:
+            fresh: do not use the cache, and read from the primary.
+            changed: the counter of reader changes, if the caller has read it; None to read it here.
+        """
         viewer = Viewer.of(who)
         known = self._known.get(viewer)
         if known and not fresh and self._is_new(viewer, known):
@@ -56,7 +66,7 @@ class VisibleCollections:
             if known.changed >= changed:
                 return known
         outdated, asked_at = known, time.monotonic()
-        # Concurrent callers wait for one read: what is outdated for one is outdated for all.
+        # Concurrent callers of one viewer share one read.
         async with self._reading.setdefault(viewer, asyncio.Lock()):
             known = self._known.get(viewer)
             if known and (
@@ -74,7 +84,7 @@ class VisibleCollections:
         return int((await self._reads.search(viewer, _CHANGED, {}, current=True))[0][0])
 
     def forget(self, tenant: str) -> None:
-        """Discard what the tenant's viewers see, because it was changed."""
+        """Discard the cached collections of the tenant's viewers, because this process has changed its data."""
         self._reads.wrote(tenant)
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
@@ -90,16 +100,16 @@ class VisibleCollections:
             changed = await self._changed(viewer)
         found = await self._read_once(viewer, current=fresh)
         if fresh:
-            self._reads.wrote(viewer.tenant)  # what is read next is no older than this
+            self._reads.wrote(viewer.tenant)  # later reads of the tenant must not be older than this one
         if changed is None or found.changed >= changed:
             return found
-        # A standby does not know yet who may read no more: what this question reads next is read elsewhere, too.
+        # The standby that was read lacks a change of readers. Later reads of this question must avoid it, too.
         self._reads.wrote(viewer.tenant)
         return await self._read_once(viewer, current=True)
 
     async def _read_once(self, viewer: Viewer, *, current: bool) -> Visible:
         read_at = time.monotonic()
-        # Planning it takes four times as long as running it.
+        # Prepared, because planning this statement takes four times as long as running it.
         rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current, prepare=True)
         parts: dict[int, list[Row]] = {}
         for row in rows:

@@ -1,4 +1,4 @@
-"""Read untrusted files in processes with limits, so that a hostile file can end its process but do nothing more."""
+"""Read untrusted files in processes with limits. The worst that a hostile file can do is to end its process."""
 
 from retrievers.sandbox.limits import ProcessLimits
 from retrievers.sandbox.pool import MOST_REQUESTS, Sandbox, Stopped, never

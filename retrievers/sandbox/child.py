@@ -1,7 +1,8 @@
 """The process that reads files, one after the other, each within the limits, until the socket is closed.
 
-Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input. The folder is the process's
-own for temporary files, and is removed with it. The process cannot use the network or start other processes.
+Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input. LIMITS are those of
+`ProcessLimits`, as JSON. FOLDER is for temporary files of this process only, and is removed at its end. The process
+cannot use the network or start other processes.
 """
 
 import ctypes
@@ -23,19 +24,19 @@ from retrievers.sandbox.frames import pack
 from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, ProcessLimits
 
 Task = Callable[..., Iterator[dict[str, Any]]]
-"""Reads an open file, with arguments. Yields JSON objects; `{"read": BYTES}` among them reports progress."""
+"""Reads an open file, with arguments. Yields JSON objects; their key "read" tells how many bytes were read for each."""
 
 _MOST_HEADER_BYTES = 1 << 20
 _MOST_FILES = 64
 _MOST_WRITTEN_BYTES = 64 << 20
 _SENT_AT_ONCE_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 256 << 20
-"""A process that holds more memory than this after a file ends itself, which returns the memory to the system. So does
-a process that has used half of its address space, since the next file needs its share.
+"""A process that has more resident memory than this after a file ends itself, to return the memory to the system. It
+also ends itself if half of its address space is in use, because the rest may be too little for the next file.
 """
 _MOST_REASON_CHARACTERS = 1000
 _NOT_COUNTED_BYTES = 256
-"""Bytes of each message that do not count as output: the names of its keys, which no file controls."""
+"""Bytes of each message that do not count as output: about the length of its keys, which do not depend on the file."""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "pty.")
 
@@ -52,18 +53,18 @@ def main() -> None:
             if not is_last:
                 with file:
                     is_last = FileAnswer(connection, limits).send_all(request["task"], file, arguments)
-    shutil.rmtree(folder, ignore_errors=True)  # the parent may be gone and cannot remove it
+    shutil.rmtree(folder, ignore_errors=True)  # in case the parent is gone and cannot remove it
     os._exit(0)  # exits without running any library's cleanup code
 
 
 def confine(limits: ProcessLimits) -> None:
-    """Limit permanently what this process can use and reach. It can start no other process."""
+    """Permanently limit this process's memory, files and network, and forbid it to start other processes."""
     limit_resources(limits)
     sys.addaudithook(_refuse)
 
 
 def limit_resources(limits: ProcessLimits) -> None:
-    """Limit memory and files of this process and of the processes that it starts, and take their network away."""
+    """Limit memory and files of this process and of the processes that it starts, and cut them off from the network."""
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_CORE, 0),
@@ -85,7 +86,7 @@ def _refuse(event: str, arguments: object) -> None:
 
 
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[BinaryIO]] | None:
-    """Receive the next request, a line of JSON, and its files; None if the connection is closed."""
+    """Return the next request, received as a line of JSON, and its open files; None if the connection is closed."""
     received, descriptors, _, _ = socket.recv_fds(connection, _MOST_HEADER_BYTES, _MOST_FILES)
     while received and not received.endswith(b"\n"):
         received += connection.recv(_MOST_HEADER_BYTES) or b"\n"
@@ -95,7 +96,7 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[Bin
 
 
 class FileAnswer:
-    """The result of reading one file, sent in chunks."""
+    """Runs a task on one file and sends its messages to the parent, several at a time."""
 
     def __init__(self, connection: socket.socket, limits: ProcessLimits) -> None:
         self._connection, self._limits = connection, limits
@@ -103,12 +104,17 @@ class FileAnswer:
         self._read_bytes = self._made_bytes = 0
 
     def send_all(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
-        """Run a task on a file, send its messages, and then a message with `error`, None on success.
+        """Run a task on a file and send its messages, then a last one: {"error": REASON, "last": RESULT}.
 
+        REASON is None on success.
+
+        Args:
+            name: the task, "module:function".
+            arguments: the task's other arguments.
         Returns:
-            Whether this process must end, because it keeps too much memory.
+            Whether this process must end, because it uses too much memory.
         Raises:
-            MemoryError: memory is exhausted. No library can be trusted after that.
+            MemoryError: memory is exhausted. After that, libraries may no longer work correctly.
         """
         limit_cpu(self._limits.cpu_s)
         error: str | None = None
@@ -150,13 +156,13 @@ class FileAnswer:
 
 
 def limit_cpu(seconds: int) -> None:
-    """Limit the processor time of this process from now on, in seconds. Beyond it, the system kills the process."""
+    """Have the system kill this process when it has used this many more seconds of processor time."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
 def held_bytes() -> int:
-    """Return the resident memory of this process. Outside Linux: its maximum so far."""
+    """Return the resident memory of this process, in bytes. Outside Linux: its maximum so far."""
     try:
         return _pages()[1] * resource.getpagesize()
     except OSError:
@@ -164,7 +170,7 @@ def held_bytes() -> int:
 
 
 def reserved_bytes() -> int:
-    """Return the used address space of this process, which the next file cannot use; 0 outside Linux."""
+    """Return the address space that this process uses, in bytes; 0 outside Linux."""
     try:
         return _pages()[0] * resource.getpagesize()
     except OSError:
@@ -172,9 +178,7 @@ def reserved_bytes() -> int:
 
 
 def _pages() -> list[int]:
-    """Return the numbers of `/proc/self/statm`, in pages. The first is the address space, the second the resident
-    memory.
-    """
+    """Return the numbers in `/proc/self/statm`, in pages: address space, resident memory and others."""
     with open("/proc/self/statm", "rb") as file:
         return [int(count) for count in file.read().split()]
 

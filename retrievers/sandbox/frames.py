@@ -1,4 +1,4 @@
-"""Messages between a service and the processes that read its files: JSON after its length, over one socket."""
+"""Messages from the processes that read files to the service: each is its length, then JSON, over a socket."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ def pack(message: Any) -> bytes:
 
 
 class Receiver:
-    """Reads messages from a socket with a timeout. A read that times out is continued by the next call.
+    """Reads messages from a socket with a timeout. After a timeout, the next call continues with the same message.
 
     Args:
         most_bytes: maximum size of one message.
@@ -29,7 +29,7 @@ class Receiver:
         """Return the next message.
 
         Raises:
-            TimeoutError: it is not complete yet.
+            TimeoutError: no complete message arrived before the socket's timeout.
             EOFError: the other end is closed.
             ValueError: the message is invalid or too long.
         """

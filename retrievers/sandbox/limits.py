@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass
 
 PART_BYTES = 8 << 20
-"""Files with many documents can have any size: after each part of this many bytes, the limits start anew."""
+"""After each part of a file of this many bytes, the limits start anew: a file of many documents can have any size."""
 
 EXIT_OUT_OF_MEMORY = 77
 
@@ -14,10 +14,10 @@ class ProcessLimits:
     """Limits of a process, for each part of a file.
 
     Attributes:
-        memory_bytes: address space.
-        cpu_s: processor time of all threads together.
-        wait_s: time that the caller waits.
-        output_bytes: size of the result of a part, as JSON.
+        memory_bytes: maximum address space.
+        cpu_s: maximum processor time of all threads together, in seconds.
+        wait_s: how long the caller waits for the result, in seconds.
+        output_bytes: maximum size of the result, as JSON.
     """
 
     memory_bytes: int = 1 << 30

@@ -1,22 +1,29 @@
-"""Places for files that are read, so that those that take long do not hold up the others."""
+"""Limit how many files are read at a time, without letting files that take long hold up the others.
+
+A file needs a place while it is read. A pool has normal places, and a few for long readings. A reading that has taken
+2 s moves to a long place and frees its normal one. If no long place is free while files wait, the reading may be ended
+("gives way"). It begins anew later, in a long place.
+"""
 
 import threading
 import time
 from typing import Self
 
 _LONG_S = 2.0
-"""How long a process may take before it gives its place to other files, in seconds."""
+"""How long a reading may keep a normal place while other files wait, in seconds."""
 
 turn = threading.local()
-"""`first` is set in threads whose files are read for the first time, `again` in those whose files gave way."""
+"""Has the attribute `first` in threads that read a file for the first time and can begin anew, `again` in threads that
+read a file whose first reading was ended.
+"""
 
 
 class GaveWay(Exception):
-    """The reading of a file was ended because it took long and others wait."""
+    """The reading of a file was ended because it took long while others waited."""
 
 
 class ReadingPlaces(threading.BoundedSemaphore):
-    """Places for files that are read.
+    """A number of places of one kind, and the readings in them that can give way.
 
     Attributes:
         waiting: number of files that wait for a place.
@@ -40,17 +47,20 @@ class ReadingPlaces(threading.BoundedSemaphore):
             self._promised = max(0, self._promised - 1)
 
     def enter(self, reader: "ReadingPlace") -> None:
-        """Add a reader that gives way."""
+        """Add a reading that can be ended for a file that waits."""
         with self._counting:
             self._give_way[reader] = None
 
     def leave(self, reader: "ReadingPlace") -> None:
-        """Remove a reader."""
+        """Remove a reading that `enter` has added. Nothing happens for any other."""
         with self._counting:
             self._give_way.pop(reader, None)
 
     def promise(self, reader: "ReadingPlace") -> bool:
-        """Return whether this reader has to give way: it came first, and more files wait than were promised a place."""
+        """Return whether this reading has to give way, and if so, remove it and count its place as promised.
+
+        It has to if it is the oldest that can, and more files wait than places have been promised.
+        """
         with self._counting:
             is_needed = self.waiting > self._promised and next(iter(self._give_way), None) is reader
             if is_needed:
@@ -60,11 +70,11 @@ class ReadingPlaces(threading.BoundedSemaphore):
 
 
 class ReadingPlace:
-    """A place of a pool, which is held while a process reads.
+    """The place of one reading, as a context manager: it waits for a place on entry and frees it on exit.
 
     Args:
-        free: places of the pool.
-        long: places for processes that have taken long.
+        free: the pool's normal places.
+        long: its places for long readings. A file whose first reading was ended takes one of these from the start.
     """
 
     def __init__(self, free: ReadingPlaces, long: ReadingPlaces) -> None:
@@ -85,10 +95,10 @@ class ReadingPlace:
         self._held.release()
 
     def pass_on(self) -> None:
-        """If the process has taken long, give the place to the next file and take one that is left for such processes.
+        """If the reading has taken longer than `_LONG_S`, move it to a long place, which frees its normal one.
 
         Raises:
-            GaveWay: no such place is left, and a file waits.
+            GaveWay: no long place is free, a file waits, and it is this reading's turn to give way.
         """
         if self._held is self._long or time.monotonic() <= self._long_after:
             return

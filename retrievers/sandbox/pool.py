@@ -34,17 +34,17 @@ MOST_REQUESTS = 16
 _LOOK_EVERY_S = 0.2
 """How often the receiver checks whether the caller still waits, in seconds."""
 _MOST_LONG = 2
-"""Maximum number of processes of a pool that read on without a place."""
+"""Number of places of a pool for long readings, see `retrievers.sandbox.places`."""
 _MOST_THREADS = 32
-"""Maximum number of files of `in_thread` that are read or wait for a place of their pool; further ones wait as well."""
+"""Maximum number of calls of `in_thread` that read a file or wait for a place. Further calls wait for a thread."""
 _KEPT_S = 60.0
 """How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
-"""Maximum number of files per process: whatever a file leaves behind in a library ends with the process."""
+"""Maximum number of files per process, because libraries may keep memory or state of each file."""
 
 
 def never() -> bool:
-    """Return False: the caller waits to the end."""
+    """Return False. The value of `stopped` for a caller that waits to the end."""
     return False
 
 
@@ -62,9 +62,9 @@ class Sandbox:
     """Reads files in separate processes.
 
     Args:
-        places: maximum number of files read in parallel; further files wait. Up to `_MOST_LONG` files that take long
-            are read beside them, so that a few bad files do not hold up good ones. If there are more of these, the
-            reading of one is ended for a file that waits, and begins anew when fewer are left (only with `in_thread`).
+        places: maximum number of files read in parallel, beside `_MOST_LONG` files that take long; further files wait.
+            If more files take long while others wait, the reading of one is ended. It begins anew when a place for
+            long readings is free. Only readings with `in_thread` are ended.
     """
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
@@ -81,17 +81,18 @@ class Sandbox:
     def run(
         self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
     ) -> Generator[Iterator[dict[str, Any]], None, None]:
-        """Run a task on each file. Yields an iterator over the task's JSON objects for each file in turn.
+        """Run a task on each file. For each file in turn, yield an iterator over the task's JSON objects.
 
-        While the caller takes the objects of one file, the process already reads the next one.
+        The process reads ahead: it goes on to the next file while the caller takes the objects of the one before.
 
         Args:
             task: "module:function", see `retrievers.sandbox.child.Task`.
             requests: files open for reading, each with a file descriptor, and the task's other arguments as JSON; at
                 most `MOST_REQUESTS`.
         Raises:
-            BadDocument: from an iterator, if its file is invalid or exceeds the limits.
-            Unavailable: also from an iterator, if `stopped` returns True.
+            BadDocument: raised by an iterator if its file is invalid or exceeds the limits.
+            Unavailable: `stopped` returned True. May also be raised by an iterator.
+            GaveWay: raised by an iterator in `in_thread`, which handles it.
         """
         waiting = deque(requests)
         while waiting:
@@ -105,7 +106,8 @@ class Sandbox:
         """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
 
         Args:
-            function: takes the `stopped` argument to pass to `run`. It is called again if its file gave way to others.
+            function: takes the value to pass to `run` as `stopped`. It is called again from the start if the reading of
+                its file was ended in favour of others.
         Raises:
             Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
@@ -122,7 +124,7 @@ class Sandbox:
 
     @contextmanager
     def _process(self, stopped: Stopped) -> Iterator["_Process"]:
-        _check_wanted(stopped)  # a file that waited for a place must not cost a process that nobody needs
+        _check_wanted(stopped)  # the caller may have left during the wait for a place: do not start a process for it
         process = self._take() or _Process(self._limits)
         self._busy.add(process)
         try:
@@ -180,7 +182,7 @@ def _check_wanted(stopped: Stopped) -> None:
 
 
 def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-    """Return the threads of `in_thread`: for files that are read for the first time, and for those that gave way."""
+    """Return the threads of `in_thread`: for first readings of files, and for files whose first reading was ended."""
     return (
         ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (turn, "first", True)),
         ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (turn, "again", True)),
@@ -188,7 +190,11 @@ def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
 
 
 class _Process:
-    """A process and the socket to it."""
+    """A process that reads files, and the socket to it.
+
+    Attributes:
+        is_well: False while a file is being read, or if the process died, was given up or is about to end.
+    """
 
     def __init__(self, limits: ProcessLimits) -> None:
         self._limits = limits
@@ -243,7 +249,10 @@ class _Process:
             self._connection.sendall(request[sent:])
 
     def receive(self, stopped: Stopped, place: ReadingPlace) -> Iterator[dict[str, Any]]:
-        """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
+        """Yield the task's messages for the next file that was sent.
+
+        If the caller stops before the end, the process cannot be used for other files. Raises like `Sandbox.run`.
+        """
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
         while True:
@@ -283,7 +292,7 @@ class _Process:
         return self._process.poll() is None
 
     def rest(self, retire: Callable[["_Process"], None]) -> None:
-        """Mark the process as idle, and call `retire` if it stays idle for `_KEPT_S`."""
+        """Call `retire` with this process if no files are sent to it within `_KEPT_S`."""
         self._resting = threading.Timer(_KEPT_S, retire, (self,))
         self._resting.daemon = True
         self._resting.start()

@@ -1,6 +1,7 @@
-"""Run other programs on untrusted files, within the readers' limits.
+"""Run other programs on untrusted files, within the same limits as the processes that read files.
 
-`python -m retrievers.sandbox.program LIMITS PROGRAM ARGUMENT...` sets the limits and replaces itself with the program.
+`python -m retrievers.sandbox.program LIMITS PROGRAM ARGUMENT...` sets the limits, which are those of `ProcessLimits` as
+JSON, and replaces itself with the program.
 """
 
 import json
@@ -24,13 +25,13 @@ _MOST_SAID_BYTES = 4000
 
 
 def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, stopped: Stopped) -> None:
-    """Run a program to its end; kill it with every process that it started before returning.
+    """Run a program to its end. Processes that it started and that still run are then killed.
 
     Args:
         command: the program's path and its arguments.
         folder: its working folder, home and folder for temporary files.
         limits: memory and processor time apply to each of its processes.
-        stopped: returns whether the caller has gone.
+        stopped: returns True if the caller no longer waits.
     Raises:
         BadDocument: the program fails or exceeds the limits.
         Unavailable: `stopped` returned True.
@@ -69,7 +70,7 @@ def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, sto
 
 
 def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: Stopped) -> int:
-    """Return the exit code of a process; raises as `run_program`."""
+    """Wait for the end of a process and return its exit code. Raises as `run_program` when it takes too long."""
     deadline = time.monotonic() + limits.wait_s
     while True:
         try:
@@ -86,7 +87,7 @@ def main() -> None:
     limits = ProcessLimits(**json.loads(sys.argv[1]))
     limit_resources(limits)
     limit_cpu(limits.cpu_s)
-    os.environ.pop("PYTHONPATH", None)  # it is for this process; the program may be of another Python
+    os.environ.pop("PYTHONPATH", None)  # this process's; the program may use another version of Python
     os.execv(sys.argv[2], sys.argv[2:])
 
 

@@ -1,6 +1,6 @@
 """A bucket with an S3 interface as a source: `s3://BUCKET/PREFIX`, through boto3.
 
-Credentials, region and another endpoint (AWS_ENDPOINT_URL_S3) are looked up as AWS's own tools do.
+Credentials, region and endpoint (AWS_ENDPOINT_URL_S3) are found in the same places as by AWS's own tools.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _TIMEOUT_S = 20
 
 @dataclass(slots=True)
 class Bucket:
-    """The objects below a prefix whose names end like readable files."""
+    """The objects below a prefix whose names end like those of files that can be read."""
 
     bucket: str
     prefix: str = ""

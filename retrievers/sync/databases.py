@@ -22,7 +22,7 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def named(url: str) -> str:
-    """Return a database's address without user, password and options.
+    """Return the address of a database without user, password and options.
 
     Raises:
         BadRequest: it is not a valid address.
@@ -45,8 +45,12 @@ def named(url: str) -> str:
 
 @contextmanager
 def opened(url: str, shown: str, statement: str) -> Iterator[Rows]:
-    """Run one SELECT and yield its rows, in a read-only transaction that sees a single state of the database.
+    """Run one SELECT and yield its rows, by column name.
 
+    PostgreSQL runs it in a read-only transaction that sees one state of the database.
+
+    Args:
+        shown: name of the database in error messages.
     Raises:
         BadRequest: the database refuses the statement.
         Unavailable: the database cannot be reached, or its driver is not installed.

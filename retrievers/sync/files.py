@@ -21,15 +21,13 @@ class Unreadable(Exception):
 
 
 def is_read(name: str) -> bool:
-    """Return whether `signalbox ingest` would read a file of this path: its format is known and no part of it is
-    hidden.
-    """
+    """Return whether `signalbox ingest` would read the file at a path: a known format, no hidden file or folder."""
     path = PurePosixPath(name)
     return path.suffix.lower() in READERS and not any(part.startswith(".") for part in path.parts)
 
 
 def id_of_path(name: str) -> str:
-    """Return the id of a file's document, unless the file states one itself."""
+    """Return the id of the document in the file at a path, for a file that does not state an id itself."""
     return Cleaner().text(name)
 
 
@@ -67,6 +65,6 @@ def read_files(
 
 
 def too_large(size_bytes: int) -> str | None:
-    """Return why a file of this size is not fetched; None if it is."""
+    """Return why a file of this size is too large to fetch; None if it is not."""
     most = MAX_WHOLE_FILE_BYTES
     return f"larger than {most >> 20} MB" if size_bytes > most else None

@@ -20,14 +20,14 @@ from retrievers.sandbox import MOST_REQUESTS, Stopped
 from retrievers.sync.source import ItemEnd, Listing, Read, SourceItem, Unread, Wanted, check_running, reads_of
 
 _SURE_AFTER_NS = 2_000_000_000
-"""Time resolution of file systems, in nanoseconds: a file changed more recently may change again unnoticed."""
+"""Time resolution of file systems, in nanoseconds. A file changed more recently may change again at the same time."""
 
 
 @dataclass(slots=True)
 class Folder:
     """Files below a path. Ids, titles, front matter and `schema.json` are those of `signalbox ingest`.
 
-    A file has changed if its size, times or inode and also its digest have changed.
+    A file is opened if its size, times or inode have changed. It is read into documents if its digest has changed too.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`. Links are not resolved, so that a link can be pointed at another folder."""
+        """See `Source.shown`. Links are not resolved: a link that points to another folder stays the same source."""
         return Path(os.path.abspath(self.path)).as_posix()
 
     def listing(self, stopped: Stopped) -> Listing:
@@ -95,9 +95,7 @@ class Folder:
 
 
 def _version(path: Path, now_ns: int) -> str | None:
-    """Return a version made of size, times and inode. None for a recently changed file, whose next change may go
-    unnoticed.
-    """
+    """Return a version made of size, times and inode. None for a recently changed file, see `_SURE_AFTER_NS`."""
     try:
         status = path.stat()
     except OSError:

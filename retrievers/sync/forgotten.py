@@ -15,10 +15,11 @@ from retrievers.ingest.jobs import KEPT_DAYS
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """Documents that remain from a forgotten source, as seen by another source that took over some of them.
+    """Documents that remain from a forgotten source, as seen by another source of the collection.
 
     Attributes:
-        taken: number of documents that the other source has taken over.
+        sync: id of the forgotten source.
+        taken: number of its documents that the other source has taken over.
         ids: ids of the documents that no source has taken over, sorted.
     """
 
@@ -27,10 +28,11 @@ class Remains:
     ids: Sequence[str]
 
     def goes(self, most_deleted: float, *, force: bool) -> bool:
-        """Return whether the remaining documents are deleted.
+        """Return whether the other source deletes the remaining documents. It must have taken over at least one.
 
         Args:
-            most_deleted: maximum share of the forgotten source's documents that may be deleted.
+            most_deleted: maximum share of the remaining documents among them and those taken over.
+            force: ignore that share.
         """
         return self.taken > 0 and (force or len(self.ids) <= most_deleted * (self.taken + len(self.ids)))
 
@@ -45,15 +47,20 @@ async def lock_manifest(connection: Connection, tenant: str, collection: str) ->
 
 
 async def remains(connection: Connection, tenant: str, collection: str, sync: UUID) -> list[Remains]:
-    """Return the remains of the forgotten sources of a collection, as seen by the followed source `sync`."""
+    """Return the remains of each forgotten source of a collection, if any, as seen by the followed source `sync`."""
     values = {"tenant": tenant, "collection": collection, "sync": sync}
     rows = await (await connection.execute(_REMAINS, values)).fetchall()
     return [Remains(*row) for row in rows if row[2]]
 
 
 async def inherit(connection: Connection, tenant: str, sync: UUID, former: UUID) -> None:
-    """Hand the remains of a forgotten source to another: they become its documents without an item, which it then
-    deletes.
+    """Give the remains of a forgotten source to another source, as documents without an item, and remove the former.
+
+    The other source's run then deletes them, as it deletes all of its documents without an item.
+
+    Args:
+        sync: id of the other source.
+        former: id of the forgotten source.
     """
     values = {"tenant": tenant, "sync": sync, "former": former}
     moved = await connection.execute(_INHERIT, values)

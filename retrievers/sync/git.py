@@ -1,6 +1,6 @@
 """A git checkout as a source: the files of one commit, HEAD or another name.
 
-Uncommitted changes are ignored, so a run never sees half an edit. Git itself tells which files have changed.
+Uncommitted changes are ignored, so a run never sees half an edit. The version of a file is its hash in git.
 """
 
 import os
@@ -77,17 +77,17 @@ class Checkout:
             raise Unreadable(error.reason) from None
 
     def _git(self, *arguments: str) -> bytes:
-        """Return the output of a git command. It runs no code from the repository and fetches nothing."""
+        """Return the output of a git command that neither runs code from the repository nor fetches objects."""
         program = shutil.which("git")
         if program is None:
             raise Unavailable("the source", "git is not installed")
-        # Do not search parent folders: a repository there is not the one that was meant.
+        # git must not search parent folders: a repository there is not the one that was given.
         ceiling = Path(os.path.abspath(self.path)).parent.as_posix()
         environment = {
             "PATH": os.defpath, "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": ceiling, "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1",
         }  # fmt: skip
-        # The owner of the folder does not matter, because only objects are read.
+        # git refuses folders of other users. Reading objects from them is harmless.
         command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, env=environment, timeout=_WITHIN_S, check=False)

@@ -1,4 +1,4 @@
-"""The deletion guard: if a source has lost many documents, it may be the wrong source, and nothing is deleted."""
+"""Refuse deletions if a source has lost many documents, because it may be the wrong source, such as an empty mount."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from retrievers.sync.forgotten import Remains
 
 
 class DeletionRefused(RetrievalError):
-    """A source has lost so many documents that it may be the wrong source."""
+    """A source has lost so many documents that it may be the wrong source. None of them was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class DeletionLimits:
 
     Attributes:
         most_deleted: maximum share of a source's documents that one run may delete, 0 to 1.
-        force: delete everything that the source no longer has.
+        force: delete everything that the source no longer has, however much.
     """
 
     most_deleted: float = 0.5
@@ -24,8 +24,13 @@ class DeletionLimits:
 
 
 def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
-    """Return why this number of documents is not deleted; None if it is."""
-    # Documents stored since the last complete run may be among them.
+    """Return why a run may not delete its documents; None if it may.
+
+    Args:
+        doomed: number of documents to delete.
+        before: number of the source's documents after the last complete run.
+    """
+    # `doomed` may include documents stored since the last complete run, which are not in `before`.
     doomed = min(doomed, before)
     if limits.force or doomed <= limits.most_deleted * before:
         return None

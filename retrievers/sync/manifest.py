@@ -1,4 +1,4 @@
-"""The manifest of a mirror: which documents were stored from which item. Written by the run that holds the lease."""
+"""The manifest of a mirror: which documents were stored from which item. Only the run with the lease writes it."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from retrievers.sync import manifest_statements as sql
 from retrievers.sync.forgotten import Remains, inherit, lock_manifest, remains
 
 _READING = "1"
-"""Version of the conversion from items to documents. With another version, every item is read again."""
+"""Version of the conversion from items to documents. When it changes, every item is read again."""
 
 
 def id_of(tenant: str, collection: str, source: str) -> UUID:
@@ -29,7 +29,10 @@ def id_of(tenant: str, collection: str, source: str) -> UUID:
 
 
 class KnownItem(NamedTuple):
-    """State of an item when it was last read. `version` is None if it must be read again."""
+    """Version and digest of an item when it was last read. `version` is None if it must be read again.
+
+    `digest` is None if the source needs none, or if the item must be read into documents even if it is unchanged.
+    """
 
     version: str | None
     digest: bytes | None
@@ -37,9 +40,11 @@ class KnownItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of an item to a document that it provides.
+    """The claim of an item to a document that it provides. A document can belong to one item only.
 
     Attributes:
+        id: the document's id.
+        item: the item's key.
         given: digest of the document as provided.
     """
 
@@ -49,7 +54,14 @@ class Claim:
 
 
 class Owner(NamedTuple):
-    """The source and item that a document belongs to. `item` is None if no item provides it any more."""
+    """The source and item that a document belongs to.
+
+    Attributes:
+        sync: id of the source.
+        item: key of the item; None if no item provides the document any more.
+        run: number of the run in which the item claimed it.
+        given: digest of the document as provided.
+    """
 
     sync: UUID
     item: str | None
@@ -58,7 +70,11 @@ class Owner(NamedTuple):
 
 
 def may_have(claim: Claim, owner: Owner, sync: UUID, run: int) -> bool:
-    """Return whether a claimed document may move from its owner to the claiming item, in this run of this source."""
+    """Return whether a claimed document passes from its owner to the claiming item, in this run of this source.
+
+    A document without an item always does. Otherwise it does not pass from another source, nor to an item whose name
+    sorts after the owner's, nor twice in one run to the same item.
+    """
     if owner.item is None:
         return True
     if owner.sync != sync or claim.item > owner.item:
@@ -80,8 +96,10 @@ class Manifest:
     collection: str
 
     async def known(self) -> dict[str, KnownItem]:
-        """Return the items that were read before. Version and digest are None if others have changed or deleted the
-        item's documents since, or if reading it was interrupted.
+        """Return the items that were read before, by key.
+
+        Version and digest are None for an item whose documents others have changed or deleted since, or whose reading
+        was interrupted.
         """
         known: dict[str, KnownItem] = {}
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
@@ -93,7 +111,7 @@ class Manifest:
         return known
 
     async def damaged(self) -> list[tuple[str, str]]:
-        """Return (item, document id) of every document that is not stored as this source stored it."""
+        """Return (item, document id) of every document that others have changed or deleted since it was stored."""
         found: list[tuple[str, str]] = []
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             async for page in pages(connection, sql.DAMAGED, self._which(), _PAGE):
@@ -101,9 +119,7 @@ class Manifest:
         return found
 
     async def documents_of(self, items: Iterable[str], *, orphans: bool = True) -> set[str]:
-        """Return the ids of the documents of some items and, with `orphans`, of documents that no item provides any
-        more.
-        """
+        """Return the ids of the documents of these items; with `orphans`, also of those that no item provides now."""
         found: set[str] = set()
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             if orphans:
@@ -120,18 +136,21 @@ class Manifest:
         return int(rows[0][0])
 
     async def stored(self) -> tuple[int, int]:
-        """Return the number of documents in the manifest, and the number after the last complete run."""
+        """Return the number of documents in the manifest now, and their number after the last complete run.
+
+        Before the first complete run, both numbers are the first.
+        """
         async with self.database.transaction(whole(self.tenant)) as connection:
             row = await (await connection.execute(sql.STORED, self._which())).fetchone()
         return (row[0], row[0] if row[1] is None else row[1]) if row else (0, 0)
 
     async def remains(self) -> list[Remains]:
-        """Return the remains of the collection's forgotten sources."""
+        """Return what remains of the collection's forgotten sources, see `Remains`."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             return await remains(connection, self.tenant, self.collection, self.sync)
 
     async def owners(self, ids: Sequence[str]) -> dict[str, Owner]:
-        """Return the owners of documents, by id."""
+        """Return the owners of documents, by document id. Documents without an owner are left out."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             return await self._owners(connection, ids)
 
@@ -148,7 +167,7 @@ class Writer:
     """Changes a manifest. Every change is one transaction that also verifies the lease.
 
     Attributes:
-        run: number of this attempt, higher than that of any earlier attempt.
+        run: number of this run, higher than that of any earlier run.
         report: what has been done so far.
     """
 
@@ -159,7 +178,7 @@ class Writer:
     report: Report
 
     async def vanish(self, items: Sequence[str]) -> None:
-        """Remove items that the source no longer has. Raises LostLease, as do all methods of this class."""
+        """Remove items that the source no longer has. Raises LostLease, like all methods of this class."""
         for some in _some(items):
             async with self._transaction() as connection:
                 which = self.manifest._which(items=some)
@@ -180,22 +199,20 @@ class Writer:
             await lock_manifest(connection, manifest.tenant, manifest.collection)
             yield connection
             report = self.report
-            # Last: while the job's row is locked, the lease cannot be renewed.
+            # This comes last, because it locks the job's row. While that is locked, the lease cannot be renewed.
             await self.jobs.record(
                 connection, self.lease, inserted=0, updated=0, done=report.done, failed=len(report.failed)
             )
 
     async def claim(self, claims: Sequence[Claim], ended: Sequence[str]) -> tuple[int, dict[str, Owner], set[str]]:
-        """Assign documents to their items, unless another item or source has a better claim.
-
-        If several items of one source provide the same document, it belongs to the first item by name.
+        """Assign documents to the items that claim them, except those that `may_have` refuses.
 
         Args:
             claims: claims to different documents.
-            ended: items that have been read completely: documents that they no longer provide become free.
+            ended: keys of items that have been read completely. Documents that they no longer provide lose their item.
         Returns:
-            The delivery number for storing the documents, the owners of refused documents by id, and the items of this
-            source that lost a document and must be read again.
+            The delivery number for storing the documents; the owners of refused documents by document id; and the keys
+            of other items that lost a document. Those of this source are marked to be read again.
         """
         async with self._transaction() as connection:
             delivery = await store.next_delivery(connection)
@@ -233,7 +250,8 @@ class Writer:
             read: state of the items, by key.
             stored: ids of documents that are stored.
             failed: ids of documents that could not be stored.
-            delivery: the delivery number they were stored with. A later version stored by others is not this source's.
+            delivery: the delivery number they were stored with. A document that has a higher one by now was changed by
+                others, and is recorded as such.
         """
         async with self._transaction() as connection:
             which = self.manifest._which(ids=list(stored), failed=list(failed), delivery=delivery)
@@ -246,7 +264,7 @@ class Writer:
                 digests=[one.digest for one in read.values()],
             )
             await connection.execute(sql.NOTE_ITEMS, items)
-            # Progress was made, so earlier interruptions, a worker's death or a failed dependency, are forgotten.
+            # Progress was made, so earlier interruptions no longer count towards giving up the job.
             await connection.execute(sql.ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
 
     async def inherit(self, former: UUID) -> None:
@@ -255,7 +273,11 @@ class Writer:
             await inherit(connection, self.manifest.tenant, self.manifest.sync, former)
 
     async def delete_some(self) -> int | None:
-        """Delete a batch of documents that no item provides any more. Return their number; None if none is left."""
+        """Delete a batch of documents that no item provides any more.
+
+        Returns:
+            The number of documents deleted, without those of the batch that were not stored; None if none was left.
+        """
         while True:
             try:
                 return await self._delete_some()
@@ -280,7 +302,7 @@ class Writer:
         return count
 
     async def end(self) -> int:
-        """Finish the run: update the collection's derived state, and return the number of the source's documents."""
+        """Finish the run: settle the collection (`settle`), and return the number of the source's documents."""
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if (number := await _number(connection, manifest)) is not None:
@@ -298,8 +320,8 @@ async def _number(connection: Connection, manifest: Manifest) -> int | None:
 async def forget(connection: Connection, tenant: str, collection: str, document: str | None = None) -> None:
     """Remove a document, or all documents of a collection, from the manifests, in the transaction that deletes it.
 
-    Call it before the transaction touches the collection's jobs. The next run of a source that still has a document
-    stores it again.
+    Call it before the transaction touches the collection's jobs, for the lock order of `lock_manifest`. The next run of
+    a source that still has a document stores it again.
     """
     which = {"tenant": tenant, "collection": collection, "document": document}
     await lock_manifest(connection, tenant, collection)
@@ -308,7 +330,7 @@ async def forget(connection: Connection, tenant: str, collection: str, document:
 
 
 def _some(items: Sequence[str]) -> Iterator[list[str]]:
-    """Split the items into pages, so that the event loop gets turns in between."""
+    """Split the items into pages, so that no statement gets all of them at once."""
     return (list(items[start : start + _PAGE]) for start in range(0, len(items), _PAGE))
 
 

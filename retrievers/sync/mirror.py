@@ -1,8 +1,10 @@
 """One run of a mirror: stores the source's changes in its collection, and deletes documents that the source lost.
 
-The source is listed, and only items that differ from the manifest are read. The manifest records the item of a document
-before the document is stored, and an item counts as read only after all of its documents are stored. So a run can be
-killed at any moment, and the next attempt knows of everything. Deletions come last, after all moves have been seen.
+A source consists of items, such as files, each of which provides documents. The manifest is the record, in the
+database, of the items read and the documents stored from each. A run lists the source and reads only items that differ
+from the manifest. A document is recorded before it is stored, and an item is recorded as read after all of its
+documents are stored. So a run can be killed at any moment, and the next one finds in the manifest what it had begun.
+Documents are deleted at the end, since an item that is read late may provide a document that another item has lost.
 """
 
 import asyncio
@@ -55,7 +57,7 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class Mirrored(Report):
-    """Result of one run, in numbers of documents."""
+    """Result of one run. `deleted` is the number of deleted documents."""
 
     deleted: int = 0
 
@@ -65,9 +67,10 @@ class _Difference:
     """The difference between a listing and the manifest.
 
     Attributes:
-        wanted: items to read.
-        vanished: keys of items that no longer exist.
+        wanted: items to read, because they are new or have changed, or may have.
+        vanished: keys of items in the manifest that no longer exist.
         versions: version of every listed item, by key.
+        failed: items that could not be listed or have an invalid key, with the reason.
     """
 
     wanted: Sequence[Wanted]
@@ -78,10 +81,10 @@ class _Difference:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A source and the collection that follows it.
+    """A source and the collection that is kept equal to it.
 
     Args:
-        check: called with the source's schema before it is declared; raises BadRequest to refuse it.
+        check: called with the source's schema before it is declared; raises BadRequest to refuse it. None to accept it.
     """
 
     database: Database
@@ -128,7 +131,7 @@ class Mirror:
         Raises:
             BadRequest: the source does not exist, its schema is refused, or none of its documents can be stored in
                 this collection.
-            DeletionRefused: too much of the source is gone. Its documents are stored, and nothing is deleted.
+            DeletionRefused: too many documents are gone from the source. None is deleted; all others are stored.
             Unavailable: the source, the database or the embedder failed. The next attempt continues from there.
             LostLease: another worker has taken over the job.
         """
@@ -164,7 +167,7 @@ class Mirror:
 def mirroring(
     mirror: Mirror, jobs: JobQueue, into: Store, limits: DeletionLimits
 ) -> Callable[[Lease, Progress], Awaitable[Mirrored]]:
-    """Return a function that runs the mirror as a worker's job."""
+    """Return a function of lease and progress that calls `mirror.run`, in the form of a worker's job."""
 
     async def run(lease: Lease, progress: Progress) -> Mirrored:
         return await mirror.run(jobs, lease, into, limits, progress)
@@ -204,7 +207,13 @@ def _unfit(item: SourceItem) -> str | None:
 
 @dataclass(slots=True)
 class _MirrorRun:
-    """The state of one attempt."""
+    """The state of one run.
+
+    Attributes:
+        into: stores documents.
+        difference: what the run has to do.
+        progress: called after every stored portion and deleted batch.
+    """
 
     writer: Writer
     report: Mirrored
@@ -227,7 +236,7 @@ class _MirrorRun:
         ended = [one.key for one in portion.ends if not one.is_same]
         delivery, refused, displaced = await self.writer.claim([one.claim for one in offered.good], ended)
         self._leave_out(losers_of(offered.good, refused, self.writer.manifest.sync))
-        # Otherwise an item that ends in this portion would count as read, although it lost a document that it provides.
+        # These items lost a document that they provide. If they end in this portion, they must not count as read.
         self.failing |= displaced
         good = [one for one in offered.good if one.claim.id not in refused]
         failed = await self._ingest([one.document for one in good], delivery)
@@ -273,7 +282,9 @@ class _MirrorRun:
         """Delete documents that no item provides any more.
 
         Args:
-            before: number of documents after the last complete run.
+            before: number of the source's documents after the last complete run.
+        Raises:
+            DeletionRefused: they are too many; none is deleted.
         """
         doomed = await self.writer.manifest.doomed()
         if refused := why_refused(doomed, before, limits):

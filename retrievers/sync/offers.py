@@ -13,13 +13,20 @@ from retrievers.sync.portions import Portion
 
 @dataclass(frozen=True, slots=True)
 class Offer:
+    """A document that an item provides, and the item's claim to it."""
+
     claim: Claim
     document: Document
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A document that is not stored. `reason` is None if another item provides an identical document."""
+    """A document that is not stored.
+
+    Attributes:
+        key: key of the item that provides it.
+        reason: why it is not stored; None if another item provides an identical document.
+    """
 
     key: str
     item: Document | RejectedItem
@@ -28,12 +35,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class OfferedDocuments:
+    """The documents of a portion: those to store, at most one per id, and those that are left out."""
+
     good: Sequence[Offer]
     left_out: Sequence[LeftOut]
 
 
 def offers_of(portion: Portion) -> OfferedDocuments:
-    """Return the documents of a portion, one per id: the document of the first item by name."""
+    """Return the documents of a portion. If several have the same id, the one of the first item by name is stored."""
     good: dict[str, Offer] = {}
     left_out = []
     for found in portion.found:
@@ -54,7 +63,12 @@ def offers_of(portion: Portion) -> OfferedDocuments:
 
 
 def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:
-    """Yield the documents that already belong to another item or source."""
+    """Yield the documents that are not stored because their id belongs to another item or source.
+
+    Args:
+        refused: owners of documents whose claims the manifest refused, by document id.
+        sync: id of this source.
+    """
     for one in offers:
         owner = refused.get(one.claim.id)
         if owner is None:
@@ -78,6 +92,6 @@ def _given_already(id: str, where: str) -> str:
 
 
 def _given(document: Document) -> bytes:
-    """Return the digest of a document as provided, without its location and the notes on repairs."""
+    """Return the digest of a document as the source provides it, without its location and the notes on repairs."""
     given = {one.name: getattr(document, one.name) for one in fields(document) if one.name not in ("where", "notes")}
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode(errors="surrogatepass")).digest()

@@ -1,6 +1,7 @@
-"""Web pages as a source: the pages in a sitemap or a list of addresses, read through the guarded fetcher.
+"""Web pages as a source: the pages in a sitemap or a list of addresses.
 
-A list is text with one address per line. Its addresses are checked like any other untrusted address.
+A list is text with one address per line. `retrievers.http.fetch` reads the pages and refuses addresses that are not
+public.
 """
 
 import asyncio
@@ -34,13 +35,15 @@ MOST_PAGES = 50_000
 _MOST_MAPS = 100
 _PAGE_S = 20.0
 _AT_ONCE = 4
-"""Number of pages fetched in parallel: most lists name pages of a single server."""
+"""Number of pages fetched in parallel. Low, because most lists name pages of a single server."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """The pages of a list. A sitemap's `lastmod` tells which have changed; without it, every page is fetched and
-    compared.
+    """The pages of a sitemap or list.
+
+    A page whose `lastmod` in the sitemap is the same as before is not fetched. A page without `lastmod` is fetched in
+    every run, and its content is compared.
 
     Attributes:
         url: address of the sitemap, the sitemap index or the list.
@@ -57,13 +60,13 @@ class Pages:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`. The query is hashed, as it may contain a key; a trailing slash is ignored."""
+        """See `Source.shown`. The query is replaced by a hash, as it may contain a key. A trailing slash is removed."""
         query = urlsplit(self.url).query
         bare = self.url.partition("?")[0].rstrip("/")
         return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
 
     def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`. Fails if one of several sitemaps fails, since its pages may still exist."""
+        """See `Source.listing`. Raises if any of several sitemaps cannot be read, because its pages may still exist."""
         items: dict[str, SourceItem] = {}
         failed: list[RejectedItem] = []
         waiting, seen = [self.url], 0
@@ -106,7 +109,7 @@ def _read(one: Wanted, found: FetchedPage | RetrievalError) -> Iterator[Read]:
         yield ItemDocument(one.key, RejectedItem(one.key, one.key, str(found)))
         yield ItemEnd(one.key)
     elif isinstance(found, RetrievalError):
-        yield Unread(one.key, str(found))  # tomorrow it may answer otherwise: this may be a login page or maintenance
+        yield Unread(one.key, str(found))  # the error may be temporary, so the page's document must stay
     else:
         said = "\n".join((found.url, found.title, found.published or "", found.text))
         digest = hashlib.sha256(said.encode(errors="surrogatepass")).digest()
@@ -131,10 +134,12 @@ def _add(items: dict[str, SourceItem], failed: list[RejectedItem], address: str,
 
 
 def _named(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Return the addresses of further sitemaps, and of pages with their time of change, None if not stated.
+    """Read a sitemap, a sitemap index or a list of addresses.
 
+    Returns:
+        The addresses of further sitemaps, and (address, time of change) of pages. The time is None if it is not stated.
     Raises:
-        BadRequest: it is neither a sitemap nor a list.
+        BadRequest: the page is none of these.
     """
     text = page.text.lstrip("\ufeff")
     if page.content_type == "text/plain" and not text.startswith("<"):

@@ -13,14 +13,16 @@ from retrievers.sync.offers import losers_of, offers_of
 from retrievers.sync.portions import Portion
 
 _THIS_RUN = 0
-"""Run number of the plan: lower than the number of any real attempt."""
+"""The number of a plan in place of a run's: lower than that of any run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What a run would do, as sorted ids of documents.
+    """What a run would do.
 
     Attributes:
+        added, changed, deleted: ids of documents, sorted.
+        unchanged: number of documents that would stay as they are.
         refused: why its deletions would be refused; None if they would not.
     """
 
@@ -34,7 +36,13 @@ class SyncPlan:
 
 @dataclass(slots=True)
 class Planning:
-    """A plan in progress, over the portions seen so far."""
+    """A plan in the making, from the portions seen so far.
+
+    Attributes:
+        damaged: ids of documents that are not stored as this source stored them.
+        gone: ids of documents that would be deleted if no portion provided them.
+        owners: owners that documents would have after these portions, by document id.
+    """
 
     manifest: Manifest
     damaged: Collection[str]
@@ -44,10 +52,10 @@ class Planning:
     changed: set[str] = field(default_factory=set)
     owners: dict[str, Owner] = field(default_factory=dict)
     taken: dict[str, UUID] = field(default_factory=dict)
-    """The sources that documents are taken over from, by document id."""
+    """For documents that are taken over from another source: document id to the id of that source."""
 
     async def look_at(self, portion: Portion) -> None:
-        """Process a portion like `_MirrorRun.store` in `mirror.py`, without writing."""
+        """Add the effects of a portion to the plan. Decides like `_MirrorRun.store` in `mirror.py`, without writing."""
         offered = await asyncio.to_thread(offers_of, portion)
         found = await self.manifest.owners([one.claim.id for one in offered.good])
         owners = {
@@ -82,8 +90,8 @@ class Planning:
         """Return the plan, after all portions have been processed.
 
         Args:
-            stored: number of documents in the manifest.
-            before: as in `_MirrorRun.delete`.
+            stored: number of the source's documents in the manifest.
+            before: number of its documents after the last complete run.
             forgotten: remains of forgotten sources before the run.
         """
         refused = why_refused(len(self.gone), before, limits)

@@ -1,4 +1,4 @@
-"""Read a source in portions: the next portion is read while one is stored, and no more than that."""
+"""Read a source in portions. While the caller stores one portion, the next one is read, but none after that."""
 
 import asyncio
 import threading
@@ -20,7 +20,14 @@ _END_S = 2.0
 
 @dataclass(slots=True)
 class Portion:
-    """The documents and items that are stored in one step."""
+    """What was read of a source, to be stored in one step.
+
+    Attributes:
+        found: documents, including invalid ones.
+        ends: items that were read completely.
+        unread: items that could not be read now.
+        characters: number of characters in the documents.
+    """
 
     found: list[ItemDocument] = field(default_factory=list)
     ends: list[ItemEnd] = field(default_factory=list)
@@ -46,7 +53,7 @@ class Portion:
 
 
 async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerator[Portion]:
-    """Yield what is read, in portions. While the caller stores one portion, the next is read."""
+    """Read items of a source and yield them in portions. While the caller stores one portion, the next is read."""
     stop = threading.Event()
     reads = source.read(wanted, stop.is_set)
 
@@ -69,9 +76,9 @@ async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerato
 
 
 async def _stop_reading(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
-    """Wait at most `_END_S` for the thread that reads, then close its reader.
+    """Wait at most `_END_S` for the thread that reads, then close the source's generator.
 
-    A thread that still runs is left alone, and its reader is not closed here.
+    If the thread still runs, neither is touched: the thread is left to end by itself, and the generator with it.
     """
     await asyncio.wait({task}, timeout=_END_S)
     if not task.done():
@@ -83,8 +90,9 @@ async def _stop_reading(task: "asyncio.Task[Portion]", reads: Iterator[Read]) ->
 
 
 async def in_thread(function: Callable[[Stopped], Returned]) -> Returned:
-    """Call a function that waits for files and servers, in a thread. On cancellation the function is told to stop and
-    is not waited for.
+    """Return the result of a function that blocks on files and servers, called in a thread.
+
+    Its argument returns True once this call is cancelled. The end of the function is then not waited for.
     """
     stop = threading.Event()
     try:

@@ -17,13 +17,14 @@ from retrievers.sync.mirror import Mirror
 
 MOST_LISTED = 200
 _SAID_EVERY_S = 30.0
+"""How often a worker records the schedules of its settings in the database, in seconds."""
 _HEARD_S = 120.0
-"""Time after which a schedule without a worker counts as not followed, in seconds."""
+"""How long after such a record a schedule counts as having a worker, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A mirror that is updated at intervals.
+    """A mirror that is run at intervals.
 
     Attributes:
         every_s: interval between the starts of two runs, in seconds.
@@ -36,14 +37,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A mirror as its tenant sees it.
+    """A source that a collection follows, as its tenant sees it.
 
     Attributes:
-        source: without passwords.
         name: name of its schedule; None if it is run by hand.
-        has_worker: a worker has recently reported the schedule in its settings.
-        next_at: time of the next run, if a worker will run it.
-        documents: number of documents after the last complete run.
+        source: name of the source, without passwords.
+        every_s: interval between the starts of two runs, in seconds; None if it is run by hand.
+        has_worker: a worker has recently recorded the schedule.
+        next_at: time of the next run; None without a worker.
+        documents: number of documents after the last complete run; None before.
         last: its last run; None before the first run, and after the retention time of jobs.
     """
 
@@ -59,14 +61,18 @@ class Followed:
 
 
 class Schedules:
-    """The mirrors in one database. Several processes may share it."""
+    """The mirrors in one database, which several processes may share.
+
+    Args:
+        own: schedules in the settings of this process.
+    """
 
     def __init__(self, database: Database, jobs: JobQueue, own: Sequence[Schedule] = ()) -> None:
         self._database, self._jobs, self._own = database, jobs, own
         self._said_at = -math.inf
 
     async def write_due(self) -> None:
-        """Queue the due runs of this process's own schedules. Each is queued once, even if several processes do this.
+        """Queue the runs of this process's own schedules that are due. Several processes queue a run only once.
 
         Raises:
             Unavailable: the database cannot be reached.
@@ -85,7 +91,7 @@ class Schedules:
     async def _register(self, schedule: Schedule) -> None:
         mirror = schedule.mirror
         values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s, "heard_s": _HEARD_S}
-        # One transaction each, so that workers with different settings cannot deadlock.
+        # One transaction per statement: together, workers with different settings could deadlock.
         for statement in (_REGISTER, _TAKE_NAME):
             async with self._database.transaction(whole(mirror.tenant)) as connection:
                 await connection.execute(statement, values)
@@ -111,8 +117,9 @@ class Schedules:
         return Lease(mirror.tenant, job, token)
 
     async def listed(self, who: str | Viewer) -> list[Followed]:
-        """Return the tenant's mirrors by name and collection, at most 200, each with its last run, and this process's
-        own schedules that have not run yet.
+        """Return the tenant's mirrors, at most MOST_LISTED, sorted by name and collection, each with its last run.
+
+        This process's own schedules that have never run come after them.
         """
         found, tenant = {one.id: one for one in await self._met(who)}, Viewer.of(who).tenant
         for one in self._own:
@@ -137,7 +144,7 @@ class Schedules:
         return found
 
     async def run_now(self, who: str | Viewer, name: str) -> Followed:
-        """Queue a run of a mirror now, for a worker that has the source in its settings.
+        """Queue a run of a mirror now, for a worker that has it in its settings. Return the mirror's new state.
 
         Args:
             name: name of its schedule, or its id.
@@ -157,7 +164,7 @@ class Schedules:
         return find(await self.listed(who), one.id)
 
     async def forget(self, who: str | Viewer, name: str) -> Followed:
-        """Stop following a source. Its documents stay. Return its last state.
+        """Stop following a source. Its documents stay. Return its state before that.
 
         Args:
             name: name of its schedule, its id, the source, or a collection that follows a single source.

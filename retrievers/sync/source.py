@@ -10,17 +10,17 @@ from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sandbox import Stopped
 
 MOST_ITEMS = 1_000_000
-"""Maximum number of items of a source: their names and versions are in memory at once."""
+"""Maximum number of items of a source, because their names and versions are held in memory."""
 MOST_KEY_CHARACTERS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """A file, object, page or row.
+    """A file, object, page or row, which provides documents.
 
     Attributes:
         key: its name within the source, the same in every run.
-        version: changes whenever its content does; None if only reading it can tell.
+        version: differs whenever its content has changed; None if it must be read to find out.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Listing:
     """The current items of a source.
 
     Attributes:
-        unlisted: prefixes of keys that could not be listed: documents stored from there stay.
+        unlisted: keys of items and folders that could not be listed. Documents stored from there stay.
         failed: entries that could not be listed, with the reason.
         schema: schema declared by the source itself.
     """
@@ -53,11 +53,11 @@ class ItemDocument:
 
 @dataclass(frozen=True, slots=True)
 class ItemEnd:
-    """Marks that all documents of an item have been found.
+    """Tells that an item has been read completely: its documents came before.
 
     Attributes:
-        digest: digest of its content; None if the version suffices.
-        is_same: the digest has not changed, so the item was not read into documents.
+        digest: digest of its content; None if its version is enough to detect changes.
+        is_same: the digest has not changed, so its documents were not read and stay as they are.
     """
 
     key: str
@@ -79,8 +79,12 @@ Read = ItemDocument | ItemEnd | Unread
 def reads_of(
     key: str, items: Iterable[tuple[int, Document | RejectedItem]], digest: bytes | None = None
 ) -> Iterator[Read]:
-    """Convert the documents of a file. A file that was not read to its end yields `Unread`, so none of its documents is
-    deleted.
+    """Yield the documents of a file and then its end, or `Unread` if the file could not be read to its end.
+
+    With `Unread`, none of its stored documents is deleted.
+
+    Args:
+        items: documents and failures of the file; the number in each pair is ignored.
     """
     unread: str | None = None
     for _, item in items:
@@ -108,7 +112,7 @@ class Source(Protocol):
 
     @property
     def shown(self) -> str:
-        """A permanent name of the source, the same from any working directory, without passwords."""
+        """A permanent name of the source, without passwords. It is the same from any working directory."""
 
     def listing(self, stopped: Stopped) -> Listing:
         """Return the current items.
@@ -119,7 +123,7 @@ class Source(Protocol):
         """
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
-        """Yield the documents of each item, in the order of `wanted`, followed by the item's end.
+        """Yield the documents of each item, in the order of `wanted`, followed by an `ItemEnd` or `Unread` for it.
 
         Raises:
             Unavailable: the source as a whole cannot be read now, or `stopped` returned True.

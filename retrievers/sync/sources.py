@@ -1,4 +1,4 @@
-"""Open the source that a text names."""
+"""Open a source by its address, such as "git:/srv/docs@main" or "s3://bucket/prefix"."""
 
 import re
 from pathlib import Path
@@ -26,9 +26,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(?=:/)")
 def open_source(
     text: str, *, table: str | None = None, query: str | None = None, updated_at: str | None = None
 ) -> Source:
-    """Open a source without accessing it.
+    """Return the source at an address, without accessing it.
 
     Args:
+        text: the address, in one of the `FORMS`.
         table, query, updated_at: for a database, see `retrievers.sync.table.DatabaseTable`.
     Raises:
         BadRequest: the text has no known form, or the options do not fit it.

@@ -1,7 +1,8 @@
 """A table or query of another database as a source: one document per row, as for a CSV file.
 
-The column `id` identifies the row. `text`, `title`, `url`, `metadata`, `readers` and the other keys of a record have
-their meaning there, all other columns are metadata. A query can rename columns (`SELECT article_id AS id, ...`).
+The column `id` identifies the row. The columns `text`, `title`, `url`, `metadata`, `readers` and those named like the
+other keys of a JSON record have the meaning of that key. All other columns are metadata. A query can rename columns
+(`SELECT article_id AS id, ...`).
 """
 
 import hashlib
@@ -33,11 +34,11 @@ class DatabaseTable:
 
     Attributes:
         url: address of the database; may contain a password.
-        named: the address without the password.
-        table: table name with its schema, or "".
-        query: a SELECT in place of a table, or "".
-        updated_at: a column that changes with every change of a row, so that only changed rows are read completely; or
-            "".
+        named: the address without user, password and options.
+        table: table name, with or without a schema; "" with a query.
+        query: a SELECT; "" with a table.
+        updated_at: name of a column that changes with every change of a row. The listing then reads only this column
+            and `id`. "" to compare whole rows.
     """
 
     url: str
@@ -79,7 +80,7 @@ class DatabaseTable:
         return Listing([SourceItem(key, version) for key, version in items.items()])
 
     def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
-        """See `Source.read`. Scans all rows again; rows that no longer exist are left out."""
+        """See `Source.read`. Scans all rows again, in the database's order; rows that no longer exist are left out."""
         if not wanted:
             return
         keys = {one.key for one in wanted}

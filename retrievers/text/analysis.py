@@ -20,7 +20,7 @@ from retrievers.text.languages import STOP_WORDS
 from retrievers.text.marks import marks_alone
 
 VERSION = 2
-"""Increased when the same text yields other terms. A collection stores the version it was analysed with."""
+"""Increased when a change makes a text yield other terms. A collection stores the version that analysed it."""
 
 _SNOWBALL = {
     "en": "english", "de": "german", "fr": "french", "es": "spanish",
@@ -44,13 +44,13 @@ CHINESE_STOP_WORDS = frozenset(
 )
 _MOST_CHARACTERS = 64
 _CACHED_WORDS, _CACHED_PARTS = 1 << 13, 1 << 11
-"""Entries of the cache of analysed words, and of those of folded and stemmed parts. Twice as many words analyse SciFact
-5 % faster and hold 7 MB more.
+"""Size of the cache of analysed words, and of each cache of folded and stemmed parts. With twice as many words, SciFact
+is analysed 5 % faster, for 7 MB more.
 """
 _SHOUTED_WORDS = 3
-# Normalising long runs of combining marks takes quadratic time. No word contains these characters.
+# Normalising a long run of combining marks takes quadratic time, so it is cut. No word contains these characters.
 _MANY_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
-# NFKC can expand one character to eighteen (U+FDFA), so a text of nothing else is cut off.
+# NFKC can expand one character to eighteen (U+FDFA). A text that grows beyond this factor and addition is cut.
 _MOST_GROWTH, _MOST_MORE = 2, 256
 
 
@@ -73,7 +73,7 @@ def analyse(text: str, language: str, *, extra: bool = True) -> list[Term]:
     Args:
         language: ISO 639-1 code; selects the stemmer and the stop words. Latin words in a text of another script are
             analysed as English.
-        extra: False leaves out derived terms, which for Chinese are two thirds of the work.
+        extra: False leaves out derived terms. For Chinese text this saves two thirds of the time.
     Returns:
         Terms with word positions from 0. A stop word keeps its position, so phrases stay exact.
     """
@@ -119,7 +119,8 @@ class _Word(NamedTuple):
     Attributes:
         terms: its terms, with positions from 0 within the word.
         positions: number of positions that the word takes; 0 for punctuation.
-        name: its folded form if a number after it would make an identifier, else "".
+        name: its folded form ("pep" for "PEP") if it can form an identifier with a number after it, as in "PEP 703":
+            it is a single word of letters and no stop word. Else "".
         number: the word itself if it is a number, else "".
     """
 
@@ -136,7 +137,7 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
     stop = _STOP_WORDS[language]
     terms = []
     for position, part in enumerate(parts):
-        # "IT" and "US" are names, "it" and "us" are stop words.
+        # Stop words in capitals are kept: "IT" and "US" are names.
         named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
         folded = fold(part)
         if named or folded not in stop:
@@ -148,7 +149,7 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
 
 
 def _is_shouting(text: str) -> bool:
-    """Return whether the text is all capitals, so that capitals do not mark names.
+    """Return whether the text is written in capitals throughout, so that a word in capitals need not be a name.
 
     False for fewer than three words, and for text with Chinese, Japanese or Korean characters.
     """
@@ -159,10 +160,13 @@ def _is_shouting(text: str) -> bool:
 
 
 def _wholes(parts: list[str]) -> Iterator[str]:
-    """Yield further terms of a word, by its parts.
+    """Yield the derived terms of a word.
 
-    These are its parts joined by hyphens ("rtm-prod"), a name and its number ("utf-8" for utf8), and the pieces of
-    camel case ("get", "user", "name" for getUserName).
+    These are its parts joined by hyphens ("rtm-prod" for rtm/prod), a name and its number ("utf-8" for utf8), and the
+    words in camel case ("get", "user", "name" for getUserName).
+
+    Args:
+        parts: runs of letters and digits in the word.
     """
     if not parts:
         return
@@ -180,7 +184,11 @@ def _wholes(parts: list[str]) -> Iterator[str]:
 
 
 def _chinese(run: str, position: int) -> Iterator[Term]:
-    """Yield words, and the character pairs that are none."""
+    """Yield the words of a run of Chinese, and as derived terms all pairs of characters that are not such a word.
+
+    Args:
+        position: position of the first character.
+    """
     seen = set()
     for term in _chinese_words(run, position):
         seen.add((term.text, term.position - position))
@@ -191,7 +199,7 @@ def _chinese(run: str, position: int) -> Iterator[Term]:
 
 
 def _chinese_words(run: str, position: int) -> Iterator[Term]:
-    """Yield words in search mode at the position of their first character."""
+    """Yield the words of a run of Chinese, and the shorter words inside them, each at the position where it begins."""
     for word, start, _ in segment.placed_words(run, "search"):
         if word not in CHINESE_STOP_WORDS:
             yield Term(word, position + start, False)
@@ -231,5 +239,5 @@ def stem(word: str, language: str) -> str:
 
 @cache
 def _stemmer(language: str) -> "Stemmer.Stemmer":
-    # The cache of `stem` is shared and bounded; the stemmer's own would grow beside it.
+    # 0 switches off the stemmer's own cache: that of `stem` is shared by all languages and bounded.
     return Stemmer.Stemmer(_SNOWBALL[language], 0)

@@ -28,9 +28,9 @@ _MOST_POSITIONS = 255
 _MOST_TERMS = 3000
 _MOST_CHARACTERS = 20_000
 _FIELDS_AT_ONCE = 4
-"""Titles, important terms and questions whose terms are kept; the terms of one may take 10 MB."""
-# Average lengths are rounded to a grid of 10 % steps. BM25 hardly changes, and stored vectors depend only on the
-# documents, not on the order or the batches in which they arrive.
+"""Number of texts (a title, important terms, questions) whose terms are cached. Those of one text may take 10 MB."""
+# Average lengths are rounded to a grid of 10 % steps, which hardly changes BM25. Without it, each new document would
+# change the average, and stored vectors would depend on the order and the batches in which documents arrive.
 _STEP = math.log(1.1)
 
 _BETWEEN = "\0"
@@ -46,7 +46,7 @@ Analysis = Callable[[str, str], Sequence[Term]]
 
 
 def analysis_of_fields() -> Analysis:
-    """Return an analysis for the passages of one document, which share their title, important terms and questions."""
+    """Return an `analyse` that caches its results: the passages of a document share title, key terms and questions."""
     return lru_cache(maxsize=_FIELDS_AT_ONCE)(analyse)
 
 
@@ -62,16 +62,16 @@ def lexemes(
     """Analyse a passage into terms with positions and field labels, and return its length.
 
     Args:
-        analysed: analysis of the fields beside the text.
+        analysed: analyses title, important terms and questions, see `analysis_of_fields`.
     Returns:
-        Term to [(position from 1, label)], positions ascending; and the length that BM25 normalises by: the number of
-        words in all fields, each field weighted as its terms are. If only the text counted, a title without a text
-        would outrank everything (nDCG@10 of SciFact when only relevant documents have abstracts: 0.12, and 0.65 with
-        the weighted length).
+        Term to [(position from 1, label of `FIELDS`)], positions ascending; and the length that BM25 normalises by: the
+        number of words in all fields, each field weighted as its terms are. If only the text counted, a title without a
+        text would outrank everything (nDCG@10 of SciFact when only relevant documents have abstracts: 0.12, and 0.65
+        with the weighted length).
     """
     found: dict[str, dict[int, str]] = {}
     offset, length = 1, 0.0
-    # The text comes first: positions end at 16383, and all later words share that position.
+    # The text comes first, because positions end at 16383: all later words share that position.
     parts = (("D", text), ("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)))
     for label, part in parts:
         terms = analyse(part, language) if label == "D" else analysed(part[:_MOST_CHARACTERS], language)
@@ -132,7 +132,11 @@ def document_weights(found: Mapping[str, Iterable[tuple[int, str]]], length: int
 
 
 def frequency(places: Iterable[tuple[int, str]]) -> float:
-    """Return how often a term occurs, each occurrence weighted by its field (BM25F)."""
+    """Return how often a term occurs, each occurrence weighted by its field (BM25F).
+
+    Args:
+        places: (position, label) of each occurrence.
+    """
     return sum(FIELDS[label] for _, label in places)
 
 
@@ -142,12 +146,22 @@ def length_norm(length: Number, mean: float) -> Number:
 
 
 def saturated(count: Number, norm: Number) -> Number:
-    """Return a term's weight in a passage, in [0, K1 + 1). Takes numbers or arrays."""
+    """Return a term's weight in a passage, in [0, K1 + 1). Takes numbers or arrays.
+
+    Args:
+        count: result of `frequency`.
+        norm: result of `length_norm`.
+    """
     return count * (K1 + 1) / (count + norm)
 
 
 def idf(documents: int, chunks: int) -> float:
-    """Return the inverse document frequency of a term in `documents` of `chunks` passages. Always positive."""
+    """Return the inverse document frequency of a term. Always positive.
+
+    Args:
+        documents: number of passages that contain the term.
+        chunks: number of all passages.
+    """
     return math.log(1 + (chunks - documents + 0.5) / (documents + 0.5)) if chunks >= documents else math.log(1.5)
 
 
@@ -158,5 +172,5 @@ def on_grid(mean: float) -> float:
 
 @lru_cache(maxsize=1 << 13)
 def hashed(term: str) -> int:
-    """Return the term's dimension, in [0, DIMENSIONS)."""
+    """Return the dimension that stands for a term in the sparse vectors, in [0, DIMENSIONS)."""
     return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest()) % DIMENSIONS

@@ -1,4 +1,4 @@
-"""Fold the spellings of a name to one form, in which questions and metadata values are compared."""
+"""Fold different spellings of a name to one form, in which questions and metadata values are compared."""
 
 import re
 import unicodedata
@@ -6,9 +6,9 @@ import unicodedata
 from retrievers.text.marks import nfkc
 
 VERSION = 1
-"""Increased when `fold` changes: stored values were folded by this version."""
+"""Increased when `fold` changes. Collections store the version that folded their values."""
 
-# Letters that Unicode does not decompose, and what people type in their place.
+# Letters that Unicode does not decompose, and what people type instead of them.
 _PLAIN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"})
 _LOOKALIKES = str.maketrans({"ı": "i", "İ": "I", "ſ": "s", "\u212a": "K"})
 # Full-width, mathematical and segmented digits: all whose NFKC form is one of 0 to 9.
@@ -24,25 +24,24 @@ _BLANKS = re.compile(r" {2,}")
 
 
 def plain_letters(text: str) -> str:
-    """Replace the four letters (ı, İ, ſ and the Kelvin sign) that a pattern takes for i, s or k if it ignores case.
+    """Replace ı, İ, ſ and the Kelvin sign by i, I, s and K, which a pattern that ignores case takes to be equal.
 
-    Apply it before such a pattern if the match is then looked up in a table, which has i, s and k alone. The length
-    stays, also in lower case: "İ".lower() has two characters.
+    Call it before such a pattern is applied if what it matches is then looked up in a table: the table has no entries
+    with these letters. The length is kept, even if the result is lower-cased: "İ".lower() would have two characters.
     """
     return text if text.isascii() else text.translate(_LOOKALIKES)
 
 
 def plain_digits(text: str) -> str:
-    """Replace full-width and other compatibility forms of digits by 0 to 9, as NFKC does; the length stays.
+    """Replace full-width and other compatibility forms of digits by 0 to 9, as NFKC does. The length is kept.
 
-    Digits of other scripts, such as Arabic and Thai, stay, because full text stores and searches them as written.
+    Digits of other scripts, such as Arabic and Thai, are kept: full text stores and searches them as written.
     """
     return text if text.isascii() else text.translate(_DIGITS)
 
 
 def fold(text: str) -> str:
-    """Return the form in which a text is compared: "Marc-André  LEMBURG" and "marc andre lemburg" fold to the same
-    name.
+    """Return the form in which a text is compared: "Marc-André  LEMBURG" -> "marc andre lemburg".
 
     Unifies compatibility forms (full-width to half-width), removes case and the accents of Latin, Greek and Cyrillic
     letters, removes quotes and dots (except a dot between digits), and turns any other run of characters that are not

@@ -24,7 +24,7 @@ MOST_GLOSSES = 3
 """Maximum number of English words for one Chinese word."""
 
 LEAST_CHINESE = 0.05
-"""Minimum share of Chinese documents at which a Chinese question is searched by its own words."""
+"""Minimum share of documents in a language for that language to count. Below it, a Chinese question is glossed."""
 
 _LONGEST_PART = 8
 _MOST_SENSES = 6
@@ -57,13 +57,13 @@ without blocking a thread each.
 
 
 def load() -> None:
-    """Read the dictionary once, which takes half a second. Later glosses need no reading."""
+    """Read the dictionary into memory, if it has not been read. Takes half a second."""
     _dictionary()
     _by_pinyin()
 
 
 def is_loaded() -> bool:
-    """Return whether `load` has finished reading."""
+    """Return whether the dictionary is in memory."""
     return _by_pinyin.cache_info().currsize > 0
 
 
@@ -82,9 +82,9 @@ async def known_words() -> "DictionaryWords":
 
 @cache
 def read_ahead() -> Thread:
-    """Start one thread that reads everything, for a process that will answer many questions.
+    """Start a thread, at most one per process, that reads the dictionary before the first question needs it.
 
-    The process does not wait for the thread when it exits. A question that arrives earlier reads what it needs itself.
+    The process can exit before it is done. A question that arrives earlier reads what it needs itself.
     """
 
     def read() -> None:
@@ -102,13 +102,12 @@ def is_chinese(text: str) -> bool:
 
 
 def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
-    """Gloss a Chinese question for a scope with few Chinese documents: its names and numbers, and English for its
-    words.
+    """Return `in_english` of a Chinese question if less than `LEAST_CHINESE` of the documents are Chinese.
 
     Args:
         languages: number of documents per language, for each collection.
     Returns:
-        "" if the question or the documents need no gloss.
+        "" if the question is not Chinese, if more documents are, or if the dictionary knows none of its words.
     """
     counts = list(languages)
     documents = sum(sum(one.values()) for one in counts)
@@ -118,20 +117,22 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
 
 
 def in_english(text: str) -> str:
-    """Return a Chinese text's names and numbers and the English for its words; "" if the dictionary knows none of its
-    words.
+    """Return the Latin words and numbers of a Chinese text, followed by English words for its Chinese words.
+
+    Up to six English words stand for one Chinese word. "" if the dictionary knows none of the words.
     """
     words = glosses(text)
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
 
 def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
-    """Gloss a Chinese question for a scope with both Chinese and English documents.
+    """Return `in_english` of a Chinese question, for a second search in a scope with Chinese and English documents.
 
     Args:
         languages: number of documents per language, for each collection.
     Returns:
-        "" if the question is not Chinese, or the share of one of the two languages is below `LEAST_CHINESE`.
+        "" if the question is not Chinese, the share of one of the two languages is below `LEAST_CHINESE`, or the
+        dictionary knows none of the words.
     """
     counts = list(languages)
     documents = sum(sum(one.values()) for one in counts)
@@ -146,8 +147,8 @@ def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
 def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
     """Return the Chinese words of a text that the dictionary knows, as (offset, word, English words), without overlap.
 
-    Includes only English words that are a whole sense: 酒店 is "hotel", but not "wine", although it also means "wine
-    shop".
+    A sense of several English words is left out, so the English words may be (). The senses of 酒店 are "hotel" and
+    "wine shop": its English words are ("hotel",).
     """
     known = _dictionary()
     found = []
@@ -159,7 +160,10 @@ def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
 
 
 def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entry"]]:
-    """Return the word, or the longest known words in it: 检查报告 is not an entry, but 检查 and 报告 are."""
+    """Return the word, or the longest known words in it, as (offset, word, entry), from left to right.
+
+    检查报告 ("inspection report") is not an entry, but 检查 ("inspection") and 报告 ("report") are.
+    """
     parts, place = [], 0
     while place < len(word) - 1:
         longest = min(len(word) - place, _LONGEST_PART)
@@ -173,7 +177,10 @@ def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entr
 
 @lru_cache(maxsize=4096)
 def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the English names of a Chinese term, each as its words. A compound combines the names of its parts."""
+    """Return the English translations of a Chinese term, each as a tuple of words; () if it cannot be translated.
+
+    A term that is no entry is translated by its words, two or three of them, in every combination of their senses.
+    """
     known = _dictionary()
     entry = known.get(text)
     if entry is not None:
@@ -193,7 +200,10 @@ def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=4096)
 def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
-    """Name a short term that the dictionary lacks by its parts and characters in English: 小厅 is "small hall"."""
+    """Translate a term by its words and characters: 小厅, which is no entry, by 小 ("small") and 厅 ("hall").
+
+    Returns the same as `senses_of`; () if a part is unknown, or if there are more than `MOST_GLOSSES` parts.
+    """
     known = _dictionary()
     parts: list[tuple[tuple[str, ...], ...]] = []
     place = 0
@@ -210,7 +220,7 @@ def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def pinyin_of(text: str) -> tuple[str, ...]:
-    """Return the syllables of a Chinese text in Latin letters, without tones; () if a character is unknown."""
+    """Return the pinyin syllables of a Chinese text, without tones; () if a character is unknown."""
     readings = _dictionary().readings
     known = readings.get(text) or " ".join(readings.get(character, "?") for character in text)
     syllables = tuple(_TONE.sub("", one).casefold().replace("u:", "v") for one in known.replace("[", "").split())
@@ -218,13 +228,13 @@ def pinyin_of(text: str) -> tuple[str, ...]:
 
 
 def chinese_of(pinyin: str) -> tuple[str, ...]:
-    """Return the words with this pronunciation, without tones: zhuangtai is 状态; () if there is none."""
+    """Return the words with this pinyin, without tones or spaces: "zhuangtai" -> 状态 ("state"). () if none."""
     return _by_pinyin().get(pinyin, ())
 
 
 @cache
 def _by_pinyin() -> dict[str, tuple[str, ...]]:
-    """Index words of at least two characters by pronunciation. Takes a fifth of a second."""
+    """Index words of at least two characters by their pinyin. Takes a fifth of a second."""
     found: dict[str, list[str]] = {}
     for word, reading in _dictionary().readings.items():
         if len(word) > 1:
@@ -237,7 +247,7 @@ def glosses(text: str) -> list[str]:
     words: dict[str, None] = {}
     known = _dictionary()
     for run in _CHINESE.findall(text):
-        # Search mode also yields the parts of a compound, which may be the only parts that the dictionary knows.
+        # Search mode also yields the words inside a compound. The dictionary may know these only.
         for word, _, _ in segment.placed_words(run, "search"):
             if word not in CHINESE_STOP_WORDS:
                 entry = known.get(word)
@@ -246,7 +256,13 @@ def glosses(text: str) -> list[str]:
 
 
 class _Entry(NamedTuple):
-    """The first English words of a Chinese word, those that are a whole sense, and all short senses."""
+    """The English of a Chinese word.
+
+    Attributes:
+        words: words of its first senses, for full-text search; at most six.
+        whole: words that are a whole sense.
+        senses: every sense of up to `MOST_GLOSSES` words, as a tuple of words; also proper names.
+    """
 
     words: tuple[str, ...]
     whole: tuple[str, ...]
@@ -278,13 +294,13 @@ class _Dictionary:
         return self._read[word]
 
     def part(self, text: str) -> _Entry | None:
-        """Return the entry of a word or of a single character."""
+        """Return the entry of a word or of a single character; None if there is none."""
         if len(text) > 1:
             return self.get(text)
         return _entry(self._characters[text]) if text in self._characters else None
 
     def _with_people(self, word: str, entry: _Entry) -> _Entry:
-        """Add the name of a place's people or language to its entry: 意大利 is Italy and also "Italian"."""
+        """Add a place's adjective to its entry: 意大利 ("Italy") also gets "italian", from 意大利人 ("Italian")."""
         lines = (self._lines.get(word + end, "") for end in "人语")
         named = (found[0] for line in lines if (found := _LATIN.findall(line)) and found[0][0].isupper())
         known = {one[0] for one in entry.senses if len(one) == 1}
@@ -321,12 +337,12 @@ def _lines() -> Iterator[tuple[str, str, str]]:
 
 
 class DictionaryWords(NamedTuple):
-    """Kinds of words in the dictionary, Chinese words and folded English words.
+    """Words of the dictionary by kind.
 
     Attributes:
-        names: names of places, people and companies.
-        usual: English words that occur in many definitions, so they are unlikely to be a project name or a technical
-            term.
+        names: names of places, people and companies, in Chinese and in English (in lower case).
+        usual: English words in lower case that occur in many definitions, so they are unlikely to be a project's name
+            or a technical term.
     """
 
     names: frozenset[str]
@@ -335,7 +351,7 @@ class DictionaryWords(NamedTuple):
 
 @cache
 def words() -> DictionaryWords:
-    """Derive the kinds of words from the dictionary, which takes a third of a second."""
+    """Return the names and the common words of the dictionary. The first call takes a third of a second."""
     capital, small, chinese = Counter[str](), Counter[str](), set()
     for word, _, senses in _lines():
         if len(word) > 1 and _NAME.match(senses):
@@ -372,5 +388,5 @@ def _entry(senses: str) -> _Entry | None:
 
 
 def _content(sense: str) -> list[str]:
-    """Return the words of a sense that carry meaning."""
+    """Return the words of an English sense in lower case, without function words (`_EMPTY`)."""
     return [word for word in map(str.lower, _LATIN.findall(sense)) if word not in _EMPTY]

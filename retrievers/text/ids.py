@@ -1,4 +1,4 @@
-"""Ids of documents in texts: which words of a question may be ids, and what ids and titles call a document."""
+"""Ids of documents: which words of a question may be ids, and which nouns for a document occur in ids and titles."""
 
 import re
 from collections import Counter
@@ -9,10 +9,10 @@ from retrievers.core.types import ChunkId, Collection
 from retrievers.text.languages import STOP_WORDS
 
 MOST_IDS = 50
-"""Number of documents, the first in order of their ids, that show what the documents of a collection are called."""
+"""Number of documents, the first in order of their ids, from which the nouns for a collection's documents are read."""
 _NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
 _ALIKE = 0.8
-"""Minimum share of ids that must begin with a word for it to be the name of a document."""
+"""Minimum share of ids that must begin with a word for it to be a noun for a document."""
 _LEAST_TITLES, _NEARLY_ALL, _SHORTEST_HEAD = 10, 0.95, 2
 _TITLE_PART = re.compile(r"(?P<word>[^\W\d_]+(?:[-'’][^\W\d_]+)*)|\S")
 _SMALL_WORDS = frozenset().union(*STOP_WORDS.values())
@@ -22,11 +22,12 @@ _ID = re.compile(r"(?<![\w./+-])[A-Za-z0-9]+(?:[-_./:+]{1,3}[A-Za-z0-9]+)*\+{0,2
 _CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d|[A-Za-z]+[-_./:]\d$")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _FEW_HAN = 5
-"""Maximum number of Chinese characters in a question that only asks what something is: 是什么, 是做什么的."""
+"""Maximum number of Chinese characters beside an id in a question that says nothing else: 是什么 ("what is")."""
 _ASKING = frozenset("show find give open display get tell describe explain define look".split())
 """Verbs that ask for a document, besides stop words: "show me pmidi"."""
 _LONGEST_ASKED = 300
-# Asks for what a word names and says nothing else; a preposition may introduce a value: "by 2119".
+# Matches a question that asks for one id and says nothing else. Prepositions are not allowed: the word after one may be
+# a value of a field, as in "by 2119".
 _ALONE = re.compile(
     r"\W*(?:(?:what|who)(?:'s| is| are)(?: the)? |(?:please |can you )?(?:show|give|tell|find|open|display|get|"
     r"describe|explain)(?: me| us)?(?: about)?(?: the)? |请?(?:给我看|显示|打开|查找|介绍)(?:一下)?\s*)?"
@@ -37,10 +38,10 @@ _MOST_NAMED = 300
 
 
 def words_for_documents(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return what documents are called, by their ids and titles.
+    """Return the nouns that stand for a document of a collection, in lower case; () if there are none.
 
     These are the word that most ids begin with, "pep" for "pep-1" and "pep-2", and the English noun that nearly all
-    titles name, "contract" for "Rope supply contract 12" and "report" for "Annual report on sales".
+    titles contain as their main noun: "contract" in "Rope supply contract 12", "report" in "Annual report on sales".
 
     Args:
         named: id and title of each document.
@@ -54,9 +55,9 @@ def words_for_documents(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _head_of(title: str) -> str:
-    """Return the noun that a title in lower case names, the last word of its first phrase; "" if that is not English.
+    """Return the main noun of a title in lower case: the last word of its first phrase; "" if that is not English.
 
-    A phrase ends at a small word, a number or a mark: "annual report | on sales", "supply contract | 12".
+    A phrase ends at a stop word, a number or punctuation: "annual report | on sales", "supply contract | 12".
     """
     head = ""
     for part in _TITLE_PART.finditer(title):
@@ -69,9 +70,10 @@ def _head_of(title: str) -> str:
 
 
 def may_be_ids(text: str) -> tuple[list[str], bool]:
-    """Return the words of a question that may be ids, and whether the question says nothing else.
+    """Return the words of a question that may be ids, and whether the question contains nothing but one such word.
 
-    A plain word or number counts only if the question says nothing else: "what is pmidi?", "show me pmidi".
+    A word with the form of an id, such as "prop-0042", always counts. A plain word or number counts only if it is
+    alone, beside stop words and verbs that ask for a document: "what is pmidi?", "show me pmidi".
     """
     said = [word for word in _ID.findall(text) if word.casefold() not in STOP_WORDS["en"]]
     said = [word for word in said if word.casefold() not in _ASKING] or said
@@ -80,13 +82,16 @@ def may_be_ids(text: str) -> tuple[list[str], bool]:
 
 
 def only_id(text: str) -> str | None:
-    """Return the word of a question that does nothing but ask for it: "what is pmidi?", "show me 2119"."""
+    """Return the id of a question that only asks for it: "what is pmidi?" -> "pmidi". None for any other question."""
     found = _ALONE.fullmatch(text) if len(text) <= _LONGEST_ASKED else None
     return found["id"] if found is not None else None
 
 
 def first_passages(words: Iterable[str], collections: Iterable[Collection]) -> list[ChunkId]:
-    """Return the ids of the first passages that documents with these ids have, in lower or upper case too."""
+    """Return the ids of the first passages of the documents that have these words as ids, if such documents exist.
+
+    Each word is also tried in lower and in upper case, in every collection. At most `_MOST_NAMED` ids.
+    """
     written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
     among = tuple(collections)
     return list(islice((ChunkId(one.tenant, one.name, way, 0) for way in written for one in among), _MOST_NAMED))

@@ -13,7 +13,7 @@ from retrievers.text.marks import few_marks
 
 DEFAULT = "en"
 
-# The most common function words: they identify a language, and full-text search leaves them out.
+# The most common function words of each language. They identify the language, and full-text search leaves them out.
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -62,7 +62,7 @@ _CHINESE = re.compile("[的了是在吗呢吧哪谁么何几有和与怎请]|多
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HANGUL = re.compile(r"[\uac00-\ud7af]")
 _SAMPLE_CHARACTERS = 4000
-# A question has few function words, and a single one does not outweigh the languages of the collection.
+# Minimum number of function words that decide for a language. A single one may also occur in another language.
 _SURE_VOTES = 2
 
 
@@ -80,7 +80,7 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
     for word in _WORD.findall(sample.lower()):
         for language in _VOTERS.get(word, ()):
             votes[language] += 1
-    # A sentence of another language may quote a few characters, but its function words then outnumber them.
+    # A sentence in another language may quote a few such characters. It then has function words, and more Latin words.
     quoted = max(votes.values(), default=0) >= _SURE_VOTES and han + kana + hangul < 2 * letters
     if kana and kana * 4 >= han and kana + han > letters and not quoted:
         return "ja"

@@ -1,4 +1,4 @@
-"""Unicode normal forms in linear time: long runs of combining marks, which take quadratic time to sort, are cut.
+"""Normalise Unicode in linear time: sorting a long run of combining marks takes quadratic time, so runs are cut.
 
 Source:
     UAX #15 section 13 (runs of marks).
@@ -10,7 +10,7 @@ import unicodedata
 MOST_MARKS = 10
 """Maximum number of consecutive combining marks. Tibetan stacks 8."""
 
-# Marks are among the characters that \w does not match.
+# \w matches no marks, so every long run of marks is in a match.
 _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")
 
 
@@ -20,7 +20,10 @@ def few_marks(text: str) -> str:
 
 
 def marks_alone(text: str) -> str:
-    """Replace the two half-width Japanese voicing letters by the combining marks that NFKC turns them into."""
+    """Replace the two half-width Japanese voicing letters by the combining marks that NFKC would replace them by.
+
+    So a run of them counts as a run of marks before NFKC is applied.
+    """
     return text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a")
 
 
@@ -33,8 +36,7 @@ def _bounded(found: re.Match[str]) -> str:
     kept: list[str] = []
     marks = 0
     for character in found[0]:
-        # Normalisation sorts every character with a combining class, also spacing marks such as the stems of musical
-        # notes.
+        # Normalisation sorts all characters with a combining class, even spacing marks such as the stems of notes.
         is_mark = unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me")
         marks = marks + 1 if is_mark else 0
         if marks <= MOST_MARKS:

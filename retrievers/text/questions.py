@@ -8,9 +8,9 @@ from retrievers.text import bm25
 from retrievers.text.analysis import Term, analyse
 
 MOST_TERMS = 64
-# Whole identifiers and character pairs repeat terms that are already counted.
+# Weight of whole identifiers and character pairs, which repeat terms that are already counted.
 _EXTRA = 0.5
-# A gloss is one sense of a word, and may be the wrong one.
+# Weight of a gloss, an English translation of a Chinese word, which may be the wrong sense of it.
 _GLOSS = 0.5
 
 _QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》')
@@ -27,8 +27,12 @@ def analysed(text: str, language: str) -> tuple[Term, ...]:
 
 @lru_cache(maxsize=256)
 def question_terms(text: str, language: str, gloss: str = "") -> Mapping[str, float]:
-    """Return the question's terms with their weights: 1 per occurrence; derived and glossed terms get a fixed lower
-    weight. Cached, because several stages of a request need them.
+    """Return the question's terms with their weights: 1 per occurrence, 0.5 for a derived or glossed term.
+
+    Cached, because several stages of a request need them.
+
+    Args:
+        gloss: English words for a Chinese question, see `retrievers.text.glosses.gloss_for`.
     """
     terms = analysed(text, language)
     shares: dict[str, float] = {}
@@ -58,14 +62,14 @@ def weigh(shares: Mapping[str, float], passages: Mapping[str, int], chunks: int)
 
 
 def quoted_phrases(text: str, language: str) -> list[Phrase]:
-    """Return the phrases in quotation marks. Phrases without a word are left out."""
+    """Return the texts in quotation marks as phrases. Those without a word are left out."""
     quoted = (next(group for group in found.groups() if group) for found in _QUOTED.finditer(text))
     phrases = (_phrase(part, language) for part in quoted)
     return [phrase for phrase in phrases if phrase]
 
 
 def _phrase(text: str, language: str) -> Phrase:
-    """Analyse a phrase. Keeps the longest of several terms at one position (Chinese search mode)."""
+    """Return the words of a text as a phrase. Chinese text has several terms at a position; the longest is kept."""
     longest: dict[int, str] = {}
     for term in analyse(text, language):
         if not term.extra and len(term.text) > len(longest.get(term.position, "")):

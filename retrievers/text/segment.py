@@ -1,4 +1,4 @@
-"""Split Chinese text into words, a piece at a time: the segmenter lets no other thread run until it has finished."""
+"""Split Chinese text into words, a piece at a time: the segmenter blocks all other threads until it has finished."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,28 +7,28 @@ from typing import Any, Literal, TypeVar
 import rjieba
 
 _PIECE_CHARACTERS = 4_096
-"""Characters that are split in at most 3 ms."""
+"""Maximum length of a piece. It is split in at most 3 ms."""
 _BETWEEN = re.compile(r"[^\w+#&.%-]")
-"""What is part of no word: the segmenter looks at what lies between two of these alone."""
+"""A character that is part of no word. A cut after one does not change the words that the segmenter finds."""
 
 _Word = TypeVar("_Word")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text with everything between them, in order."""
+    """Return the words of a text in order, together with the spaces and punctuation between them."""
     return _split(text, rjieba.cut)
 
 
 def tagged_words(text: str) -> list[tuple[str, str]]:
-    """Return the words of a text with everything between them, each with its part of speech as jieba names it."""
+    """Return what `words` returns, each with its part of speech as jieba names it: "n" for a noun."""
     return _split(text, rjieba.tag)
 
 
 def placed_words(text: str, mode: Literal["default", "search"]) -> list[tuple[str, int, int]]:
-    """Return the words of a text with everything between them, each with its start and end in characters.
+    """Return what `words` returns, each with its start and end (exclusive) in characters.
 
     Args:
-        mode: "search" also returns the shorter words within a word.
+        mode: "search" also returns the shorter words inside a word.
     """
     found: list[tuple[str, int, int]] = []
     for start, piece in _pieces(text):
@@ -42,7 +42,7 @@ def _split(text: str, split: Callable[[str], Any]) -> list[_Word]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the text in pieces with their starts. Each ends between two words if it has such a place."""
+    """Yield the pieces of a text, each with its start. A piece ends between two words, if it contains such a place."""
     start = 0
     while len(text) - start > _PIECE_CHARACTERS:
         piece = text[start : start + _PIECE_CHARACTERS]

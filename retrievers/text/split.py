@@ -22,10 +22,11 @@ _MARKDOWN_HEADING = re.compile(r"\s{0,3}(#{1,6})\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.])\1{2,}\s*$")
 # A passage may exceed the capacity by this factor: splitting off a short remainder would be worse.
 _SLACK = 1.15
-# The splitter takes quadratic time on a text without sentences, so it gets at most this many passages' worth of text.
+# The splitter takes quadratic time on a text without sentences. Longer texts are cut into blocks of about this many
+# passages first.
 _MOST_AT_ONCE = 10
 _LONGEST_HEADING = 512
-"""Characters of a heading that its passages keep."""
+"""Maximum length of a heading in a passage, in characters. The rest is cut."""
 _BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 
@@ -71,12 +72,15 @@ def split(text: str, capacity: int = CAPACITY) -> list[Span]:
 
 
 def _size(text: str) -> float:
-    """Return the length of a text in Latin characters."""
+    """Return the length of a text in Latin characters: a Chinese, Japanese or Korean character counts as 2.5."""
     return len(text) + (_CJK_WIDTH - 1) * len(_CJK.findall(text))
 
 
 def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
-    """Cut adjacent sections into passages: one if they fit together, else pieces of even length."""
+    """Make passages of adjacent sections: one if they fit together, else several of about equal length.
+
+    Their heading is what the paths of all sections have in common.
+    """
     start, end = group[0].start, group[-1].end
     heading = " > ".join(_common([section.path for section in group]))
     spans = (_trimmed(text, *piece, heading) for piece in _pieces(text, start, end, capacity))
@@ -84,7 +88,7 @@ def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
 
 
 def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[int, int]]:
-    """Cut [start, end) into pieces of even length that hold at most `capacity`."""
+    """Yield (start, end) of pieces of [start, end), of about equal length and at most 15 % over `capacity`."""
     size, length = _size(text[start:end]), end - start
     if size <= capacity * _SLACK or length == 1:
         yield start, end
@@ -99,12 +103,15 @@ def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[in
         return
     pieces = -(-length // most)
     for offset, piece in TextSplitter((int(length / pieces), most), trim=False).chunk_indices(text[start:end]):
-        # In mixed scripts, a piece may contain more wide characters than the others.
+        # In a text of mixed scripts, a piece with more wide characters than the others may be too long still.
         yield from _pieces(text, start + offset, start + offset + len(piece), capacity)
 
 
 def _boundary(text: str, start: int, stop: int, end: int) -> int:
-    """Return the best place to cut in the second half of [start, stop). `stop` if there is none or it is the end."""
+    """Return the best place to cut in the second half of [start, stop).
+
+    `stop` if there is no boundary there, or if nothing is to be cut because it is the end of the text.
+    """
     if stop < end:
         for boundary in _BOUNDARIES:
             found = text.rfind(boundary, (start + stop) // 2, stop)
@@ -170,10 +177,10 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def markdown_title(rest: str) -> str:
-    """Return the text of a heading without the number signs that may close it: "Lists ##", but not "C#".
+    """Return the text of a Markdown heading without closing number signs: "Lists ##" -> "Lists", but "C#" -> "C#".
 
     Args:
-        rest: what follows the number signs that open it.
+        rest: the line after its opening number signs.
     """
     title = rest.strip()
     bare = title.rstrip("#")

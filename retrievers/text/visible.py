@@ -6,8 +6,9 @@ stacks letters, the form selector of a Mongolian letter, the parts of an emoji. 
 Persian writes a joiner that changes no glyph, see `_of_joined_letters`.
 
 A text can still choose between two visible forms: a joined and a separate letter, a picture and a sign. Two limits
-remain. Every Mongolian letter may have every form selector: the list of forms that exist is not at hand. The joiners of
-emoji are checked pair by pair, so "man, man" keeps a joiner although only longer sequences hold this pair.
+remain. Every Mongolian letter may have every form selector, because there is no list here of the forms that exist. The
+joiners of emoji are checked pair by pair, so "man, man" keeps a joiner although this pair occurs only in longer
+sequences.
 
 Source:
     UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences), The Unicode
@@ -60,15 +61,15 @@ _MONGOLIAN_LETTER = re.compile("[\u1820-\u1878\u1880-\u18aa]")
 _MONGOLIAN_SELECTOR = re.compile("[\u180b-\u180d\u180f]")
 _VOWEL_SEPARATOR = "\u180e"
 _VIRAMA = 9
-"""Canonical combining class of signs that stack consonants. A joiner beside such a sign selects the form."""
+"""Canonical combining class of signs that stack consonants. A joiner beside such a sign selects the stack's form."""
 _KHMER_SHIFTERS = "\u17c9\u17ca"
 _BLOCK = 128
 """Number of code points of the block of an Indic script."""
 
 _TEXT_BY_DEFAULT = regex.compile(r"(?V1)[\p{Emoji}--\p{Emoji_Presentation}--\p{ASCII}]")
-"""Emoji shown as signs without a selector. Other emoji are pictures: U+FE0F after them has no effect.
+"""Emoji that are shown as signs unless a selector follows.
 
-U+FE0E has one after some of them; it is left out all the same.
+All other emoji are pictures. Selectors after them are removed: U+FE0F has no effect there, U+FE0E on some only.
 """
 _SELECTOR = re.compile("[\ufe0e\ufe0f]")
 _SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
@@ -160,15 +161,14 @@ _MOST_PASSES = 4
 
 
 def prompt_text(text: str) -> str:
-    """Return text for a prompt: only visible characters, in NFC, every control token broken by a space ("<
-    |im_start|>").
+    """Return text for a prompt: visible characters only, in NFC, with a space in every control token ("< |im_start|>").
 
-    Consecutive marks are limited, see `few_marks`. The number of lines does not increase. A second call
-    changes nothing.
+    Consecutive marks are limited, see `few_marks`. The number of lines does not increase. A second call changes
+    nothing.
     """
     for _ in range(_MOST_PASSES):
         given, text = text, _nfc(visible_text(text))
-        # Marks are reordered and joined to letters, and without a joiner between them that may happen again.
+        # NFC reorders marks and joins them to letters. The removal of a joiner makes this possible at another place.
         if text == given or not _SUSPECT.search(text):
             break
     else:
@@ -181,7 +181,7 @@ def prompt_text(text: str) -> str:
 def prompt_value(value: Any) -> Any:
     """Apply `prompt_text` to all strings of a JSON value, including keys.
 
-    Of keys that become equal, the one that is clean already counts, or else the first.
+    If several keys of an object become equal, the one that needed no change is kept, or else the first.
     """
     if isinstance(value, str):
         return prompt_text(value)
@@ -196,10 +196,10 @@ def prompt_value(value: Any) -> Any:
 
 
 def visible_text(text: str, mark: str = "") -> str:
-    """Remove invisible characters, except one joiner between letters that need it and parts of emoji.
+    """Remove invisible characters, except parts of emoji and one joiner or selector where adjacent letters need it.
 
-    Controls, unusual spaces and line separators become a space, a carriage return a line feed. A run of surrogates,
-    private use characters and noncharacters becomes U+FFFD.
+    A control character, unusual space or line separator becomes a space, a carriage return a line feed. A run of
+    surrogates, private use characters and noncharacters becomes U+FFFD.
 
     Args:
         mark: replacement for every run of removed invisible characters.
@@ -221,7 +221,10 @@ def _nfc(text: str) -> str:
 
 
 def _needed(found: re.Match[str], mark: str) -> str:
-    """Return the part of a run that the adjacent characters need, and the mark in place of the rest."""
+    """Return those characters of a run of joiners and selectors that the adjacent characters need.
+
+    The mark follows if the run had others.
+    """
     run, text = found[0], found.string
     before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
     kept = _of_emoji(before, run, after, text[found.start() - 2 : found.start() - 1])
@@ -230,10 +233,11 @@ def _needed(found: re.Match[str], mark: str) -> str:
 
 
 def _of_emoji(before: str, run: str, after: str, earlier: str) -> str:
-    """Return the selector of the emoji's form and a joiner to the next emoji, or the tags of a flag.
+    """Return the selector of the emoji's form and a joiner to the next emoji, or the tags of a flag; "" if not needed.
 
     Args:
-        earlier: the character in front of `before`, the emoji if `before` is a skin tone.
+        before, after: the characters next to the run.
+        earlier: the character in front of `before`. It is the emoji if `before` is a skin tone.
     """
     if before == _BLACK_FLAG and (tags := _FLAG_TAGS.match(run)):
         return tags[0]
@@ -246,7 +250,7 @@ def _of_emoji(before: str, run: str, after: str, earlier: str) -> str:
 
 
 def _of_mongolian(before: str, run: str, after: str) -> str:
-    """Return the selector of the letter's form and the separator before a following letter."""
+    """Return the selector of a Mongolian letter's form and the separator before the next letter; "" if not needed."""
     if not _MONGOLIAN_LETTER.match(before):
         return ""
     selector = _MONGOLIAN_SELECTOR.search(run)
@@ -271,15 +275,18 @@ def _of_letters(found: re.Match[str], before: str, after: str) -> str:
 
 
 def _of_joined_letters(joiner: str, before: str, after: str, word: str) -> bool:
-    """Return whether letters join, or do not, because of the joiner.
+    """Return whether the joiner changes if the adjacent letters join.
 
-    True also where Persian writes a joiner between letters that do not join: in front of an ending after a Latin letter
-    or a digit, and in front of the plural ending.
+    Also True where Persian writes a joiner although the letters would not join: between a Latin letter or a digit and
+    an ending, and in front of the plural ending.
+
+    Args:
+        word: the next two characters.
     """
     joins_next = _JOINS_NEXT.match(before) is not None
     joins_previous = _JOINS_PREVIOUS.match(after) is not None
     if joiner == _ZWJ:
-        # At the end of a word, it shows the letter as if another letter followed.
+        # At the end of a word, the joiner gives a letter the form that it has in front of another letter.
         return joins_next and not joins_previous and not (after and unicodedata.category(after)[0] == "M")
     if joins_next or _LATIN_OR_DIGIT.match(before):
         return joins_previous
@@ -287,7 +294,7 @@ def _of_joined_letters(joiner: str, before: str, after: str, word: str) -> bool:
 
 
 def _letter_before(text: str, end: int) -> str:
-    """Return the character in front of `end` and of the marks there; "" if there is none."""
+    """Return the last character before `end` that is not a mark; "" if there is none."""
     while end and unicodedata.category(text[end - 1])[0] == "M":
         end -= 1
     return text[end - 1 : end] if end else ""
@@ -298,7 +305,7 @@ def _share_script(one: str, other: str) -> bool:
 
 
 def _broken(found: re.Match[str]) -> str:
-    """Return the bracket, followed by a space if a control token begins there."""
+    """Return the matched bracket, with a space after it if it begins a control token."""
     bracket, name = found[0], found[1]
     return f"{bracket} " if _is_token(bracket, name) else bracket
 

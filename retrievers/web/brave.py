@@ -9,7 +9,7 @@ from retrievers.web.provider import Api, WebProvider, WebQuery, plain, provider_
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
-"""Maximum number of snippets beside the description, which is as many as the API returns."""
+"""Maximum number of snippets beside the description. The API returns no more."""
 _FIRST_DAY = date(1990, 1, 1)
 
 

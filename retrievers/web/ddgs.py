@@ -33,7 +33,7 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Create threads for this module only: an abandoned search occupies its thread, and others need the common ones."""
+    """Return threads for this module only. A search goes on after its timeout, and would block the shared threads."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 
@@ -62,7 +62,7 @@ def _search(wanted: WebQuery, timeout_s: int) -> Any:
 
 @cache
 def _limit_pages() -> None:
-    """Limit the pages that ddgs reads, because an abandoned thread goes on reading."""
+    """Limit the size of the pages that ddgs reads, because its threads read on after a timeout."""
     base: Any = import_module("ddgs.base")
     make = base.HttpClient
 
@@ -75,7 +75,7 @@ def _limit_pages() -> None:
 
 
 class _Pages:
-    """A client of primp that reads whole answers of limited size. Its timeout applies to a whole answer."""
+    """Wraps a client of the library primp, to read answers up to `_MOST_BYTES`. Its timeout covers the whole answer."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

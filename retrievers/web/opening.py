@@ -49,7 +49,13 @@ def open_web(options: Mapping[str, Any]) -> Web:
 
 
 def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, Any]) -> str:
-    """Return the address of the API, without the path that the provider's module adds."""
+    """Return the address of the API, without the path that the provider's module adds; "" if it uses no API.
+
+    Args:
+        own: the address after the provider's name in WEB_PROVIDER; "" without.
+    Raises:
+        BadRequest: the address is invalid or contains a password, or the provider takes none.
+    """
     base = (options.get("web_base_url") or "").strip()
     if provider.address is None:
         if base:

@@ -1,4 +1,4 @@
-"""Read the pages behind the best results, and replace each snippet by the passage that fits the search best."""
+"""Read the pages of the best results, and replace each snippet by the passage of its page that fits the search best."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class PageText(Protocol):
 
 
 class PageFetcher(Protocol):
-    """Reads pages with addresses from elsewhere, and caches them for a while."""
+    """Reads pages from addresses that anybody may have written, and caches them for a while."""
 
     async def fetch(self, url: str, *, timeout_s: float) -> PageText:
         """Return the page.
@@ -40,8 +40,9 @@ class PageFetcher(Protocol):
 
 
 async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
-    """Return the hits, the first few with a passage of their page. A page that cannot be read in time keeps its
-    snippet.
+    """Return the hits, in which the text of the first MOST_PAGES is replaced by a passage of their page.
+
+    A hit whose page cannot be read in time keeps its snippet.
 
     Args:
         timeout_s: for all pages together.
@@ -62,7 +63,10 @@ async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeo
 
 
 def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
-    """Return the passage that shares most terms with the search. A whole page would leave no room for other hits."""
+    """Return the chunk with the passage of its page that shares most terms with the search.
+
+    The whole page would leave no room for other hits. If the page has no text, the chunk is returned unchanged.
+    """
     text = Cleaner().text(page.text[:_MOST_CHARACTERS])
     if not text.strip():
         return chunk

@@ -1,4 +1,4 @@
-"""Shared by web search providers: the search, the call of an API, and the conversion of a page."""
+"""What all web search providers share: the interface of a search, calls of an API, and conversion of results."""
 
 import html
 import re
@@ -34,8 +34,8 @@ class WebQuery:
         text: one line, no longer than the provider accepts.
         language: ISO 639-1 code of the text.
         limit: maximum number of pages.
-        since, until: range of publication dates, inclusive; None for any. Only saves results that would be dropped:
-            every page is checked afterwards.
+        since, until: range of publication dates, inclusive; None for no bound. A provider may ignore them: the caller
+            checks every page, and the range only avoids results that would be dropped.
     """
 
     text: str
@@ -50,9 +50,10 @@ class Api:
     """A provider's API with its address and the operator's key.
 
     Attributes:
-        key: "" without a key.
+        name: the provider's name, for error messages.
+        key: value of WEB_API_KEY; "" without a key.
         timeout_s: for one call including retries.
-        reasons: meaning of an HTTP status, as text that continues the provider's name.
+        reasons: HTTP status to its meaning, as text after the provider's name: {432: "has no credit left"}.
     """
 
     name: str
@@ -101,10 +102,10 @@ class WebProvider:
     """A way to search the web. Each is a module of this package.
 
     Attributes:
-        search: returns the pages for a search, best first. The iterator may be used in a thread.
-        address: address of its API; "" if the settings must give it, None if it has none.
+        search: returns the pages for a search, best first. The iterator can be used in a thread.
+        address: address of its API; "" if the settings must state it, None if it uses no API.
         needs_key: it requires WEB_API_KEY.
-        most_characters, most_words: maximum length of a search text.
+        most_characters, most_words: maximum length of a search text; None for any number of words.
         dates: it returns publication dates.
         package: package that must be installed.
         reasons: see `Api`.
@@ -166,11 +167,11 @@ def day_of(value: object) -> str | None:
 
 
 def shortened(text: str, most_characters: int, most_words: int | None = None) -> str:
-    """Cut a text to a maximum length, at a word boundary if there are words."""
+    """Cut a text to a maximum length, at a space if one is in the second half of what is allowed."""
     if most_words is not None:
         text = " ".join(text.split()[:most_words])
     if len(text) <= most_characters:
         return text
     head = text[: most_characters + 1].rpartition(" ")[0]
-    # Chinese has no spaces, and cutting at the first one could leave a single word.
+    # Chinese has hardly any spaces: a cut at the last one could leave a single word.
     return head if 2 * len(head) > most_characters else text[:most_characters]

@@ -13,8 +13,9 @@ class Recent(Generic[Key, Value]):
     """The latest values by key.
 
     Args:
-        most: maximum number of values; the oldest is dropped first.
+        most: maximum number of values; the value stored first is dropped first.
         keep_s: lifetime of a value, in seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, *, most: int, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -19,18 +19,19 @@ from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, shortene
 from retrievers.web.recent import Recent
 
 MOST_RESULTS = 20
-"""Maximum number of results of one search, which every provider returns at once for one price."""
+"""Maximum number of results of one search. Every provider returns as many in one call, at the same price as fewer."""
 KEPT_S = 600.0
 _MOST_KEPT = 256
 _PUBLISHED = "published"
-# Pages are read in the time that the search leaves, so that its results are returned in any case.
+# Pages are read until this fraction of the search's timeout has passed, if at least so many seconds are left by then.
+# This leaves time to return the results.
 _READ_BY, _LEAST_READ_S = 0.8, 0.1
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "yclid", "dclid", "igshid", "mc_cid", "mc_eid", "_hsenc", "_hsmi")
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedSearch:
-    """The pages of one search, without duplicates, and the time of the search."""
+    """The results of one search, without duplicates, and the time of the search."""
 
     found: tuple[ProviderHit, ...]
     at: datetime
@@ -57,16 +58,16 @@ class Web:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return pages by the provider's score, or in its order if it gives none; see `Retriever.search`.
+        """Return pages sorted by the provider's score, or in its order if it gives none; see `Retriever.search`.
 
         Raises:
-            BadFilter: the filter has conditions other than the publication date.
+            BadFilter: the filter has conditions on other fields than the publication date.
         """
         started = time.monotonic()
         wanted = self._wanted(query)
         if not wanted.text or (wanted.since and wanted.until and wanted.since > wanted.until):
             return []
-        # Cached per tenant: the speed of an answer must not reveal what another tenant has asked.
+        # Cached per tenant: otherwise a fast answer would reveal that another tenant has asked the same.
         key = (query.scope.tenant, wanted)
         answer = self._recent.get(key)
         if answer is None:
@@ -107,7 +108,7 @@ class Web:
 
 
 def _distinct(found: Iterator[ProviderHit]) -> tuple[ProviderHit, ...]:
-    """Drop pages without an address, and duplicates of pages linked in different ways."""
+    """Return one result per page, with the page's address as id. Results without an address are left out."""
     kept: dict[str, ProviderHit] = {}
     for one in found:
         page = _page_of(one.url)
@@ -117,7 +118,7 @@ def _distinct(found: Iterator[ProviderHit]) -> tuple[ProviderHit, ...]:
 
 
 def _page_of(url: str | None) -> str | None:
-    """Return the address without parts that differ between links to the same page; None for an invalid address."""
+    """Return an address without what differs between links to one page (tracking, fragment); None if it is invalid."""
     try:
         parts = urlsplit(url or "")
         if not parts.hostname:
@@ -141,7 +142,10 @@ def _satisfies(one: ProviderHit, wanted: Filter) -> bool:
 
 
 def _days(wanted: Filter) -> tuple[date | None, date | None]:
-    """Return the range of days in a filter, one day wider on each side because providers use other time zones."""
+    """Return the first and last day that a filter on the publication date allows, None for no bound.
+
+    The range is one day wider on each side, because providers use other time zones.
+    """
     match wanted:
         case And(parts):
             bounds = [_days(part) for part in parts]

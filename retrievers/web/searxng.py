@@ -13,7 +13,8 @@ from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, plain, p
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
-# Its engines count days differently, so a range must reach well behind the first day wanted.
+# Each range of time for a first day at most so many days ago. Its engines count days differently, so a range must begin
+# well before that day.
 _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
@@ -46,7 +47,7 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
 
 
 def _authorization(key: str) -> dict[str, str]:
-    """Return the header for an instance behind a proxy, from a token or from `name:password`."""
+    """Return the header for an instance behind a proxy, from a token or from `name:password`; {} without a key."""
     if not key:
         return {}
     if ":" in key:
@@ -62,7 +63,7 @@ def _time_range(wanted: WebQuery) -> str | None:
 
 
 def _silent(engines: Any) -> str:
-    """List the engines that did not answer, each with its reason."""
+    """Return the engines that did not answer, each with its reason, as text on one line; "" if there are none."""
     listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
     pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]

@@ -163,14 +163,14 @@ class Advisor(Protocol):
 
     @property
     def order(self) -> int:
-        """Advisors with a smaller order are further out.
+        """The place among the advisors: a smaller order means an earlier `before` and a later `after`.
 
         Built in: log 0, record 100, guard 200, memory 300, retrieval 400.
         """
         ...
 
     async def before(self, call: Call) -> Call:
-        """Return the call to go on with.
+        """Return the call for the next advisor, changed or not.
 
         Raises:
             BadRequest: the request is not valid.
@@ -179,7 +179,7 @@ class Advisor(Protocol):
         ...
 
     async def after(self, end: End) -> End:
-        """Return the end to go on with. If it raises, `Chat` logs the error and goes on with the end as it was."""
+        """Return the end for the next advisor, changed or not. If this raises, `Chat` logs it and keeps `end`."""
         ...
 
 
@@ -193,8 +193,8 @@ class Parametrised(Advisor, Protocol):
             def with_parameters(self, parameters: ToneParameters) -> "Tone": ...
 
     Attributes:
-        parameters: type of the parameters. Parameters that do not fit are a 422 that lists the valid ones, before any
-            work is done.
+        parameters: type of the parameters. Parameters that do not fit it are rejected with status 422, which lists the
+            valid ones, before any work is done.
         always: whether it also takes part, without parameters, in requests that do not name it.
     """
 

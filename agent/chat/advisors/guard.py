@@ -42,7 +42,7 @@ class Guard:
     Only the question is checked, not the turns before it: one refused question must not block the whole conversation.
 
     Args:
-        rules: see `compiled`.
+        rules: words, phrases and patterns that block a question, see `compiled`.
         more: the request's own words, in addition to the rules.
     """
 

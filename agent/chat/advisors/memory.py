@@ -21,9 +21,12 @@ class MemoryParameters(Shape):
 class Remember:
     """Reads and stores conversations.
 
-    A question is stored with its answer, or with the part of it that the caller saw if it broke off; a question for
+    A question is stored with its answer, or if the answer broke off, with the text that the caller saw. A question for
     hits or a prompt is stored alone. Questions that were refused or failed without any text are not stored. Nothing is
     stored while the model waits for tools: the question will be sent again with their results.
+
+    Attributes:
+        window: number of newest messages to use, without a summary; None for the usual number and the summary.
     """
 
     name: ClassVar[str] = "memory"

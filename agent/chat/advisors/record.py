@@ -15,7 +15,7 @@ _ID = "record.id"
 
 
 class RecordParameters(Shape):
-    """How long to keep the record of this request, in days: at most CHAT_DAYS."""
+    """How long to keep the record of this request, in days. More than the setting CHAT_DAYS is refused."""
 
     days: Annotated[int, Field(ge=1, le=3650)]
 
@@ -37,7 +37,11 @@ class RecordAdvisor:
     order: int = 100
 
     def with_parameters(self, parameters: RecordParameters) -> "RecordAdvisor":
-        """Return a copy that keeps the record for fewer days."""
+        """Return a copy that keeps the record for the given days.
+
+        Raises:
+            BadRequest: these are more than the setting CHAT_DAYS.
+        """
         if parameters.days > self.records.days:
             raise BadRequest(f"records are kept for at most {self.records.days} days (CHAT_DAYS)", where="days")
         return replace(self, days=parameters.days)

@@ -44,7 +44,7 @@ class RetrievalAdvisor:
         return replace(call, result=result, decision=decision)
 
     async def _decided(self, call: Call, request: Request) -> tuple[Result, Decision]:
-        """Return the prompt or hits within the time that the earlier advisors have left."""
+        """Return the prompt or hits, within what earlier advisors have left of the request's time."""
         passed_s = time.monotonic() - call.started
         # Without a notable delay, the pipeline's own time limit suffices; its error says what it waited for.
         left_s = call.timeout_s - passed_s if passed_s > _NOTABLE_S else None

@@ -13,7 +13,7 @@ from agent.intent.filter_json import Json
 
 
 def read_counted_field(question: Question) -> str | None:
-    """Return the field whose distinct values are counted, or None: "how many authors", 几位作者."""
+    """Return the field whose distinct values are counted: `author` for "how many authors"; None if there is none."""
     for place in question.of_kind("count", "distinct"):
         target = read_target(question, place)
         if target is None:
@@ -28,7 +28,7 @@ def read_counted_field(question: Question) -> str | None:
         if name is not None and truth_of(question.columns.vocabulary.catalogue.fields[name]) is not None:
             return None  # yes and no are not counted
         if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
-            return None  # nearly one value per record: the records may be counted
+            return None  # the values differ in nearly every record, so the records may be meant
         if name is not None and not _is_constrained_value(question, name):
             question.used.update((place, target))
             question.taken.add(name)
@@ -38,7 +38,7 @@ def read_counted_field(question: Question) -> str | None:
 
 
 def _is_constrained_value(question: Question, name: str) -> bool:
-    """Return whether the field is only named beside a single value of it, which is not counted."""
+    """Return whether a constraint demands one value of a single-valued field, so that there is nothing to count."""
     return any(
         part.piece is not None and part.piece.field == name and part.piece.filter["type"] == "eq"
         and not question.columns.is_list(name)
@@ -47,6 +47,7 @@ def _is_constrained_value(question: Question, name: str) -> bool:
 
 
 def read_amount(question: Question) -> Calculation | None:
+    """Return the average, count or sum that is asked for, by group if one is stated; None if there is none."""
     middle, group = read_middle(question), read_group(question)
     if middle is not None:
         return _middled(question, middle, group)
@@ -59,7 +60,7 @@ def read_amount(question: Question) -> Calculation | None:
 
 
 def _middled(question: Question, middle: str, group: Group | None) -> Calculation | None:
-    """Read an average or median: of a numeric field, of the length of a list, or of group sizes."""
+    """Return the "avg" or "median" of a numeric field, of the length of a list, or of group sizes; None if unclear."""
     given = read_decimals(question)
     decimals: Json = {"decimals": 2 if given is None else given} if middle == "avg" or given is not None else {}
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
@@ -75,7 +76,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     records = records or (counts and target is None and bool(pieces_of(question)))
     number = question.number_of(question.parts[target]) if groups and target is not None and not records else None
     if number is not None and group is not None and target is not None and not question.is_condition(number):
-        # "average number of beds per country": each record holds the number
+        # "average number of beds per country": a numeric field holds the number of beds
         question.used.add(target)
         question.take("count", "sum")
         aggregate: Json = {"op": middle, "of": number, "group_by": group.expression, **decimals}
@@ -96,7 +97,10 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
 
 
 def _is_cut(question: Question, group: str) -> bool:
-    """Return whether groups are incomplete: periods cut by a range, or values of a list cut by a filter."""
+    """Return whether groups are incomplete, so that their average size is wrong.
+
+    A range of dates cuts the periods at its ends; a condition on a list leaves out records of its other values.
+    """
     bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
     period, _, date = group.partition("(")
     if date and period != "year":
@@ -106,12 +110,13 @@ def _is_cut(question: Question, group: str) -> bool:
 
 
 def _direction(question: Question) -> Json:
+    """Return {"order": "desc"} or {"order": "asc"} if the question states the order of the groups, else {}."""
     down, up = question.take("ordered_down"), question.take("ordered_up")
     return {"order": "desc" if down else "asc"} if down or up else {}
 
 
 def _counted(question: Question, group: Group | None) -> Calculation | None:
-    """Read a number of records, or of distinct values of a field."""
+    """Return the count of records or of distinct values of a field, or the sum of a field like "number of beds"."""
     if not question.has("count", "distinct"):
         return None
     for_each = _counted_for_each(question)
@@ -125,14 +130,15 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     number = _counted_number(question)
     several = read_several(question)
     if number is None and ((several and several.is_row) or any(question.selects_one(piece.filter) for piece in pieces)):
-        return None  # records that are named are not counted
+        return None  # the question names the single records, so their number is known
     if number is not None:
         made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
         return made if pieces or by or question.says("sum") else None
     field = read_counted_field(question)
     if field is not None and field == by.get("group_by"):
         question.take("count", "distinct", "apart")
-        return Calculation({"op": "count", **by, **_direction(question)}, pieces)  # 每个检查员做了多少次检查
+        # 每个检查员做了多少次检查: "how many checks did each inspector make"
+        return Calculation({"op": "count", **by, **_direction(question)}, pieces)
     if field is not None:
         return Calculation({"op": "count", "of": field, **by, **_direction(question)}, pieces)
     if not question.has("count") or not _counts_records(question):
@@ -145,7 +151,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _counted_for_each(question: Question) -> Group | None:
-    """Return people as the group in "[who] added how many": in English "who" before the counting word means each."""
+    """Return people as the group if English "who" stands before the counting word: "[who] added how many"; or None."""
     who, counts = question.of_kind("who"), question.of_kind("count")
     name = people_meant(question) if who and counts and who[0] < counts[0] and not pieces_of(question) else None
     if name is None or not question.found.sentence.text.isascii():
@@ -159,11 +165,11 @@ _HAD = re.compile(
     re.IGNORECASE,
 )
 _HAVING = frozenset("we you i have hold own there total".split())
-"""Words that ask for all records: "how many parts do we have"."""
+"""Words of which two together ask for all records: "how many parts do [we] [have]"."""
 
 
 def _is_of_some(question: Question) -> bool:
-    """Return whether a count is limited to some records, is made for each group, or is explicitly of all records."""
+    """Return whether a count is limited by a condition, made for each group, or said to be of all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
     every = len(said & _HAVING) > 1 or bool(said & LISTINGS)
@@ -171,7 +177,7 @@ def _is_of_some(question: Question) -> bool:
 
 
 def _counts_records(question: Question) -> bool:
-    """Return whether records are counted, rather than something unknown."""
+    """Return whether the counting words count records, rather than things that no field holds."""
     for place in question.of_kind("count"):
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
@@ -191,12 +197,15 @@ def _counts_records(question: Question) -> bool:
     place = question.of_kind("count")[-1]
     last, behind = question.parts[place], question.parts[place + 1 : place + 2]
     if behind and behind[0].kind == "exactly" and behind[0].start == last.end:
-        return False  # 多少只 counts animals
+        return False  # in 多少只 ("how many", of animals), 只 is a classifier and not "only"
     return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
 
 
 def _is_had(question: Question, target: int) -> bool:
-    """Return whether "how many arches does the viaduct have" is asked: only texts tell what something has."""
+    """Return whether the question asks how many things a subject has: "how many [arches] does the viaduct have".
+
+    Only texts can answer this. `target` is the index of the part for the things.
+    """
     text = question.found.sentence.text
     said = _HAD.match(text, question.parts[target].end)
     if said is None:
@@ -208,7 +217,7 @@ def _is_had(question: Question, target: int) -> bool:
 
 
 def _counted_number(question: Question) -> str | None:
-    """Return the numeric field that "how many" asks for, or None: "how many points did Ann score"."""
+    """Return the numeric field that "how many" asks for: `points` for "how many points did Ann score"; or None."""
     for place in question.of_kind("count"):
         behind = question.beside(place, 1)
         if behind is not None and question.parts[behind].kind == UNIT and question.has("sum"):
@@ -232,7 +241,7 @@ def _counted_number(question: Question) -> str | None:
 
 
 def _summed(question: Question, group: Group | None) -> Calculation | None:
-    """Read the sum of a numeric field."""
+    """Return the sum of a numeric field, by group if one is stated; None if no sum is asked for."""
     if not question.has("sum", "how_much") or (not question.has("sum") and _is_of_a_single(question)):
         return None
     operand = read_operand(question)
@@ -247,7 +256,7 @@ _SINGLE = re.compile(r"\bhow much (?:do|does|did|is|was|will|would) an? ", re.IG
 
 
 def _is_of_a_single(question: Question) -> bool:
-    """Return whether the amount of a single thing is asked for, which is no sum: "how much does a lantern cost"."""
+    """Return whether the amount for one thing is asked for, so that a sum is wrong: "how much does a lantern cost"."""
     return _SINGLE.search(question.found.sentence.text) is not None
 
 
@@ -255,10 +264,10 @@ _NAMED = {"tot": "sum", "total": "sum", "sum": "sum", "avg": "avg", "average": "
 
 
 def _named_so(question: Question, group: Group | None) -> Calculation | None:
-    """Read a calculation from the name of a numeric field: "total amount per customer" for tot_amt."""
+    """Return the sum or average by group that a field's name states: "total amount per kind" for `tot_amt`; or None."""
     named = {name for _, part in question.fields() if part.strength >= 4 for name in part.fields
              if name in question.columns.measures}  # fmt: skip
-    words = [word for name in named for word in question.columns.words[name][:1]]  # 期数 is a unit alone
+    words = [word for name in named for word in question.columns.words[name][:1]]  # none for 期数, a mere unit
     op = _NAMED.get(words[0]) if len(named) == len(words) == 1 else None
     if op is None or group is None or group.per_record or not (operand := read_operand(question)):
         return None
@@ -267,7 +276,7 @@ def _named_so(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _total(question: Question) -> Calculation | None:
-    """Read "total" without a numeric field as a count: "denied permits: what is the total?"."""
+    """Return a count of records if "total" stands without a field: "denied permits: what is the total?"; else None."""
     pieces = pieces_of(question)
     if not question.has("sum") or not (pieces or question.has(RECORD)) or any(question.fields()):
         return None
@@ -276,7 +285,7 @@ def _total(question: Question) -> Calculation | None:
 
 
 def _grouped(question: Question, group: Group | None) -> Calculation | None:
-    """Read records by group: "complaints by district", "list all districts", "which statuses are there"."""
+    """Return a count by group that no word asks for, or None: "complaints by district", "which statuses are there"."""
     pieces = pieces_of(question)
     if group is not None and not group.per_record:
         if question.take("breakdown"):

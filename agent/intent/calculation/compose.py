@@ -1,4 +1,4 @@
-"""Combine the slots of a question into a calculation, with the table of what can be combined.
+"""Combine what a question asks for (operation, group, order, conditions) into one calculation.
 
 A calculation is made only if every word of the question is accounted for. A number that ignores a restricting word, or
 that uses a default column, would be a wrong answer.
@@ -37,17 +37,18 @@ GOES_WITH: Mapping[str, frozenset[str]] = {
     "difference": frozenset(["of", "group_by", "between", "where", "order"]),
     "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
 }
-"""The keys that may stand beside each operation of an aggregate."""
+"""The keys that an aggregate may have beside "op", by operation."""
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "sum": ("of",), "avg": ("of",), "median": ("of",), "min": ("of",), "max": ("of",), "share": ("where",),
     "difference": ("group_by", "between"), "list": (),
 }  # fmt: skip
+"""The keys that an aggregate must have beside "op", by operation."""
 _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
 _LIKELY = 0.5
-"""Minimum probability of a name in a calculation that accounts for every word of the question."""
+"""Minimum confidence of a constraint that `named_surely` may raise."""
 _ASKING = frozenset("did do does has have had is are was were".split())
 """First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
@@ -56,19 +57,19 @@ _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A calculation, or the words that prevent one in a question that asks for one."""
+    """A calculation; or, if the question asks for one that cannot be made, the words that prevent it (`unread`)."""
 
     calculation: Calculation | None = None
     unread: tuple[str, ...] = ()
 
 
 def find_calculation(found: Found) -> Calculation | None:
-    """Return the calculation that a question asks for; None for a question about the content of documents."""
+    """Return the calculation that a question asks for; None if it asks for none, or for one that cannot be made."""
     return read_calculation(found).calculation
 
 
 def read_calculation(found: Found) -> Read:
-    """Return the calculation that a question asks for, or the words that prevent it; cached for one question."""
+    """Return the calculation that a question asks for, or the words that prevent it; cached for the object `found`."""
     return _read(Same(found))
 
 
@@ -105,24 +106,24 @@ def _read(key: Same[Found]) -> Read:
 
 
 def named_surely(piece: Piece, question: Question) -> Piece:
-    """Raise the confidence of a likely name that is no ordinary word: it has several words, or tells records apart."""
+    """Raise the confidence of a likely constraint if its value has several words, or its field tells records apart."""
     if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
         return piece
     values = values_allowed(piece.filter)
-    # Every Chinese character is a word: 处理中 is not meant by 处理了.
+    # Every Chinese character is a word here: 处理了 ("handled") does not mean the value 处理中 ("in progress").
     is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
     return replace(piece, confidence=NAMED) if is_name or piece.field in question.columns.keys else piece
 
 
 def assumed_nouns(question: Question) -> tuple[str, ...]:
-    """Return the plurals that may name the documents, but may also name something that only some of them are about."""
+    """Return the plurals taken for the documents only by their position; perhaps only some documents are about them."""
     text = question.found.sentence.text
     said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
     return tuple(word for word in said if word.isascii() and word.endswith("s") and word != "times")
 
 
 def _other_things(made: Calculation, question: Question) -> str:
-    """Return a noun taken for the documents by its position alone, although a schema declares words for them; or ""."""
+    """Return a noun taken for the documents by its position, although a schema declares other nouns for them; or ""."""
     if made.aggregate["op"] == "list" or not question.columns.vocabulary.catalogue.records:
         return ""
     text = question.found.sentence.text
@@ -131,9 +132,9 @@ def _other_things(made: Calculation, question: Question) -> str:
 
 
 def _part_of_others(made: Calculation, question: Question) -> str:
-    """Return a condition's value that is part of longer values of a text field, "" if there is none.
+    """Return a constraint's value that is part of a longer value of its field; or "".
 
-    A condition on the occupation "Student" would leave out "Medical Student".
+    The constraint may select too few records: occupation "Student" leaves out "Medical Student".
     """
     fields = question.columns.vocabulary.catalogue.fields
     for piece in made.pieces:
@@ -149,7 +150,7 @@ def _part_of_others(made: Calculation, question: Question) -> str:
 
 
 def _read_twice(made: Calculation, question: Question) -> str:
-    """Return words that state conditions on two fields, "" if there are none: one of the readings is wrong."""
+    """Return words that were read as constraints on two fields, so that one reading is wrong; or ""."""
     for one in made.pieces:
         for part in question.parts:
             if (
@@ -163,7 +164,7 @@ def _read_twice(made: Calculation, question: Question) -> str:
 
 
 def _span_of(question: Question) -> str:
-    """Return two values that are the ends of a span, "" if there are none: texts do not tell what is between."""
+    """Return the words of a span of texts ("Monday to Friday"), or ""; which values lie between is not known."""
     text = question.found.sentence.text
     for piece in pieces_of(question):
         if piece.filter["type"] == "in" and len(piece.filter["value"]) == 2:
@@ -175,27 +176,27 @@ def _span_of(question: Question) -> str:
 
 
 def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Return whether a run of words is a part of longer words."""
+    """Return whether `words` contains the consecutive words of `part` and is longer."""
     size = len(part)
     return len(words) > size and any(words[n : n + size] == part for n in range(len(words) - size + 1))
 
 
 def question_of(found: Found) -> Question:
-    """Return the parts of a question, with constraints on rows that are named by a text."""
+    """Return the parts of a question, with constraints for the single records and ranks that it names."""
     found, columns, parts, within = _split(Same(found))
     return Question(found, columns, parts, within=list(within))
 
 
 @lru_cache(maxsize=16)
 def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...], list[Json]]:
-    """Return the question without values that only mean a total, its columns, its parts, and `_without_totals`.
+    """Return (question without values such as "total", its columns, its parts, the conditions of `_without_totals`).
 
     Cached, because several kinds of calculation are tried on one question.
     """
     found = key.held
     columns = columns_of(found.sentence.vocabulary)
     totals = table("calculation")["summing_up"]
-    # "the total number" is not the value of a row that sums up the others.
+    # In "the total number", "total" does not mean the row "Total" that sums up the other rows.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = question_parts(found, columns)
     keys = tuple(one for one in found.pieces if one.filter["type"] in ("eq", "in") and one.field in columns.keys)
@@ -212,7 +213,7 @@ def _value(piece: Piece) -> str:
 
 
 def _without_totals(columns: Columns) -> list[Json]:
-    """Return conditions that leave out rows summing up the others: a row "Total" among nations."""
+    """Return conditions that leave out the records that sum up the others, such as a row "Total" among nations."""
     fields = columns.vocabulary.catalogue.fields
     made: list[Json] = []
     for name in sorted(columns.keys):
@@ -222,16 +223,16 @@ def _without_totals(columns: Columns) -> list[Json]:
 
 
 def is_possible(aggregate: Json) -> bool:
-    """Return whether the keys of an aggregate can be combined and none is missing."""
+    """Return whether an aggregate has only keys that its operation allows, and all that it needs."""
     given = {key for key, value in aggregate.items() if value not in (None, (), [], False) and key != "op"}
     needed = _NEEDED.get(aggregate["op"], ())
     return given <= GOES_WITH[aggregate["op"]] and all(aggregate.get(key) for key in needed)
 
 
 def _conditioned(made: Calculation, question: Question) -> Calculation | None:
-    """Add conditions that name no value: the length of a list, or whether a field exists.
+    """Return the calculation with the conditions that state no value: length of a list, existence of a field, `within`.
 
-    Return None for a share that cannot have them.
+    They become the "where" of the aggregate. For a share, return None unless they are its own condition.
     """
     stated = [*question.absent, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
@@ -250,7 +251,7 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 
 
 def _operation(question: Question) -> Calculation | None:
-    """Read the calculation, trying the most specific words first."""
+    """Return the calculation that the question asks for, or None; the most specific words are tried first."""
     take_absent(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
@@ -273,7 +274,7 @@ def _operation(question: Question) -> Calculation | None:
 
 
 def take_absent(question: Question) -> None:
-    """Read "nations with no gold medals": the numeric field must be zero, or the field missing."""
+    """Add conditions such as "with no gold medals" to `question.absent`: the number is zero, or the field missing."""
     for place in question.of_kind("lacking"):
         behind = place + 1
         part = question.parts[behind] if behind < len(question.parts) else None
@@ -290,7 +291,11 @@ def take_absent(question: Question) -> None:
 
 
 def _sized(question: Question, size: Json) -> Calculation | None:
-    """Read groups by their size: "which authors have at least 30 reports", "how many people wrote only one"."""
+    """Return a count or list of the groups of some size: "which authors have at least 30 reports"; or None.
+
+    Args:
+        size: {"at_least": N} or {"at_most": N}, or both.
+    """
     pieces = pieces_of(question)
     field = read_counted_field(question)
     if field is not None:
@@ -299,13 +304,18 @@ def _sized(question: Question, size: Json) -> Calculation | None:
     if group is not None:
         question.take("more", "fewer")
         return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, pieces)
-    # "did Ann write more than 30 reports" is answered by the number of reports.
+    # Answer "did Ann write more than 30 reports" with the number of her reports.
     asks = question.found.sentence.folded(0) in _ASKING
     asks = asks or question.found.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
 
 
 def _difference(question: Question, told: Several) -> Calculation | None:
+    """Return the difference between two values that are compared; None if it cannot be calculated.
+
+    Raises:
+        Unclear: totals or averages may be meant, or an amount that no field is named for.
+    """
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
     if operand is None and told.is_row:
@@ -325,13 +335,16 @@ def _difference(question: Question, told: Several) -> Calculation | None:
         raise Unclear("an amount that no field is named for")  # "how much taller" counts no records
     if not directed and not totals:
         more = {"order": "desc"}
-    op = "sum" if totals else "difference"  # both totals are shown, because averages may be meant
+    op = "sum" if totals else "difference"  # show both totals instead of their difference: averages may be meant
     aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
     return Calculation(aggregate, pieces)
 
 
 def _compared(question: Question, told: Several) -> Calculation | None:
-    """Read a comparison: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
+    """Return a calculation for each value that is compared, or for the better one; None if nothing is compared.
+
+    Examples: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023".
+    """
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
     implying = question.of_kind("rising", "falling") if told.is_row else []
@@ -362,7 +375,7 @@ def _compared(question: Question, told: Several) -> Calculation | None:
     elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
     elif told.is_row:
-        return None  # a row has no number of records
+        return None  # the values are single records, so there is no number of records
     else:
         aggregate |= {"op": "count"}
     return Calculation(aggregate, pieces_of(question))

@@ -1,4 +1,4 @@
-"""Find the words that say which records are meant by where they stand: "[new] tickets", "tickets that are [open]"."""
+"""Find the words that restrict the records because of their position: "[new] tickets", "tickets that are [open]"."""
 
 from agent.intent import lexicon
 from agent.intent.calculation.part import Part, part_text
@@ -16,21 +16,21 @@ _BEING = frozenset(
 _ADVERBS = frozenset(
     "neither either nor or and still now currently already yet all also only just not never both again t ' ’".split()
 )
-"""Words between a form of "to be" and what it says."""
+"""Words that may stand between a form of "to be" and the predicate: "are [still] open"."""
 _PARTICLES = frozenset("in on out off up down over under through away back around along behind ahead".split())
-"""Words that name a state after "to be" and a direction elsewhere."""
+"""Words that name a state after "to be" ("is down"), and a direction elsewhere."""
 _LATER = frozenset(["expires", "effective"])
-"""Concepts of dates that a record has long before the day comes."""
+"""Concepts of dates that may lie ahead, so that their words tell records apart: only some have "expired"."""
 _OUTCOMES = "decided"
-"""The concept of dates whose general words say how a decision ended: "rejected" for a date of approval."""
+"""The concept of dates of a decision. General words for them may say how it ended: "rejected"."""
 _EVENTLESS = 2.0
 """Maximum strength (see `Column`) of a word that is not the field's own name."""
 
 
 def described_value(sentence: Sentence, index: int) -> Mention | None:
-    """Return the value that begins at a token and describes the records by its position, or None.
+    """Return the mention of a value that begins at a token and restricts the documents by its position; or None.
 
-    Such a word is content even if it is in a list of words without any: "how many [new] tickets" for a state "new".
+    "new" in "how many [new] tickets" does so if a field has the value "new", even if the word is listed as a filler.
     """
     mention = sentence.mention_at(index)
     if mention is None or mention.first != index or not sentence.calculates or sentence.is_noun(index):
@@ -44,14 +44,14 @@ def described_value(sentence: Sentence, index: int) -> Mention | None:
 
 
 def _is_counted(sentence: Sentence, index: int) -> bool:
-    """Return whether a word for the records, or another plural, stands here."""
+    """Return whether the token is a noun for the documents, or another plural that names no value."""
     word = sentence.folded(index)
     plural = word.isascii() and word.endswith("s") and not word.endswith(("ss", "us", "is"))
     return sentence.is_noun(index) or (plural and word not in STOP_WORDS["en"] and sentence.mention_at(index) is None)
 
 
 def is_predicate(sentence: Sentence, first: int, last: int) -> bool:
-    """Return whether the tokens [first, last) end a clause after a form of "to be": "are still [open] in May"."""
+    """Return whether the tokens [first, last) are the predicate of a form of "to be": "are still [open] in May"."""
     place = first - 1
     while sentence.folded(place) in _ADVERBS or sentence.folded(place) in ("in", "on", "at"):
         place -= 1
@@ -65,7 +65,7 @@ def is_predicate(sentence: Sentence, first: int, last: int) -> bool:
 
 
 def is_state(sentence: Sentence, index: int) -> bool:
-    """Return whether a common word ends what is said of the records: "how many pumps are [down]", "are on [hold]"."""
+    """Return whether a token is or ends a predicate with a particle: "how many pumps are [down]", "are on [hold]"."""
     behind = sentence.token(index + 1)
     goes_on = behind is not None and behind.kind != "mark" and behind.folded not in _ADVERBS
     if goes_on or sentence.tokens[index].kind != "word":
@@ -78,9 +78,9 @@ def is_state(sentence: Sentence, index: int) -> bool:
 
 
 def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
-    """Return whether a word for date fields says which records are meant, not that each record has such a date.
+    """Return whether a word for date fields states a condition on the records.
 
-    "filed" and "were opened" repeat what every record has; "are open", "due", "is back" and "expired" do not.
+    "are open", "due", "is back" and "expired" do. "filed" and "were opened" do not: they are true of every record.
 
     Args:
         stated: True if the question has a condition on one of the fields: "due in March".
@@ -90,7 +90,7 @@ def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
     happened = word.endswith(("ed", "ing")) or word in lexicon.PARTICIPLES or not word.isascii()
     placed = is_predicate(sentence, part.first, part.last) or _is_counted(sentence, part.last)
     if stated:
-        # "open tickets since July" is more than a date of opening.
+        # "open tickets since July" also demands that they are still open.
         return placed and not happened and not is_own and part.strength > _EVENTLESS
     concepts = frozenset[str]().union(*map(concepts_of, part.fields))
     if concepts & _LATER or word in _PARTICLES:

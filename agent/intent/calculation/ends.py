@@ -15,20 +15,20 @@ from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 
 LISTINGS = frozenset("list listed chart table listing 表 列表".split())
-"""Words for the order in which records are listed."""
+"""Words after which "first" and "last" mean the order of the records in their list."""
 _OFTEN = ("often", "frequent", "common", "常", "频繁")
 _LASTING = frozenset("take takes took taking last lasts lasted lasting 花 耗时 用时".split())
-"""Words after which "longer" means a time, not a length."""
+"""Words beside which "longer" means a time, not a length."""
 _MOST_SHOWN = 4
 _MOST_LISTED = 10
 
 
 def read_ranked(question: Question, order: RankOrder) -> Calculation | None:
-    """Read an extreme: "who wrote most", "the department with the highest total cost", "the three latest"."""
+    """Return the calculation of an extreme: "who wrote most", "the three latest"; None if it cannot be calculated."""
     order = _by_number(question, order)
     middle = read_middle(question)
     if middle is not None and order.is_dated:
-        return None  # "the average of the first three" concerns only some records
+        return None  # "the average of the first three" needs the first three alone, which no aggregate selects
     explicit = read_group(question)
     if explicit is not None and explicit.per_record:
         explicit = None
@@ -49,12 +49,12 @@ _AGES = ("oldest",)
 
 
 def _by_number(question: Question, order: RankOrder) -> RankOrder:
-    """Return the order by the number that a word for time or age implies.
+    """Return the order with the direction that fits the numeric field; "fastest", "slowest" and ages may reverse it.
 
-    The fastest has the least time or the highest speed, the oldest the highest age.
+    "fastest" means the lowest time but the highest speed. "oldest" means the earliest date but the highest age.
 
     Raises:
-        Unclear: the number is neither a time nor a speed, or the oldest may be that of the first date.
+        Unclear: the field is neither a time nor a speed, or "oldest" may mean an age or a date.
     """
     named = [name for _, part in question.fields() for name in part.fields if name in question.columns.measures]
     opposite = replace(order, direction=_OPPOSITE[order.direction])
@@ -79,7 +79,7 @@ def _by_number(question: Question, order: RankOrder) -> RankOrder:
 
 
 def _are_others(question: Question, place: int) -> bool:
-    """Return whether a field is named that tells no records apart: the age of a dog is not that of its [owner]."""
+    """Return whether the part names a field that does not identify records: "the oldest [owner]" of dogs with ages."""
     part = question.parts[place] if place < len(question.parts) else None
     return part is not None and part.kind == FIELD and question.columns.keys.isdisjoint(part.fields)
 
@@ -98,13 +98,16 @@ def _ranked_by_number(
 
 
 def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calculation | None:
-    """Rank groups by their number of records, or by the sum of a numeric field if one is named."""
+    """Return the ranking of groups by number of records, or by the sum of a numeric field if one is named.
+
+    Without a group, return the list of the records with the highest value or the longest list; None if unclear.
+    """
     asked = _asked_records(question)
     length = read_length(question) if asked else None
     if length is not None:
         return listed(question, order, length)
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
-    # "most often" counts records and adds up no number.
+    # "most often" asks for a number of records, not for a sum.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
     is_record = any(not question.parts[place].guessed for place in question.of_kind(RECORD))
     if operand is None and "amount" in said and question.columns.measures and not is_record:
@@ -129,7 +132,7 @@ def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calcu
 
 
 def _single_values(question: Question) -> set[str]:
-    """Return single-valued fields that a constraint has fixed."""
+    """Return the single-valued fields for which a constraint demands one value."""
     stated = (part.piece for part in question.parts if part.piece is not None and part.piece.filter["type"] == "eq")
     return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
 
@@ -147,7 +150,7 @@ def _is_key(question: Question, expression: str) -> bool:
 
 
 def _asked_records(question: Question) -> bool:
-    """Return whether records are asked for: "which document has the most authors", 作者最多的文件是哪份."""
+    """Return whether the question asks for records: "which document has the most authors", 作者最多的文件是哪份."""
     for place in question.of_kind(RECORD):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER, PIECE, "by"))
         behind = question.beside(place, 1)
@@ -160,7 +163,7 @@ def _asked_records(question: Question) -> bool:
 
 
 def _end(question: Question, order: RankOrder) -> Calculation | None:
-    """Read the records at one end of an order, or the value there."""
+    """Return the list of the records at one end of an order, or the "min" or "max" there; None if no field fits."""
     if order.is_dated:
         if is_place_named(question.found.sentence.text, question.columns):
             raise Unclear("a place or a date")
@@ -175,7 +178,7 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
         of = read_length(question) or read_operand(question)
         other = implied(question, order.place) if of is None or not _is_money(question, of) else None
         if of is None or (other is not None and _is_money(question, other)):
-            of = other  # "the dearest bottle" is about a price, not a number of bottles
+            of = other  # "the dearest bottle" means the price, not the field for the number of bottles
     if of is None:
         return None
     wants_records = _wants_records(question, order, of)
@@ -188,7 +191,10 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
 
 
 def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | None:
-    """Read the records of the first or last day of a field whose texts cannot be sorted; None if others are meant."""
+    """Return the list of the records of the first or last period of a field whose texts have no sortable form.
+
+    None if the question has other conditions, asks for more than one, or asks for what no field holds.
+    """
     units = question.columns.vocabulary.units[of]
     if order.limit > 1 or pieces_of(question) or question.absent or question.within or said_of_list(question):
         return None
@@ -202,12 +208,12 @@ def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | 
 
 
 def said_of_list(question: Question) -> bool:
-    """Return whether the order of the records in their list is meant: "the last city listed"."""
+    """Return whether the question means the order of the records in their list: "the last city listed"."""
     return bool({token.folded for token in question.found.sentence.tokens} & LISTINGS)
 
 
 def _numbered_by(question: Question) -> str | None:
-    """Return the numeric field that ranks or lists the records, or None: "ranked first", "the last city listed"."""
+    """Return the numeric field with the ranks ("ranked first") or list numbers ("the last city listed"), or None."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
              if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
     if len(ranks) == 1:
@@ -219,9 +225,9 @@ def _numbered_by(question: Question) -> str | None:
 
 
 def _year_of(question: Question) -> str | None:
-    """Return the only numeric field that is a year, for records without a date."""
+    """Return the only numeric field that holds years, which can stand for a date; None if there is not exactly one."""
     if said_of_list(question):
-        return None  # the first of a list is not the earliest
+        return None  # the first record of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
 
@@ -241,10 +247,11 @@ def _wants_records(question: Question, order: RankOrder, of: str) -> bool:
 
 
 def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[str] = ()) -> Calculation:
-    """Return a list of the records at one end of an order, with the fields that are asked for.
+    """Return the list of the records at one end of an order, with the fields that the question asks for.
 
     Args:
-        own: fields that are asked for and were used before.
+        of: the expression to order by.
+        own: more fields to show.
     """
     shown = list(dict.fromkeys((*own, *read_shown(question, of)))) or question.columns.names()
     aggregate: Json = {
@@ -256,7 +263,7 @@ def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[s
 
 
 def read_shown(question: Question, of: str | None = None) -> list[str]:
-    """Return the fields that are asked for without a condition on them."""
+    """Return the fields whose values the question asks for, except `of`, and mark the words for them as used."""
     shown: list[str] = []
     for place, part in question.fields():
         if place in question.used or part.kind not in (FIELD, "year", "month", "name_of", "people", "filler", "value"):
@@ -278,7 +285,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
 
 
 def implied(question: Question, place: int) -> str | None:
-    """Return the numeric field that a word of an order implies: a price for "most expensive", a time for "longest"."""
+    """Return the one numeric field that the part `place` implies: the price for "most expensive"; or None."""
     part = question.parts[place]
     sentence, measures = question.found.sentence, question.columns.measures
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}

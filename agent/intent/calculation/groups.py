@@ -1,4 +1,4 @@
-"""The group of a calculation: a stated group, the kind that a superlative ranks, or values named side by side."""
+"""The group of a calculation: one that is stated, one that a superlative ranks, or values that are compared."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,13 @@ _SPAN = re.compile(r"(?:\bfrom\b|从|自).{1,60}?(?:\b(?:to|through|until|till)\
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The expression to group by, and the part that names it; `per_record` is True for "per document"."""
+    """What a calculation groups by.
+
+    Attributes:
+        expression: the expression of the aggregate: `author` or `year(created)`; "" if `per_record`.
+        place: index of the part that names the group.
+        per_record: True for "per document", where each record is its own group.
+    """
 
     expression: str
     place: int
@@ -26,7 +32,7 @@ class Group:
 
 
 def read_group(question: Question) -> Group | None:
-    """Return the group that the question states, or None: "per year", "by department", 按地区.
+    """Return the group that the question states, or None: "per year", "by department", 按地区 ("by region").
 
     Raises:
         Unclear: it states more than one group.
@@ -47,6 +53,7 @@ def read_group(question: Question) -> Group | None:
 
 
 def _group_behind(question: Question, place: int) -> Group | None:
+    """Return the group that follows the part `place`, which is "per" or "by"; None if no group follows."""
     behind = question.beside(place, 1, over=(*LINKING, "distinct", "per"))
     if behind is None:
         return None
@@ -65,7 +72,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
         question.used.update((place, behind))
         _refuse_second(question, behind)
         return Group(name, behind)
-    # The average length of a list is per record, whatever the records are called.
+    # In the average length of a list, an unknown noun after "per" stands for the records.
     listed = part.kind == UNKNOWN and question.has("avg", "median") and any(
         question.columns.is_list(name) for _, one in question.fields() for name in one.fields
     )  # fmt: skip
@@ -76,7 +83,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
 
 
 def people_meant(question: Question) -> str | None:
-    """Return the field of the people in question: the one named by a word or verb, else the only one, or None."""
+    """Return the field of people that a noun, value or verb of the question names, else the only one, or None."""
     columns = question.columns
     people = columns.people()
     deeds = {stem: name for name in people for stem in columns.stems[name][:1] if len(columns.stems[name]) > 1}
@@ -89,17 +96,17 @@ def people_meant(question: Question) -> str | None:
         meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
         question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
         return named[0]
-    # Sponsors and reviewers have not done the work themselves.
+    # If none is named, sponsors and reviewers are not meant: others have done the work.
     everyone = columns.vocabulary.of_role("person") or people
     doers = [name for name in everyone if not {"sponsor", "reviewer"} & columns.vocabulary.concepts[name]] or everyone
     return doers[0] if len(doers) == 1 and not named else None
 
 
 def _refuse_second(question: Question, place: int) -> None:
-    """Refuse a second group: "per district [and kind]".
+    """Check that no second group follows the group that the part `place` names: "per district [and kind]".
 
     Raises:
-        Unclear: there is one.
+        Unclear: a second group follows.
     """
     behind = question.parts[place + 1 : place + 3]
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
@@ -108,7 +115,7 @@ def _refuse_second(question: Question, place: int) -> None:
 
 
 def _periodical(question: Question) -> Group | None:
-    """Return the period of "yearly counts" or "monthly totals", or None.
+    """Return the group by period that an adjective states: "yearly counts", "monthly totals"; None if there is none.
 
     Raises:
         Unclear: "average monthly pay" may mean pay for a month, or the average by month.
@@ -132,18 +139,18 @@ def _periodical(question: Question) -> Group | None:
 
 
 def _each(question: Question, kind: str) -> str:
-    """Return the function for periods of a kind; quarters include the year unless the question states a date."""
+    """Return the aggregate function for a period: "quarter" -> "year_quarter", or "quarter" if a date is stated."""
     return "year_quarter" if kind == "quarter" and not question.found.dates else _PERIODS[kind]
 
 
 def _periods_of(number: str) -> set[str]:
-    """Return the periods that the name of a numeric field contains: year for `annual_salary_eur`."""
+    """Return the words of a field's name, adjectives of periods as nouns: `annual_pay` -> "year", "pay"."""
     words = {word.removesuffix("ly") for word in name_words(number)}
     return {_ADJECTIVES.get(word, word) for word in words}
 
 
 def read_ranked_group(question: Question, order: RankOrder | None) -> Group | None:
-    """Return the group that a superlative ranks: "[who] wrote most", "which [district] has the fewest", 哪[年]."""
+    """Return the group that a superlative ranks, or None: "[who] wrote most", "which [district] has the fewest"."""
     for place in question.of_kind(*_PERIODS):
         before = question.beside(place, -1)
         led = before is not None and question.parts[before].kind in ("which", *ENDS, *NTH)
@@ -174,13 +181,14 @@ def read_ranked_group(question: Question, order: RankOrder | None) -> Group | No
 
 
 def part_is_free(question: Question, place: int, name: str) -> bool:
-    """Return whether a field can be grouped by: its part is unused, and only exclusions are conditions on the field."""
+    """Return whether the part `place` is unused and its field `name` has no condition other than "not X"."""
     return place not in question.used and name not in {
         part.piece.field for part in question.parts if part.piece is not None and part.piece.filter["type"] != "ne"
     }
 
 
 def _taken(question: Question, named: list[tuple[int, str]]) -> Group | None:
+    """Return the first of (place, field) as a group and mark it as used; None if there is none."""
     if not named:
         return None
     place, name = named[0]
@@ -200,7 +208,7 @@ def _is_behind(question: Question, place: int, kind: str) -> bool:
 
 
 def _within(question: Question, kind: str) -> str:
-    """Return the function for periods of a kind; months lose their year only for "calendar month"."""
+    """Return the aggregate function for a period: "month" -> "year_month", or "month" for "calendar month"."""
     if kind != "month":
         return _PERIODS[kind]
     text = question.found.sentence.text
@@ -209,9 +217,11 @@ def _within(question: Question, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Values to compare, and the expression they belong to; `is_row` is True if each value is a single record's.
+    """Two or more values to compare.
 
-    The expression is one of the aggregates' grammar.
+    Attributes:
+        expression: the expression of the aggregate that has these values: `author` or `year(created)`.
+        is_row: True if each value identifies a single record.
     """
 
     expression: str
@@ -220,11 +230,11 @@ class Several:
 
 
 def read_several(question: Question) -> Several | None:
-    """Return the values that are named side by side, or None if fewer than two are named."""
+    """Return the values of one field that the question names as alternatives to compare; None if fewer than two."""
     roles = question.columns.vocabulary.roles
     text = question.found.sentence.text
     for one in question.found.constraints:
-        # "3.10 or later" names no versions to compare.
+        # "3.10 or later" has many versions as values, but names only one of them.
         ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
         said = (mention.of(one.field) for mention in question.found.sentence.mentions)
         named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
@@ -243,12 +253,12 @@ def read_several(question: Question) -> Several | None:
 
 
 def is_span(text: str, start: int, end: int) -> bool:
-    """Return whether the values at some characters are the ends of a span: "from Monday to Friday"."""
+    """Return whether the characters [start, end) are a span between two values: "from Monday to Friday"."""
     return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
 
 
 def _several_periods(question: Question) -> Several | None:
-    """Return two or more periods by the unit in which they differ: years; halves, quarters or months of one year."""
+    """Return the periods of equal length to compare: years; halves, quarters or months of one year; None if others."""
     found = question.found
     bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
     if len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:

@@ -30,7 +30,7 @@ _NO_LIST = (
 
 
 def find_lookup(found: Found) -> Calculation | None:
-    """Read fields of a few named records: "who sponsored PEP 703", "where is Ann Lee from"."""
+    """Return a list that shows the asked fields of the few named records: "who sponsored PEP 703"; or None."""
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     question = question_of(found)
     if hindering_words(question) or question.has("more", "fewer"):
@@ -52,7 +52,7 @@ def find_lookup(found: Found) -> Calculation | None:
 
 
 def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
-    """Return whether the constraints leave so few records that all their values can be shown."""
+    """Return whether the constraints select so few records that the values of all of them can be shown."""
     fields = question.columns.vocabulary.catalogue.fields
     least = None
     for piece in pieces:
@@ -64,13 +64,16 @@ def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
 
 
 def find_listing(found: Found) -> Calculation | None:
-    """Read a list of records from a question that states only constraints; a single record makes no list."""
+    """Return a list of records for a question that states only constraints: "permits denied in 2023"; else None.
+
+    None also if the question names only single records by their numbers.
+    """
     sentence = found.sentence
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     question = question_of(found)
     pieces = pieces_of(question)
     if found.left and not found.pieces and sentence.folded(0) in lexicon.AUXILIARIES:
-        return None  # the names are topics: "is trade open"
+        return None  # in "is trade open" the named value is a topic, no condition
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
     if (named and not found.lengths) or question.has(*_NO_LIST) or hindering_words(question):
         return None
@@ -85,17 +88,17 @@ def find_listing(found: Found) -> Calculation | None:
         return None
     if question.has("which"):
         if not shown and any(question.selects_one(piece.filter) for piece in pieces):
-            return None  # "what breed is Bella" asks for more than the record that it names
+            return None  # "what breed is Bella" asks for a value that no field shows
         names = question.columns.names() if _is_name_asked(question) else []
         shown = list(dict.fromkeys((*names, *shown)))
     shown = [name for name in shown if name not in settled]
     made = listing(replace(found, pieces=pieces), shown, question.within)
-    # "which towns have over 1,000 riders" may not be about the stations that are listed.
+    # "which towns have over 1,000 riders" may mean towns, although each record is a station.
     return replace(made, assumed=assumed_nouns(question)) if question.has("which") and found.numbers else made
 
 
 def _is_name_asked(question: Question) -> bool:
-    """Return whether the records are asked for by a word for names, or by a noun that is none for documents."""
+    """Return whether the question asks for names: by that word, or by a noun taken for documents by its position."""
     said = words_of_kind(question, "which")
     named = any(set(words.casefold().split()) & _NAMES for words in said)
     return named or any(question.parts[place].guessed for place in question.of_kind(RECORD))
@@ -111,10 +114,10 @@ _BESIDE_DEED = _DEEDS | frozenset("ever yet still also so far t that which".spli
 
 
 def asks_who_has_not(found: Found) -> bool:
-    """Return whether a question asks which values have no matching document: "which bridges has Ann never inspected?".
+    """Return whether a question asks which values have no matching document: "which bridges has Ann never seen?".
 
-    Documents that miss the condition are no answer: other documents of the same bridge may meet it. So "how many
-    couriers have never been to Rome" is no number of documents either.
+    A filter cannot answer this. A bridge with a document by another inspector may have one by Ann as well. For the same
+    reason "how many couriers have never been to Rome" cannot be answered with a count of documents.
     """
     question = question_of(found)
     said = _HAS_NOT.search(found.sentence.text)
@@ -124,7 +127,7 @@ def asks_who_has_not(found: Found) -> bool:
 
 
 def _start_of_denied_deed(question: Question) -> int | None:
-    """Return where those are named of whom a deed is denied: "who has not", "how many pilots never flew"; or None."""
+    """Return the position of the first character of who has not done something: "[pilots] that never flew"; or None."""
     sentence = question.found.sentence
     for negator in sentence.negators.values():
         if negator.kind not in ("not", "lacking"):
@@ -135,7 +138,7 @@ def _start_of_denied_deed(question: Question) -> int | None:
             has_deed |= sentence.folded(place) in _DEEDS
             place -= 1
         if negator.kind == "lacking":
-            # "who made no trip": a word between is the verb.
+            # In "who made no trip", the word between the subject and "no" is the verb.
             has_deed |= sentence.is_noun(negator.last) and place < negator.first - 1
         asked = next((one for one in question.parts if one.first <= place < one.last), None)
         if asked is not None and has_deed and _is_group_asked(question, asked):
@@ -144,16 +147,16 @@ def _start_of_denied_deed(question: Question) -> int | None:
 
 
 def _is_group_said(question: Question, name: str, said: str) -> bool:
-    """Return whether words name a field to whose values several records may belong.
+    """Return whether a word in `said` is the noun of the field `name`, and several records may share a value of it.
 
-    "samples" names the records themselves, also beside a field `sampler`.
+    "samples" is not the noun of a field `sampler`: it names the records.
     """
     is_named = has_chinese(said) or any(question.columns.is_called(name, word) for word in re.findall(r"\w+", said))
     return is_named and question.columns.is_repeated(name)
 
 
 def _is_group_asked(question: Question, asked: Part) -> bool:
-    """Return whether a part names what is asked for, and several records may belong to each of it."""
+    """Return whether a part is the first noun of the question, and names a field whose values several records share."""
     before = [one for one in question.parts[: question.parts.index(asked)] if one.kind in (RECORD, PIECE)]
     if asked.kind in ("who", "people"):
         names = [people] if (people := people_meant(question)) is not None else list(question.columns.people())
@@ -167,11 +170,11 @@ def _is_group_asked(question: Question, asked: Part) -> bool:
 def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()) -> Calculation:
     """Return a list of the records that satisfy the constraints, the newest first.
 
-    A condition on lengths is not made a filter, because the searches beside the list could not apply it.
+    Conditions on lengths of lists go into the aggregate's "where", because the search that also runs cannot apply them.
 
     Args:
-        shown: fields that are asked for.
-        within: conditions that leave out records that sum up others.
+        shown: fields to show.
+        within: more conditions, see `Question.within`.
     """
     vocabulary = found.sentence.vocabulary
     dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
@@ -188,18 +191,18 @@ def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()
 
 
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
-    """Return a list of fields of the named records."""
+    """Return a list that shows fields of the records that satisfy the constraints."""
     return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
 
 
 def fields_shown(found: Found, besides: set[str]) -> tuple[str, ...]:
-    """Return the fields whose value a question asks for: "who sponsored PEP 703", "when was it resolved"."""
+    """Return the fields whose value a question asks for, except `besides`: `sponsor` for "who sponsored PEP 703"."""
     question = question_of(found)
     return tuple(name for name in read_shown(question) if name not in besides)
 
 
 def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
-    """Merge counts that differ in one value into one: "How many are final, and how many were rejected?".
+    """Merge counts that differ in one value into a count by group: "How many are final, and how many were rejected?".
 
     The constraints of the first count apply to the others too. Return None if the counts cannot be merged.
     """
@@ -215,7 +218,7 @@ def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
     for place, one in enumerate(counts):
         named = [piece for piece in one.pieces if piece.field == field]
         others = tuple(piece for piece in one.pieces if piece.field != field)
-        # A part with its own documents is complete; a part that names none takes those of the first.
+        # Counts of different kinds of documents must repeat the constraints of the first; other counts may omit them.
         allowed = (rest,) if "kind" in concepts_of(field) else ((), rest)
         if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in allowed):
             return None

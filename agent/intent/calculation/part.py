@@ -1,4 +1,4 @@
-"""A part of a question: a run of its tokens with one reading."""
+"""A part of a question: consecutive tokens that are read as one thing, such as a field name or a number."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,28 @@ from agent.intent.sentence import Sentence
 UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
     "unknown", "value", "filler", "field", "record", "piece", "number", "mark", "unit",
 )  # fmt: skip
+"""Kinds of parts: RECORD is a noun that stands for a document ("invoices"), PIECE states a constraint (`Piece`), VALUE
+is a value of a field that states none, MARK is punctuation, UNIT a unit of measurement."""
 _SOFT = frozenset(
     """
     filler mark piece record by which who where when people listed name_of having among rank together more fewer
     breakdown exists exactly ratio alone people
     """.split()
 )
-"""Kinds that need not be used by a slot, because they restrict nothing by themselves."""
+"""Kinds of parts that a calculation may ignore, because they restrict nothing by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of tokens [first, last), characters [start, end), with its reading.
+    """Consecutive tokens [first, last) of a question, characters [start, end), that are read as one thing.
 
     Attributes:
-        kind: a class of words in words/*.toml, or one of the constants of this module.
-        fields: the fields it points at; a calculating word may be the name of a field as well.
-        strength: how strongly it points at them, see `Column`.
-        piece: the constraint that the characters state.
-        number: its value, if it is a number.
-        guessed: True if only its position makes it a word for records.
+        kind: a constant of this module, or a class of words in words/*.toml: "count" for "how many".
+        fields: the metadata fields that the tokens may name; a calculating word ("total") may name a field as well.
+        strength: how surely the tokens name the fields, from 5 (a full name) to 1 (a word of the same root); else 0.
+        piece: the constraint that the characters state, for the kind PIECE.
+        number: the number that the characters state, for the kind NUMBER.
+        guessed: for the kind RECORD: True if only its position shows that the noun stands for documents.
     """
 
     kind: str
@@ -48,5 +50,5 @@ class Part:
 
 
 def part_text(sentence: Sentence, part: Part) -> str:
-    """Return the text of a part."""
+    """Return the characters of the question that a part covers."""
     return sentence.text[part.start : part.end]

@@ -19,14 +19,14 @@ from agent.intent.wording import is_written_as_name
 from agent.intent.words import table
 
 _NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up", "beside"])
-# The cost of each reading; a question is read at the least total cost.
+# The cost of each kind of part; a question is split so that the total cost is least.
 _COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _OF_WORD = 1.0
 
 
 @cache
 def _phrases() -> dict[tuple[str, ...], str]:
-    """Return the class of each phrase by its tokens; a calculating word takes precedence over a filler."""
+    """Map the tokens of each phrase to its class, not "filler" if it has two: ("how", "many") -> "count"."""
     found: dict[tuple[str, ...], str] = {}
     words = table("calculation")
     for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
@@ -38,7 +38,7 @@ def _phrases() -> dict[tuple[str, ...], str]:
 
 
 def says(sentence: Sentence, kind: str) -> bool:
-    """Return whether a word of a class occurs anywhere, including inside a constraint: "Old Town [versus] Lakeview"."""
+    """Return whether a single-token word of a class occurs, even inside a constraint: "Old Town [versus] Lakeview"."""
     return any(_phrases().get((token.folded,)) == kind for token in sentence.tokens)
 
 
@@ -92,7 +92,7 @@ def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
 def _choices(
     sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
 ) -> Iterator[tuple[float, Part]]:
-    """Yield (cost, part) for each possible reading of the tokens from an index on."""
+    """Yield (cost, part) for each part that can begin at the token with an index."""
     token = sentence.tokens[index]
     piece = next((one for one in pieces if one.start <= token.start < one.end), None)
     if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
@@ -141,7 +141,7 @@ def _choices(
 
 
 def _is_own_word(sentence: Sentence, index: int, column: Column) -> bool:
-    """Return whether a word for documents is also a field's name in the same form: not "claim" for "claimed"."""
+    """Return whether a noun for documents is also in the field's name in the same form: not "claim" for `claimed`."""
     if _phrases().get((sentence.folded(index - 1),)) in ("avg", "sum", "median", "highest", "lowest"):
         return True
     word = sentence.folded(index)
@@ -153,7 +153,11 @@ _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs 
 
 
 def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
-    """Return the index after a constraint's tokens; of several values, only the values and the words joining them."""
+    """Return the index after the constraint that covers a token.
+
+    If it has several values or dates, each of them and each joining word ("or") ends a part of its own. For any other
+    word between them, return the index itself.
+    """
     tokens = sentence.tokens
     named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
     values = [one for one in found.constraints if one.start == piece.start and len(one.values) > 1 and len(named) > 1]
@@ -173,7 +177,12 @@ def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> in
 
 
 def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
-    """Yield (cost, part) for phrases that begin at an index; one that is also a field's name keeps both meanings."""
+    """Yield (cost, part) for the known phrases that begin at a token.
+
+    Args:
+        column: the fields that the tokens name as well; a part of the same tokens keeps them.
+        least: leave out parts that end before this index.
+    """
     words: list[str] = []
     for last in range(index, min(index + _longest(), len(sentence.tokens))):
         words.append(sentence.tokens[last].folded)
@@ -198,7 +207,7 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
 
 
 def _is_value(sentence: Sentence, first: int, last: int) -> bool:
-    """Return whether the tokens [first, last) name a value that no constraint uses: then 历史 is no filler."""
+    """Return whether the tokens [first, last) name a field's value, and so are no filler: 历史 ("history")."""
     mention = sentence.mention_at(first)
     exact = mention is not None and (mention.first, mention.last) == (first, last)
     return exact and any(token.folded not in STOP_WORDS for token in sentence.tokens[first:last])
@@ -218,7 +227,7 @@ def _chinese_number(sentence: Sentence, index: int) -> int:
 
 
 def _noun_end(sentence: Sentence, index: int) -> int:
-    """Return the index after the word for documents at a token; for Chinese after the longest such word."""
+    """Return the index after the noun for documents that begins at a token; in Chinese, the longest such noun."""
     if sentence.tokens[index].kind != "cjk":
         return index + 1
     start = sentence.tokens[index].start

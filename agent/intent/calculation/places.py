@@ -1,4 +1,4 @@
-"""Find conditions on a place in a ranking: "came in first place", "ranked second", 第三名."""
+"""Find conditions on a rank: "came in first place", "ranked second", 第三名 ("third place")."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,19 @@ from agent.intent.words import LANGUAGES, table
 _CONFIDENCE = 0.8
 _LAST = -1
 _BEFOREHAND = frozenset(["grid", "seed"])
-"""Words in names of places that are given before the event."""
+"""Words in names of fields whose ranks are given before the event."""
 _BY = frozenset(["by", "in", "for", "on"])
 
 
 def places(found: Found, columns: Columns, others: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return a condition for each place that a question names, if exactly one field of ranks holds it.
+    """Return a condition for each rank that a question names ("ranked second") and exactly one field of ranks has.
 
-    Two places are alternatives. There is none beside two named records ("who finished first, Ann or Bo"), or if the
-    question names the number that it ranks by: "second in votes".
+    Two ranks are alternatives. There is no condition if the question compares two records ("who finished first, Ann or
+    Bo"), or names the number that it ranks by ("second in votes").
 
     Args:
-        others: the other conditions; beside one, the place may be that among the records that satisfy it, unless
-            several records share a place anyway: "second in the North".
+        others: the other conditions of the question. If there are any, a field with a different rank in each record
+            gives no condition: "second in the North" may mean second among the northern records.
     """
     if any(piece.field in columns.keys and piece.filter["type"] == "in" for piece in others):
         return ()
@@ -45,12 +45,13 @@ def places(found: Found, columns: Columns, others: Sequence[Piece]) -> tuple[Pie
 
 
 def is_place_named(text: str, columns: Columns) -> bool:
-    """Return whether a place is named that a field of ranks may hold, so that "first" does not mean a date."""
+    """Return whether the text names a rank and a field of ranks has the rank 1, so that "first" may mean no date."""
     names = [name for name in columns.vocabulary.roles if _is_final(columns, name)]
     return any(_held(columns, name, 1) is not None for name in names) and any(True for _ in _said(text))
 
 
 def _said(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield (match, rank) for each rank that the text names; `_LAST` for "last place"."""
     for language in LANGUAGES:
         for match in _pattern(language).finditer(text):
             yield match, _numbers(language)[(match["before"] or match["behind"]).casefold()]
@@ -66,7 +67,7 @@ def _tells_apart(columns: Columns, name: str) -> bool:
 
 
 def _is_by_other(sentence: Sentence, columns: Columns, match: re.Match[str], others: Sequence[Piece]) -> bool:
-    """Return whether the number of a ranking stands beside a place: "second in [votes]", [造价]排名第二."""
+    """Return whether a numeric field that is no rank stands beside the match: "second in [votes]", [造价]排名第二."""
     first, last = sentence.index_from(match.start()), sentence.index_from(match.end())
     beside = [first - 1] if first else []
     if sentence.folded(last) in _BY:
@@ -76,7 +77,7 @@ def _is_by_other(sentence: Sentence, columns: Columns, match: re.Match[str], oth
 
 
 def _held(columns: Columns, name: str, number: int) -> str | int | None:
-    """Return the value of a field of ranks that means a place, or None."""
+    """Return the value of a field of ranks for a rank: 2, or a text such as "2nd"; None if the field lacks it."""
     held = columns.vocabulary.catalogue.fields[name]
     if held.field.item == "number":
         if number == _LAST and held.low == 1 and isinstance(held.high, int | float):
@@ -93,7 +94,7 @@ def _is_between(low: object, number: int, high: object) -> bool:
 
 
 def _numbers(language: str) -> dict[str, int]:
-    """Return the place that each ordinal means, `_LAST` for the last."""
+    """Map each ordinal of a language to its rank: "second" -> 2, "last" -> `_LAST`."""
     words = table("places", language)
     return {**{word: number for number, word in enumerate(words["ordinals"].split(), 1)}, words["last"]: _LAST}
 
@@ -108,7 +109,7 @@ def _pattern(language: str) -> re.Pattern[str]:
 
 @cache
 def _value(number: int) -> re.Pattern[str]:
-    """Return a pattern of the texts for a place: "1", "1.", "1st", "First place", 第一名."""
+    """Return a pattern of the texts for a rank: for 1, "1", "1.", "1st", "First place", 第一名."""
     texts = (
         table("places", one)["values"].replace("{number}", str(number)).replace("{ordinal}", word)
         for one in LANGUAGES

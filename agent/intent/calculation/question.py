@@ -1,4 +1,4 @@
-"""The parts of a question, a record of which parts a calculation has used, and the resulting calculation."""
+"""The parts of a question, which of them a calculation has used, and the calculation that results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,15 +16,28 @@ from agent.intent.numbers import unit_of
 from agent.intent.words import table
 
 LINKING = (FILLER, MARK, "by", "name_of")
+"""Kinds of parts that are skipped in the search for a neighbour."""
 
 
 class Unclear(Exception):
-    """The words are ambiguous or cannot be calculated, so nothing is calculated."""
+    """The question is ambiguous or not calculable, so it gets no calculation. The message says why."""
 
 
 @dataclass(slots=True)
 class Question:
-    """The parts of a question, and which of them the slots have used."""
+    """The parts of a question, and what the calculation has used of them so far.
+
+    A `place` is the index of a part in `parts`. A record is one document, with its metadata.
+
+    Attributes:
+        found: the constraints and dates that the question states.
+        columns: the metadata fields in scope.
+        used: places of the parts that the calculation accounts for.
+        taken: fields and group expressions that the calculation uses.
+        within: more conditions on the counted records: no row "Total", amounts in one currency.
+        absent: conditions that something is missing or zero: "with no medals".
+        kinds: the kinds of all parts.
+    """
 
     found: Found
     columns: Columns
@@ -39,7 +52,7 @@ class Question:
         self.kinds = frozenset(part.kind for part in self.parts)
 
     def says(self, kind: str) -> bool:
-        """Return whether a word of a class occurs anywhere, including inside a constraint."""
+        """Return whether a word of the class `kind` occurs anywhere in the question, even inside a constraint."""
         return self.has(kind) or says(self.found.sentence, kind)
 
     def of_kind(self, *kinds: str) -> list[int]:
@@ -57,7 +70,11 @@ class Question:
         return not self.kinds.isdisjoint(kinds)
 
     def beside(self, place: int, step: int, *, over: tuple[str, ...] = LINKING) -> int | None:
-        """Return the index of the nearest part before (-1) or after (1) a place, skipping the kinds in `over`."""
+        """Return the index of the nearest part before (step -1) or after (step 1) a place; None if there is none.
+
+        Args:
+            over: kinds of parts to skip.
+        """
         place += step
         while 0 <= place < len(self.parts):
             if self.parts[place].kind not in over:
@@ -66,7 +83,7 @@ class Question:
         return None
 
     def unread(self) -> list[str]:
-        """Return the words that no slot has used, except those that restrict nothing."""
+        """Return the words that may restrict the records but are not used; any such word prevents the calculation."""
         negated = _is_negated(self.found)
         words = []
         for place, part in enumerate(self.parts):
@@ -81,47 +98,44 @@ class Question:
             if part.kind in ("more_than", "fewer_than") and self._leads_to_name(place):
                 continue
             if part.kind == "classifies" and place and self.parts[place - 1].kind == PIECE:
-                continue  # 打包类
+                continue  # 打包类 ("packaging category"): 类 only says that the name is a category
             if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
-                continue  # 一门课 means any course
+                continue  # 一门课 ("a course") means any course
             if part.kind == FIELD and self._is_said_by_piece(place):
                 continue
             words.append(self.found.sentence.text[part.start : part.end])
         return words
 
     def _names_number(self, part: Part) -> bool:
-        """Return whether a word for people names a number of them: "employees" for emp_cnt."""
+        """Return whether a word for people names a numeric field that counts them: "employees" -> emp_cnt."""
         return part.kind == "people" and part.strength >= 3 and not self.columns.measures.keys().isdisjoint(part.fields)
 
     def _is_denied_flag(self, place: int) -> bool:
-        """Return whether the denied part after a place is a true/false field that must be false: "had no [quorum]"."""
+        """Return whether the part after a negation demands that a true/false field is false: "had no [quorum]"."""
         behind = self.beside(place, 1)
         piece = self.parts[behind].piece if behind is not None else None
         truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
 
     def _leads_to_name(self, place: int) -> bool:
-        """Return whether "under" introduces labels to compare, and no number: "more under Safety or under Law".
-
-        Before a single label it may be a comparison: "ranked below Chile".
-        """
+        """Return whether "under" introduces several values to compare, no bound: "more under Safety or under Law"."""
         piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
         labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
         return bool(labels and piece is not None and piece.filter["type"] == "in")
 
     def _is_own_unit(self, part: Part) -> bool:
-        """Return whether a unit is that of a numeric field that was used: "the total fine in euros"."""
+        """Return whether a word is the only unit of a numeric field in the calculation: "the total fine in euros"."""
         text = self.found.sentence.text[part.start : part.end]
         units = [self.columns.measures[name].units for name in self.taken if name in self.columns.measures]
         return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
 
     def _is_said_by_piece(self, place: int) -> bool:
-        """Return whether a word for a field only introduces its value, or repeats what every record has."""
+        """Return whether a field name adds no condition: the question uses the field, or every record has the date."""
         part = self.parts[place]
         if self.is_state(place):
             return False
         if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
-            return True  # 产品类别
+            return True  # 产品类别 ("product category"): 类别 only completes the name
         before = self.beside(place, -1)
         if before in self.used and self.parts[before].fields == part.fields:
             return True  # "each lecturer [supervised]"
@@ -132,7 +146,7 @@ class Question:
         return set(part.fields) <= dates and any(self.columns.is_everywhere(name) for name in part.fields)
 
     def is_state(self, place: int) -> bool:
-        """Return whether a word for date fields says which records are meant: "how many loans are [out]"."""
+        """Return whether a word for date fields states a condition on the records: "how many loans are [out]"."""
         part = self.parts[place]
         if part.kind != FIELD or not set(part.fields) <= set(self.columns.dates()):
             return False
@@ -140,15 +154,17 @@ class Question:
         return names_state(self.found.sentence, part, stated=stated)
 
     def fields(self, *, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Part]]:
-        """Yield the index and part of each part that points at fields, from `start` to before `end`."""
+        """Yield (index, part) for each part that names fields and states no constraint; start <= index < end."""
         for place, part in enumerate(self.parts[:end]):
             if place >= start and part.fields and part.kind != PIECE:
                 yield place, part
 
-    # Columns.
-
     def group_of(self, part: Part) -> str | None:
-        """Return the field to group by that the words of a part mean; None if there is none or several."""
+        """Return the field that a part names and by which records can be grouped; None if there is none or several.
+
+        Of several, fields that do not hold people and then fields without a constraint are preferred. If several are
+        left, a vague word (strength 2 or less) means the first.
+        """
         names = [name for name in part.fields if self.columns.is_group(name)]
         if len(names) > 1:
             names = [name for name in names if name not in self.columns.people()] or names
@@ -157,15 +173,17 @@ class Question:
         return names[0] if len(names) == 1 or (names and part.strength <= 2) else None
 
     def number_of(self, part: Part) -> str | None:
-        """Return the expression of the one numeric field that a part names; None if it names none or several."""
+        """Return the one numeric field that a part names, see `expressed`; None if it names none or several."""
         names = [name for name in part.fields if name in self.columns.measures]
         return self.expressed(names[0]) if len(names) == 1 else None
 
     def expressed(self, name: str) -> str:
-        """Return a numeric field as an expression of the aggregates; numbers written as text are converted.
+        """Return the expression of an aggregate for a numeric field: `price`, or `number(price)` if it holds texts.
+
+        Also add the field to `taken`. Amounts in several currencies are limited to the one that the question names.
 
         Raises:
-            Unclear: its texts are no plain numbers, or its amounts have several units and the question names none.
+            Unclear: its texts are no plain numbers ("1:02:30"), or the question names none of its currencies.
         """
         self.taken.add(name)
         if not self.columns.measures[name].is_plain:
@@ -175,10 +193,10 @@ class Question:
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
 
     def _keep_to_unit(self, name: str) -> None:
-        """Limit amounts in several currencies to the currency that the question names.
+        """Add a condition to `within` that limits a field's amounts to the currency that the question names.
 
         Raises:
-            Unclear: none is named, or several are.
+            Unclear: the question names none of the field's currencies, or several.
         """
         measure = self.columns.measures[name]
         said = {unit_of(token.folded) for token in self.found.sentence.tokens} & set(measure.units)
@@ -191,25 +209,31 @@ class Question:
             self.within.append(kept)
 
     def constrained(self) -> set[str]:
-        """Return the fields with a value in the question."""
+        """Return the fields on which a part states a constraint."""
         return {part.piece.field for part in self.parts if part.piece is not None}
 
     def is_condition(self, name: str) -> bool:
-        """Return whether the question states a bound on a field."""
+        """Return whether the question states a bound ("over 500") on a numeric field.
+
+        Args:
+            name: the field, or `number(FIELD)` for numbers written as text.
+        """
         bare = name.removeprefix("number(").rstrip(")")
         return any(one.field == bare for one in self.found.numbers)
 
     def selects_one(self, filter: Json) -> bool:
-        """Return whether a condition selects a single document by the value of a key."""
+        """Return whether a condition demands a value of a key field (`Columns.keys`) that only one document has."""
         name, value = str(filter.get("key")), filter.get("value")
         is_key = filter["type"] == "eq" and name in self.columns.keys
         return is_key and self.columns.vocabulary.catalogue.fields[name].values.get(str(value), 0) == 1
 
     def date(self) -> str | None:
-        """Return the date field to order or group by: the one named in the question, else the main date, or None.
+        """Return the date field to order or group by, or None if the documents have no date.
+
+        It is the field of the first date in the question, else the first date field named, else the main date.
 
         Raises:
-            Unclear: none is named, and several may be meant.
+            Unclear: the question names none, and several fields may be the main date.
         """
         if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
             return of_range
@@ -220,10 +244,12 @@ class Question:
         return named[0] if named else main_date(self.columns.vocabulary)
 
     def periods_of(self, date: str, function: str) -> str:
-        """Return the expression for the periods of a date field: `month(created)`; a field of such periods itself.
+        """Return the expression to group by periods of a date field: `month(created)` for `created` and "month".
+
+        If the field's values are such periods already, return the name of the field alone.
 
         Raises:
-            Unclear: the field holds other periods, months for example if quarters are asked for.
+            Unclear: the field's values are periods of another length: months, but quarters are asked for.
         """
         units = self.columns.vocabulary.units.get(date)
         if units is None:
@@ -234,6 +260,7 @@ class Question:
 
 
 def _is_negated(found: Found) -> bool:
+    """Return whether a constraint excludes values or sets an upper bound, which accounts for a word of negation."""
     filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
     return any(one.negated for one in found.constraints) or any(
         one["type"] in ("ne", "nin", "not", "lt", "lte")
@@ -244,7 +271,7 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Return whether an "or" of the question became alternatives, or its conditions are on one field at most."""
+    """Return whether an "or" is accounted for: it joins values or dates, or at most one field is constrained."""
     fields = {piece.field for piece in found.pieces}
     dated = fields & set(found.sentence.vocabulary.of_role("date"))
     several = any(len(one.values) > 1 or one.also for one in found.constraints)
@@ -253,12 +280,14 @@ def _is_chosen(found: Found) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    """An aggregate (the JSON of retrievers.core.aggregates) and the constraints that it applies to.
+    """A calculation over the metadata of the records that satisfy some constraints.
 
     Attributes:
-        pieces: the constraints that filter the records; the condition of a share is not among them.
-        sure: True if the words ask for the calculation; False if the question merely states nothing but metadata.
-        assumed: words taken for names of the documents because of their position only; all documents are counted.
+        aggregate: the calculation, as JSON of `retrievers.core.aggregates`.
+        pieces: the constraints that select the records; the condition of a share is in `aggregate` instead.
+        sure: True if the words ask for the calculation; False if it is only likely, because all words are metadata.
+        assumed: nouns taken for the documents only because of their position. They are no condition, so the documents
+            of every sort are counted.
     """
 
     aggregate: Json
@@ -273,14 +302,14 @@ def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
 
 
 def hindering_words(question: Question) -> tuple[str, ...]:
-    """Return the words that prevent a calculation, and those for a neighbour in a list: "listed after 3 May"."""
+    """Return the words that prevent a calculation ("why"), and phrases for a neighbour in a list ("listed after")."""
     text = question.found.sentence.text.casefold()
     beside = (phrase for phrase in table("calculation")["beside"] if phrase in text)
     return (*words_of_kind(question, "hindering"), *beside)
 
 
 def pieces_of(question: Question) -> tuple[Piece, ...]:
-    """Return the constraints of a question, including those on whole rows."""
+    """Return all constraints: those of `found`, and those on names of records and on ranks, which only parts have."""
     pieces = list(question.found.pieces)
     stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
     for part in question.parts:

@@ -1,4 +1,4 @@
-"""Find the nouns that name the records by their position in the question."""
+"""Find the nouns that stand for the records (documents) because of their position: "how many [sightings]"."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,11 +28,15 @@ _SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
 _ENDS = frozenset(["highest", "lowest", "most", "fewest"])
 _DETERMINERS = frozenset("the our all these those".split())
 _GENERAL = frozenset("one ones record records entry entries item items row rows".split())
-"""Words for records of any kind."""
+"""Nouns that may stand for records of any kind."""
 
 
 def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
-    """Turn nouns in the position of a record into records, and plurals after a numeric field's name into fillers."""
+    """Return the parts with corrected kinds, for words whose kind depends on their neighbours.
+
+    Nouns where a record is expected become RECORD. A plural after the name of a numeric field becomes FILLER, as it
+    only names the unit. `parts` is changed in place.
+    """
     before = ""
     for place, part in enumerate(parts):
         numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
@@ -71,9 +75,9 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 
 
 def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
-    """Return whether records are meant by the name of a field that tells them apart: "average age of the [players]".
+    """Return whether the name of a field with a different value in each record stands for the records themselves.
 
-    Also in "the most [races]". Elsewhere the values may be asked for.
+    It does in "average age of the [players]" and "the most [races]". Elsewhere the question may ask for the values.
     """
     part, last = parts[place], parts[place - 1]
     is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5
@@ -87,7 +91,7 @@ def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Col
 
 
 def _doers(sentence: Sentence, part: Part, columns: Columns) -> tuple[str, ...]:
-    """Return the fields of people whose names a verb after "who" means: `owner` for "who [owns] most"."""
+    """Return the fields of people whose name belongs to the verb after "who": `owner` for "who [owns] most"."""
     verb = sentence.tokens[part.first].stem
     return tuple(
         name
@@ -97,22 +101,23 @@ def _doers(sentence: Sentence, part: Part, columns: Columns) -> tuple[str, ...]:
 
 
 def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
-    """Return whether "amount of" or "number of" belongs to a numeric field's name: "claimed [amount of] files"."""
+    """Return whether "amount of" or "number of" only follows a numeric field's name: "claimed [amount of] files"."""
     named = before is not None and before.kind == FIELD and not columns.measures.keys().isdisjoint(before.fields)
     return named and part_text(sentence, part).casefold().endswith(" of")
 
 
 def _is_general(sentence: Sentence, part: Part, before: Part) -> bool:
-    """Return whether a general word ends the name of a field: "mood [tag]" for moods, "claim [type]"."""
+    """Return whether a general noun only completes a field's name before it: "mood [tag]" for `moods`."""
     general = {*CONCEPTS["kind"][0], *CONCEPTS["topic"][0]}
     named = before.kind == FIELD and before.strength >= 4 and part.strength <= 2
     return named and part_text(sentence, part).casefold() in general
 
 
 def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
-    """Return whether a counted plural names records, not the values of fields that it resembles.
+    """Return whether a counted plural stands for records, although it resembles the names of fields.
 
-    "vacancies" are no vacancyState, "inspections" no inspectors; dates, and amounts with a unit, are never counted.
+    "vacancies" does not mean the values of `vacancyState`. A plural like a date field, or like a numeric field with
+    units, stands for records too, because such values are not counted.
     """
     is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
     if is_noun and set(part.fields) <= set(columns.dates()):
@@ -127,15 +132,15 @@ def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
-    """Return whether a plural follows the name of a numeric field and names its unit: "gold [medals]"."""
+    """Return whether a plural after the name of a numeric field says what the field counts: "gold [medals]"."""
     return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
 
 
 def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str, columns: Columns) -> bool:
-    """Return whether an unknown noun stands in the position of a record.
+    """Return whether an unknown noun stands where a noun for the records is expected: "which [parcel]".
 
     Args:
-        before: the kind of the nearest part before it that is no filler.
+        before: the kind of the nearest earlier part that is no filler, punctuation or constraint.
     """
     part = parts[place]
     last = parts[place - 1] if place else None
@@ -159,9 +164,9 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
 
 
 def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
-    """Return whether an unknown noun after an article or a value is the only one that can name the records.
+    """Return whether an unknown noun after an article or a value is the only noun that can stand for the records.
 
-    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; not "tickets about our [printers]".
+    It is in "our [hotels]", "all [mail]", "public safety [ordinances]"; not in "tickets about our [printers]".
     """
     token = sentence.tokens[parts[place].first]
     if not place or token.is_capital or not _is_led_as_record(sentence, parts, place):
@@ -172,7 +177,7 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
 
 
 def _is_led_as_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
-    """Return whether an article or a value stands before an unknown noun such that it may name the records."""
+    """Return whether an unknown noun may stand for the records because of the article or value before it."""
     part, last = parts[place], parts[place - 1]
     token = sentence.tokens[part.first]
     article = sentence.tokens[last.last - 1].folded
@@ -183,7 +188,7 @@ def _is_led_as_record(sentence: Sentence, parts: Sequence[Part], place: int) -> 
         counts = behind == "among" or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
         return counts or any(one.kind in _COUNTING for one in parts)
     if last.kind == PIECE and (before := sentence.folded(last.first - 1)) in ("a", "an", "the", "any", "each"):
-        # "was the North" and "did the North" are followed by what it was or did, but "had a storm" by no verb.
+        # "was the North" or "did the North" is followed by a predicate, not by a noun as in "had a northern [office]".
         verb = sentence.folded(last.first - 2)
         asks = verb in AUXILIARIES and (before == "the" or not verb.startswith("ha"))
         return not asks or _is_plural(sentence, part)
@@ -198,7 +203,7 @@ _CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本
 
 
 def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
-    """Return whether a Chinese noun stands beside a classifier of records: 多少门[课], [课]门数, 一门[课]."""
+    """Return whether a Chinese noun stands beside a classifier: 多少门[课] ("how many courses"), [课]门数, 一门[课]."""
     if sentence.tokens[parts[place].first].kind != "cjk":
         return False
     around = (parts[place - 1], parts[place + 1] if place + 1 < len(parts) else parts[place])

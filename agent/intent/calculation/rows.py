@@ -1,4 +1,4 @@
-"""Find records that a question names by a text of theirs that is rare: "what is the time of Ann Lee"."""
+"""Find the records that a question names by a text in one of their fields: "what is the time of Ann Lee"."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from retrievers.core.types import FieldCatalogue
 
 _LONGEST = 8
 _MOST_WORDS = 12
-"""Maximum words of a value that can be named by a part of it."""
+"""Maximum words of a value that some of its words can name."""
 _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
 NAMED = 0.8
-"""The probability that a value named by rare words is meant."""
+"""The confidence of a constraint on a value that was found by its words."""
 _LEADING = frozenset("in from at by on did does 在 由 从".split())
-"""Words before a part of a name that make a single word of it enough."""
+"""Words after which one word of a value is enough to name it: "from [Lee]"."""
 
 _Named = tuple[str, str, bool]
 """A field, a value, and whether the words are the whole value."""
@@ -31,16 +31,18 @@ _Named = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """Tokens [first, last), and the values that they may name."""
+
     first: int
     last: int
     named: tuple[_Named, ...]
 
 
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Sequence[Piece] = ()) -> tuple[Piece, ...]:
-    """Return constraints on texts of fields, for words that are not accounted for otherwise.
+    """Return `known`, and constraints on text values that words without another meaning name.
 
     Args:
-        known: constraints that name records already; other names in the same field become alternatives to these.
+        known: constraints that name records already; another value of the same field becomes an alternative to these.
     """
     others = frozenset(columns.measures) | {name for name, one in columns.vocabulary.units.items() if one.months}
     index = _index(_RowKey(columns.vocabulary.catalogue, others))
@@ -56,7 +58,7 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Seq
 
 
 class _Known(NamedTuple):
-    """Token indices by their reading."""
+    """Indices of the tokens of unknown words and values, of record nouns and fillers (`weak`), and of constraints."""
 
     unknown: frozenset[int]
     weak: frozenset[int]
@@ -75,7 +77,10 @@ def _known(parts: Sequence[Part]) -> _Known:
 
 
 def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_Named]], place: int) -> _Run | None:
-    """Return the longest run of tokens that is a value or a part of one and contains a word not yet accounted for."""
+    """Return the longest run of tokens from `place` on that names a value, or None.
+
+    The run is a whole value of several words, or a value or part of one with a word that has no other reading.
+    """
     tokens = found.sentence.tokens
     unknown, weak, taken = known
     words: list[str] = []
@@ -101,7 +106,7 @@ def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_
 
 
 def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
-    """Return the condition that a run states; None if it may belong to several fields or is negated."""
+    """Return the constraint that a run states; None if it may belong to several fields, is too vague or is negated."""
     beside = [part for part in parts if run.first - 2 <= part.first < run.first or run.last <= part.first <= run.last]
     cued = {name for part in beside for name in part.fields}
     fields = list(dict.fromkeys(field for field, _, _ in run.named))
@@ -127,7 +132,7 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
 
 
 def together(pieces: Sequence[Piece]) -> list[Piece]:
-    """Join two values of one field into alternatives, because no record has both."""
+    """Return the constraints, those on one field joined into alternatives, because no record has both values."""
     joined: list[Piece] = []
     for piece in pieces:
         other = next((one for one in joined if one.field == piece.field), None)
@@ -144,7 +149,7 @@ def together(pieces: Sequence[Piece]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _RowKey:
-    """A catalogue, and its fields of texts that hold numbers or dates."""
+    """A cache key: a catalogue, compared by identity, and its text fields to leave out: those of numbers or dates."""
 
     catalogue: FieldCatalogue
     others: frozenset[str]
@@ -158,13 +163,13 @@ class _RowKey:
 
 @lru_cache(maxsize=64)
 def _index(key: _RowKey) -> Mapping[tuple[str, ...], list[_Named]]:
-    """Return text values by their words and by every run of these."""
+    """Map each run of words of a text value, and the whole value, to the values that contain it."""
     found: dict[tuple[str, ...], list[_Named]] = {}
     for name, one in key.catalogue.fields.items():
         if one.field.item != "string" or one.field.type == "list" or name in key.others or name == "language":
             continue
         if truth_of(one) is not None:
-            continue  # "false" names no value of one flag among several
+            continue  # "false" does not tell which true/false field is meant
         if one.distinct > min(len(one.values), _MOST_VALUES):
             continue
         for value in one.values:

@@ -1,4 +1,4 @@
-"""Shares: the percentage of some records that satisfies a further condition."""
+"""Shares: the percentage of records (the whole) that satisfies a further condition (the part)."""
 
 from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
@@ -17,7 +17,7 @@ _SAYING = frozenset(
 
 
 def read_share(question: Question) -> Calculation | None:
-    """Read a share: "what share of the permits got denied"."""
+    """Return the share that is asked for: "what share of the permits got denied"; None if it has no clear condition."""
     pieces = pieces_of(question)
     lengths = question.found.lengths
     if not pieces and not lengths and not question.absent:
@@ -56,7 +56,7 @@ def read_share(question: Question) -> Calculation | None:
 
 
 def read_part_of_count(question: Question) -> Calculation | None:
-    """Read a part and its whole: "how many did Ann write, and how many of them are final"."""
+    """Return the share asked for with two counts, or None: "how many did Ann write, and how many of them are final"."""
     places = question.of_kind("among")
     counts = question.of_kind("count")
     if not places or len(counts) != 2 or not counts[0] < counts[1]:
@@ -72,7 +72,7 @@ def read_part_of_count(question: Question) -> Calculation | None:
 
 
 def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Return the constraint that a rate names: "the approval rate"."""
+    """Return the constraints directly before the word "rate": on "approval" in "the approval rate"; () if none."""
     for place in question.of_kind("rate"):
         start = question.parts[place].start
         near = [piece for piece in pieces if 0 <= start - piece.end <= 1]
@@ -84,7 +84,11 @@ def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
 def _apart(
     question: Question, pieces: tuple[Piece, ...], rated: tuple[Piece, ...]
 ) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Return the condition of a share, and the constraints on the whole."""
+    """Return (constraints that define the part, constraints that select the whole).
+
+    Args:
+        rated: the result of `_rated`; if not empty, it is the part.
+    """
     if rated:
         return rated, tuple(piece for piece in pieces if piece not in rated)
     if question.found.lengths:
@@ -101,13 +105,13 @@ def _apart(
 
 
 def _inside_zh(question: Question, pieces: tuple[Piece, ...], end: int) -> tuple[Piece, ...]:
-    """Return the whole of a Chinese share: [打包提案]里 Final 占多少, Final 在[打包提案]里占多少."""
+    """Return the constraints on the whole of a Chinese share, those before 里 ("among"): [打包提案]里 Final 占多少."""
     start = question.found.sentence.text.rfind("在", 0, end)
     return tuple(piece for piece in pieces if start <= piece.start < end)
 
 
 def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Tell part and whole apart by their position.
+    """Return (constraints on the part, constraints on the whole), judged by their order.
 
     In "the share of A that are B" the part is B. In "the share of A in 2025" it is A, because the date belongs to the
     whole.
@@ -117,7 +121,7 @@ def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piec
     verbs = [token for token in sentence.tokens if token.folded in _SAYING and token.start > share.end]
     verb = next((token for token in verbs if token.start > pieces[0].end), None)
     behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end)
-    # In "were P2 last year" the period belongs to the whole, unless nothing else is said.
+    # In "were P2 last year" the date belongs to the whole. It is the part only if nothing else follows the verb.
     behind = tuple(piece for piece in behind if piece.field not in dates) or behind
     if behind and len(behind) < len(pieces):
         return behind, tuple(piece for piece in pieces if piece not in behind)

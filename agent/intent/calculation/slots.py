@@ -1,4 +1,4 @@
-"""Slots of a calculation, each read independently: order and limit, group size, operand, decimals."""
+"""The settings of a calculation (order and limit, group size, operand, decimals), each read independently."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ENDS = {
     "most": "desc", "highest": "desc", "newest": "desc", "slowest": "desc",
     "fewest": "asc", "lowest": "asc", "oldest": "asc", "fastest": "asc",
 }  # fmt: skip
-"""The direction of each end; for a speed the opposite of that for a time, which is given here."""
+"""The direction of each kind of superlative. "fastest" is that of a time (the least); of a speed it is the opposite."""
 _BY_DATE = ("newest", "oldest")
 _BY_COUNT = ("most", "fewest")
 NTH = {"second": 2, "third": 3, "fourth": 4, "fifth": 5}
@@ -35,12 +35,13 @@ _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
 @dataclass(frozen=True, slots=True)
 class RankOrder:
-    """One end of an order, and how many records or groups to take from it.
+    """What a superlative asks for: the order of records or groups, and how many of the first ones to take.
 
     Attributes:
-        kind: "most", "highest" or "newest", or one of their opposites.
-        place: index of the part that states it.
-        nth: True if only the last of the `limit` is meant ("the second oldest").
+        kind: a key of `ENDS`: "most", "highest", "newest" or another class of superlatives.
+        direction: "asc" or "desc".
+        place: index of the part that is the superlative.
+        nth: True if only the last of the first `limit` is meant ("the second oldest").
     """
 
     kind: str
@@ -56,12 +57,12 @@ class RankOrder:
 
     @property
     def counts(self) -> bool:
-        """Return whether the order may be by number of records."""
+        """Return whether the order may be by the number of records: "most" or "fewest"."""
         return self.kind in _BY_COUNT
 
 
 def read_order(question: Question) -> RankOrder | None:
-    """Return the end of an order that is asked for; None if there is none or two different ones."""
+    """Return the order that the superlative of the question states; None if there is none or two that differ."""
     places = question.of_kind(*ENDS)
     nth = question.of_kind(*NTH)
     top = question.of_kind("top")
@@ -83,7 +84,7 @@ def read_order(question: Question) -> RankOrder | None:
 
 
 def _is_number(question: Question, place: int) -> bool:
-    """Return whether a part is the name of exactly one numeric field."""
+    """Return whether the part `place` names exactly one field, a numeric one."""
     part = question.parts[place] if place < len(question.parts) else None
     return (
         part is not None
@@ -94,7 +95,11 @@ def _is_number(question: Question, place: int) -> bool:
 
 
 def _limit(question: Question, places: list[int]) -> int:
-    """Return the stated limit, 1 by default: "top three", "the 5 newest", 最多的三份."""
+    """Return the stated limit, 1 by default: "top three", "the 5 newest", 最多的三份 ("the three with most").
+
+    Args:
+        places: indices of the parts that are superlatives.
+    """
     for place in question.of_kind(NUMBER):
         around = [question.beside(place, -1), question.beside(place, 1)]
         near = any(
@@ -110,7 +115,7 @@ def _limit(question: Question, places: list[int]) -> int:
 
 
 def read_size(question: Question) -> Json | None:
-    """Return the stated bounds on the number of records in a group, or None: "at least 5 reports"."""
+    """Return the stated bounds on the records in a group: {"at_least": 5} for "at least 5 reports"; None if none."""
     for place in question.of_kind(*_BOUNDS):
         made = _size_at(question, place)
         if made is not None:
@@ -121,6 +126,7 @@ def read_size(question: Question) -> Json | None:
 
 
 def _size_at(question: Question, place: int) -> Json | None:
+    """Return the bounds that the part `place` ("at least") states, as `read_size`; None if it counts no records."""
     part = question.parts[place]
     text = question.found.sentence.text[part.start : part.end].casefold()
     if part.kind in ("or_more", "or_fewer"):
@@ -143,13 +149,13 @@ def _size_at(question: Question, place: int) -> Json | None:
 
 
 def _describes(question: Question, place: int) -> bool:
-    """Return whether a part only describes the records or says that they came about: "more than 40 [new] reports"."""
+    """Return whether a part only describes the records: a constraint, or a date field ("40 [submitted] reports")."""
     part = question.parts[place]
     return (part.kind == PIECE and not is_records(question, place)) or (part.kind == FIELD and is_dated(question, part))
 
 
 def is_records(question: Question, place: int | None) -> bool:
-    """Return whether a part stands for records: a word for them, or a kind of them."""
+    """Return whether a part stands for records: a noun for them, or a constraint on their kind ("permits")."""
     if place is None:
         return False
     part = question.parts[place]
@@ -159,7 +165,10 @@ def is_records(question: Question, place: int | None) -> bool:
 
 
 def _classifies(question: Question, number: int | None, place: int) -> bool:
-    """Return whether a classifier shows that records are counted: 文件[超过 10 份]的作者 has the noun before it."""
+    """Return whether a Chinese classifier after a number shows that it counts records.
+
+    In 文件[超过 10 份]的作者 ("authors of over 10 files"), the noun is before the number.
+    """
     if number is None or number + 1 >= len(question.parts):
         return False
     behind = question.parts[number + 1]
@@ -170,7 +179,10 @@ def _classifies(question: Question, number: int | None, place: int) -> bool:
 
 
 def read_target(question: Question, place: int) -> int | None:
-    """Return the index of the part that a counting word counts: after it, in Chinese also before it; None if none."""
+    """Return the index of the part that the counting word `place` counts; None if there is none.
+
+    It follows the counting word or, mostly in Chinese, precedes it.
+    """
     over = (*LINKING, "distinct", "sum", PIECE, "most", "having", "more")
     behind = question.beside(place, 1, over=over)
     kinds = (RECORD, FIELD, "people")
@@ -192,6 +204,7 @@ def _is_named(question: Question, place: int) -> bool:
 
 
 def _record_before(question: Question, place: int) -> int | None:
+    """Return the index of the counted part before a counting word, in English directly before it; None if none."""
     before = question.beside(place, -1, over=(*LINKING, PIECE, "sum", "distinct", "which", "having"))
     english = question.found.sentence.tokens[question.parts[place].first].kind != "cjk"
     if before is None or before in question.used or (english and before != place - 1):
@@ -203,15 +216,17 @@ def _record_before(question: Question, place: int) -> int | None:
 
 
 def is_dated(question: Question, part: Part) -> bool:
-    """Return whether a part points at date fields only."""
+    """Return whether a part names date fields only."""
     return bool(part.fields) and set(part.fields) <= set(question.columns.dates())
 
 
 def read_operand(question: Question) -> str | None:
-    """Return the expression of the one numeric field that the question names without a bound; None if there is none.
+    """Return the numeric field to calculate with, as an expression (see `Question.expressed`); None if there is none.
+
+    It is the one that the question names, if possible without a bound, else the one with the unit that it names.
 
     Raises:
-        Unclear: there are several, or the words may mean several.
+        Unclear: several fields may be meant, or the field does not suit the calculation, see `_check_operand`.
     """
     named: dict[str, list[int]] = {}
     unclear = False
@@ -238,7 +253,7 @@ def read_operand(question: Question) -> str | None:
 
 
 def read_unit(question: Question) -> str | None:
-    """Return the only numeric field in the unit that is asked for, or None: "how many minutes on average"."""
+    """Return the only numeric field with the unit that is asked for ("how many minutes on average"), or None."""
     for place in question.of_kind(UNIT):
         part = question.parts[place]
         unit = unit_of(question.found.sentence.text[part.start : part.end])
@@ -251,31 +266,29 @@ def read_unit(question: Question) -> str | None:
 
 
 _APART = (0.03, 0.6)
-"""A word with a share of the documents in this range may distinguish some of them."""
-
-
+"""A word that this share of the passages contains, from least to most, may tell documents apart."""
 _CLAUSE = 6
-"""Maximum tokens between "does" and its verb."""
+"""Maximum number of tokens between "does" and its verb."""
 _DOING = frozenset("do does did".split())
 
 
 def _ends(question: Question, place: int) -> bool:
-    """Return whether no other word that may be a verb follows a part."""
+    """Return whether no word that may be a verb follows the part `place`."""
     return all(part.kind not in (FIELD, UNKNOWN, RECORD) for part in question.parts[place + 1 :])
 
 
 def _take_compound(question: Question, name: str, place: int) -> None:
-    """Mark the words of a compound noun around a numeric field's name as used: "[asking] price", "prep [time]".
+    """Mark unknown words before a numeric field's name as used, because they belong to its name: "[asking] price".
 
-    The full name of a numeric field restricts nothing, unless one of its words distinguishes documents by their texts.
+    Stop at a word that may restrict the documents: a capitalised one, a number, or one that only some texts contain.
     """
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
     first = question.parts[place].first
     asked = (token.folded for token in tokens[max(first - _CLAUSE, 0) : first])
     if not _DOING.isdisjoint(asked) and _ends(question, place):
-        return  # in "does a new lantern cost" the number's name is the verb, and the word before is the subject
+        return  # in "does a new lantern cost" the field's name is the verb, and the word before is the subject
     if question.found.sentence.text[question.parts[place].start] > "\u3400":
-        # 停[多少分钟], 停了[多久]: the verb is part of the number's name.
+        # 停[多少分钟] ("stops how many minutes"), 停了[多久]: the verb 停 is part of the field's name.
         place = min(question.beside(place, -1, over=("count", "filler")) or place, place - 1) + 1
     while place and question.parts[place - 1].kind == UNKNOWN:
         place -= 1
@@ -291,14 +304,14 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
 
     Args:
         name: the field, or `number(FIELD)` for numbers written as text.
-        places: indexes of the parts that name the field.
+        places: indices of the parts that name the field.
     Raises:
-        Unclear: one of these:
+        Unclear: the question asks for one of these:
             - a sum, mean or median of a field that only numbers the records;
             - a sum of years, or a sum or an extreme of ranks;
-            - the "best" of a field with a unit;
-            - a unit in the question that the field does not have;
-            - the name of a field without numbers directly after that of the field: a compound noun means its last word.
+            - the "best" of a field with a unit: the best time is the shortest;
+            - a unit that the field does not have;
+            - another field, not numeric, whose name follows directly: the last word of a compound noun is meant.
     """
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
@@ -309,7 +322,7 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
         raise Unclear("a position in an order")
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
-        raise Unclear("the best value")  # the best time is the shortest
+        raise Unclear("the best value")
     check_unit(question, name)
     for place in places:
         behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
@@ -319,10 +332,10 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
 
 
 def check_unit(question: Question, name: str) -> None:
-    """Check that the question names no unit that a numeric field does not have: a sum of hours is no number of minutes.
+    """Check that every unit in the question is a unit of the numeric field `name`.
 
     Raises:
-        Unclear: it names one.
+        Unclear: another unit is named: "how many minutes", but the field holds hours.
     """
     units = question.columns.measures[name.removeprefix("number(").rstrip(")")].units
     for part in question.parts:
@@ -332,7 +345,7 @@ def check_unit(question: Question, name: str) -> None:
 
 
 def read_length(question: Question) -> str | None:
-    """Return the length of a list field named with its number, or None: "most authors", "number of hazards"."""
+    """Return the expression for the length of a list that is asked for: `len(authors)` for "most authors"; or None."""
     for place, part in question.fields():
         lists = [name for name in part.fields if question.columns.is_list(name)]
         before = question.beside(place, -1, over=(*LINKING, "distinct", NUMBER))
@@ -347,7 +360,7 @@ def read_length(question: Question) -> str | None:
 
 
 def read_decimals(question: Question) -> int | None:
-    """Return the stated number of decimals, or None: "to two decimals"."""
+    """Return the stated number of decimals: 2 for "to two decimals"; None if none is stated."""
     for place in question.of_kind("decimals"):
         part = question.parts[place]
         question.used.add(place)

@@ -83,7 +83,7 @@ async def ask(
 def key_of(
     question: str, history: Sequence[Message | Mapping[str, Any]], now: date, collection: str | None
 ) -> dict[str, Any]:
-    """Return the key of the call in a recording, with the date: another day makes it another question."""
+    """Return the key of the call in a recording. It has the date, because the meaning of "last week" depends on it."""
     turns = [turn if isinstance(turn, Mapping) else turn.model_dump() for turn in history]
     said = [{"role": turn["role"], "content": turn["content"]} for turn in turns if turn["role"] != "system"]
     today = now.date() if isinstance(now, datetime) else now
@@ -114,7 +114,7 @@ def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TO
 
 
 def _described(card: Card) -> str:
-    """Return the description of a source; for a source named in the settings with its examples and its price."""
+    """Return the description of a source, and for a source of the settings also its examples and its price."""
     if not card.named:
         return card.good_for
     asked = f"; for example {', '.join(map(_quoted, card.examples[:_MOST_EXAMPLES]))}" if card.examples else ""

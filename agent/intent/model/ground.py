@@ -1,7 +1,7 @@
-"""Ground a model's filter in the catalogue, and turn its calculation into an aggregate of the grammar.
+"""Match a model's filter to the fields and values of the catalogue, and turn its calculation into an aggregate.
 
 A key must be a field. If a field has few values, a value must be one of them: as written, by an alias, in another
-spelling, or misspelt beyond doubt. What cannot be grounded is left out and reported with the valid candidates.
+spelling, or misspelt beyond doubt. What cannot be matched is left out and reported with the valid candidates.
 """
 
 import re
@@ -41,12 +41,12 @@ _ASKS_A_DIFFERENCE = re.compile(r"\bhow (?:many|much) (?:more|fewer|less)\b", re
 def ground(
     reading: ModelReading, vocabulary: Vocabulary, fields: Mapping[str, Field], calendar: Calendar, now: datetime
 ) -> tuple[Json | None, list[Rejected]]:
-    """Return the model's filter as far as it can be grounded, with its date words resolved.
+    """Return the model's filter with the catalogue's fields and values, and with its date words resolved.
 
     Args:
-        fields: those a filter may name.
+        fields: the fields that a filter may use, by name.
     Returns:
-        The filter, None if nothing is left of it; and the parts left out, with the valid candidates.
+        The filter, None if nothing is left of it; and reports of what was left out, with the valid candidates.
     """
     rejected: list[Rejected] = []
     parts: list[Json] = []
@@ -65,7 +65,7 @@ def ground(
 def _node(
     node: Mapping[str, Any], vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]
 ) -> Json | None:
-    """Return a grounded part of the filter; None if it is left out."""
+    """Return a part of the filter with the catalogue's fields and values; None if left out. Fills `rejected`."""
     kind = node["type"]
     if kind in ("and", "or"):
         inner = [made for one in node["filters"] if (made := _node(one, vocabulary, fields, rejected)) is not None]
@@ -80,7 +80,7 @@ def _node(
 
 
 def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]) -> Json | None:
-    """Return one condition with the field and values that are meant; None if there are none."""
+    """Return a condition with the catalogue's field and values; None if left out, with a report in `rejected`."""
     key = _field(str(node["key"]), fields)
     if key is None:
         what, valid = f"filter on {node['key']}"[:200], tuple(sorted(fields))[:40]
@@ -123,7 +123,7 @@ def _field(name: str, fields: Mapping[str, Field]) -> str | None:
 
 
 def _value(given: str, values: FieldValues) -> str | None:
-    """Return the value that is meant. A field with more values than the catalogue lists accepts any value."""
+    """Return the value that is meant, None if unknown. If the catalogue lists not all values, any value is accepted."""
     if given in values.values:
         return given
     if given in values.aliases:
@@ -161,7 +161,11 @@ def _number(text: str) -> float | int | str:
 def _time(
     time: Time, vocabulary: Vocabulary, calendar: Calendar, now: datetime, rejected: list[Rejected]
 ) -> tuple[str, Json] | None:
-    """Return the date field and the days that the words name; the model's own dates only if they name none."""
+    """Return the date field and the filter of the days that the words name, or None.
+
+    The model's own dates are used only if the words name no days. A report is added to `rejected` if there is no date
+    field, or if the days are not whole units of a field of months, quarters or years.
+    """
     dates = vocabulary.of_role("date")
     name = time.key if time.key in dates else (dates[0] if dates else None)
     if name is None:
@@ -198,7 +202,7 @@ def to_aggregate(
     Args:
         aggregate: of a `ModelReading`: `field` is counted, shown, compared or added up.
         question: self-contained; "which" asks for the documents at an extreme, "when" for the value there.
-        filter: the grounded filter; if it lists groups, only these are returned.
+        filter: the filter that `ground` returned; if it lists groups, only these are calculated.
     """
     op, field, group_by = aggregate["op"], aggregate.get("field"), aggregate.get("group_by")
     order, limit = aggregate.get("order"), aggregate.get("limit")

@@ -63,7 +63,7 @@ class ModelReading:
     Attributes:
         question: self-contained; None if the model gave none.
         searches: at most three, cleaned, all different.
-        filter: an expression of the filter grammar of limited size, not yet grounded.
+        filter: an expression of the filter grammar of limited size; its fields and values are not checked yet.
         aggregate: as the model wrote it, see `agent.intent.model.ground`.
         confidence: 0 to 1; 0.5 if the model gave none.
     """
@@ -91,7 +91,7 @@ class ModelReading:
             "filter": self.filter,
             "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
             "sources": list(self.sources),
-            # The first version of the prompt did not ask for collections.
+            # Replies to prompts that ask for no collections have no such key.
             **({"collections": list(self.collections)} if self.collections else {}),
             "aggregate": self.aggregate,
             "confidence": self.confidence,
@@ -214,7 +214,7 @@ def _names(part: str, value: object, problems: list[ReplyProblem]) -> tuple[str,
 
 
 def _list(value: object) -> list[Any]:
-    # The most frequent mistake is a text in place of a list of one.
+    # The most frequent mistake is a text in place of a list with one item.
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):

@@ -104,4 +104,4 @@ _SCHEMA: dict[str, Any] = {
         }
     },
 }
-"""Written by hand, because many more forms are accepted than the model is asked for."""
+"""Written by hand, because `read_reply` accepts many more forms than the model is asked for."""

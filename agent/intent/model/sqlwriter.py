@@ -1,6 +1,6 @@
-"""SQL written by a model, for questions over metadata that an aggregate cannot say. It is not trusted:
+"""Let a model write SQL for questions over metadata that no aggregate expresses.
 
-the guard of the SQL source judges it before anything runs.
+The statement is not trusted: the guard of the SQL source checks it before it runs.
 """
 
 import re
@@ -16,7 +16,7 @@ from retrievers.core.types import FieldCatalogue
 STAGE = "sql"
 _LONGEST = 8000
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-# At the beginning of a line: chatter has these words too.
+# Only at the beginning of a line, because remarks around the statement have these words too.
 _BEGINS = re.compile(
     r"^\s*(?:WITH\s+(?:RECURSIVE\s+)?\w+\s*(?:\([^)]*\)\s*)?AS\b|SELECT\b)", re.IGNORECASE | re.MULTILINE
 )
@@ -34,18 +34,18 @@ async def write(
     catalogue: FieldCatalogue | None = None,
     templates: prompts.Library | None = None,
 ) -> str:
-    """One SELECT over the view `documents`, as the model wrote it.
+    """Return one SELECT over the view `documents`, as the model wrote it.
 
     Args:
         columns: the view's columns, name to type.
-        deadline: moment of `time.monotonic()`.
-        collection: part of what identifies the call in a recording.
+        deadline: end of the call, on the clock of `time.monotonic`.
+        collection: part of the call's key in a recording.
         catalogue: shows the model how values are spelled.
-        templates: those of the tenant; the packaged ones when None.
+        templates: the tenant's templates; None for the packaged ones.
     Returns:
-        The statement without fences, chatter before it and a final semicolon; judged by nobody yet.
+        The statement without a code fence, remarks around it and a final semicolon; not checked yet.
     Raises:
-        ModelFailed: no reply in time, or none that holds a SELECT.
+        ModelFailed: no reply in time, or no SELECT in it.
     """
     shown = "\n".join(f"{name} {kind}" for name, kind in columns.items())
     if catalogue is not None:
@@ -59,7 +59,7 @@ async def write(
 
 
 def statement_in(reply: str) -> str:
-    """The statement in a model's reply.
+    """Return the statement in a model's reply.
 
     Raises:
         ModelFailed: there is none, or it is longer than 8,000 characters.

@@ -1,4 +1,4 @@
-"""A bottom-up chart parser: finds every reading of every run of words, by rules over categories."""
+"""A bottom-up chart parser: finds every reading of every run of consecutive tokens, by rules over categories."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,16 +11,18 @@ from agent.intent.time.periods import Calendar
 
 Make = Callable[..., Any]
 _MOST_VALUES = 3
-"""Maximum readings kept of the same words as the same category."""
+"""Maximum number of readings that are kept for the same tokens and category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that makes a category from others.
+    """A rule of the grammar: consecutive items of the categories `parts` make an item of `category`.
 
     Attributes:
-        parts: categories in order; those in lower case only join and have no value.
-        make: returns the value from the calendar and the values of the parts; None or a `ValueError` means no reading.
+        parts: categories in order; lower-case categories are joining words without a value.
+        make: returns the item's value from the calendar and the values of the parts; None or a `ValueError` means that
+            the rule does not apply.
+        cost: what the item costs in addition to its parts, see `Item.cost`.
     """
 
     category: str
@@ -30,12 +32,15 @@ class Rule:
 
 
 Chart = list[dict[str, list[Item]]]
+"""For each token of a run, the items that begin there, by category."""
 
 
 def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]) -> dict[str, list[Rule]]:
-    """Return the rules by the category that they begin with.
+    """Return the rules by the category of their first part.
 
-    In a pattern, "a|b" is either category, "a?" is optional, and " / " separates alternative patterns.
+    Args:
+        table: (category to make, pattern, `make` of the rule, cost), the cost optional. In a pattern, "a|b" is either
+            category, "a?" is optional, and " / " separates alternative patterns.
     """
     rules: dict[str, list[Rule]] = {}
     for category, patterns, make, *cost in table:
@@ -50,12 +55,10 @@ def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]
 def parse(
     tokens: Sequence[DateToken], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
 ) -> tuple[Chart, int]:
-    """Return all items of the tokens [first, last), by the token that they begin with (counted from `first`).
+    """Return all items of the tokens [first, last), and the number of items that were processed.
 
-    Args:
-        most: maximum number of items to process.
-    Returns:
-        The items and the number processed; if it equals `most`, the items may be incomplete.
+    The items are given by the token that they begin with, counted from `first`. They may be incomplete if `most` items,
+    the limit, were processed.
     """
     chart: Chart = [{} for _ in range(last - first + 1)]
     looked_at = 0
@@ -77,7 +80,7 @@ def parse(
 
 
 def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
-    """Return whether an item adds something new, and record it if so."""
+    """Add an item to the known items if it is a new or cheaper reading; return whether it was added."""
     items = known.setdefault(item.category, [])
     same = [one for one in items if one.end == item.end]
     if any(one.value == item.value and one.cost <= item.cost for one in same):
@@ -91,7 +94,12 @@ def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
 def _tails(
     parts: tuple[str, ...], index: int, place: int, chart: Chart, first: int
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Yield (values, cost, end) for every reading of the parts from an index on, starting at a place."""
+    """Yield (values, cost, end) for every reading of parts[index:] that begins at a token.
+
+    Args:
+        place: index of that token.
+        first: index of the token that the chart begins with.
+    """
     if index == len(parts):
         yield (), 0, place
         return

@@ -1,7 +1,7 @@
 """Read the dates in an English or Chinese question as half-open ranges of days.
 
-A run of date words is parsed as a whole. A range counts only if no date words beside it are left over; otherwise none
-of it is read, and its words are returned as unread.
+Consecutive date words (a run) are parsed together. A reading that leaves date words over beside it is not used; its
+words are returned as unread instead, because half a date would be a wrong condition.
 """
 
 import re
@@ -20,31 +20,31 @@ _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
 """Maximum tokens of a run that are parsed together."""
 _MOST_ITEMS = 1_500
-"""Maximum chart items of a text; questions have up to 200. The rest of a longer text stays unread."""
+"""Maximum chart items of a text; ordinary questions have up to 200. Dates after that are not read."""
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT UNITS MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
     HALFMONTH HALFWEEK AFTERTEN O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
-"""Categories of which a run needs at least one to name a day."""
+"""Categories of which a run needs at least one to be a date."""
 _DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _BEFORE_PLURAL = re.compile(r"\s(?!(?:is|was|has|does|this|us|yes)\b)[a-z][a-z-]+[^s\W]s\b")
-"""A plural noun, which a month before it describes."""
+"""A plural noun; a month directly before it is a date: "April failures"."""
 _BEFORE_ITEM = re.compile(
     r"\s*,\s*(?!(?:can|could|would|will|what|which|who|when|where|how|why|is|are|do|does|did|please|i|we|you|it|the)\b)\w",
     re.IGNORECASE,
 )
-"""The next item of a list, and no question or request to a person called June."""
+"""A comma and the next item of a list, but no question or request to a person called June: "June, can you ..."."""
 _CLOSES_ITEM = re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
-"""A Chinese verb that says what was done with the documents then: 周五[提交的报告], but not 周五还开门吗."""
+"""A Chinese verb and noun after a date: 周五[提交的报告] ("reports submitted on Friday"), but not 周五还开门吗."""
 
 
 @dataclass(frozen=True, slots=True)
 class DateRange:
-    """A range stated in a question, at characters [start, end)."""
+    """A range of days stated by the characters [start, end) of a question, which are the `phrase`."""
 
     period: Period
     start: int
@@ -53,27 +53,27 @@ class DateRange:
 
 
 class Dates(NamedTuple):
-    """The ranges of a text in order, without overlap, and the character ranges of date words left unread."""
+    """The ranges of a text in order, without overlap, and the characters [start, end) of date words left unread."""
 
     ranges: list[DateRange]
     unread: list[tuple[int, int]]
 
 
 class _Stated(NamedTuple):
-    """A part of a run that is read; a weak one is a date only beside another date."""
+    """A date phrase in a run; a weak one is a date only if another date is listed beside it."""
 
     item: Item
     is_weak: bool = False
 
 
 def find_date(text: str, calendar: Calendar) -> Period | None:
-    """Return the only range that a phrase states, None if it states none or several."""
+    """Return the only range that a phrase states; None if it states none or several, or has unread date words."""
     dates = read_dates(text, calendar)
     return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
 
 
 def read_dates(text: str, calendar: Calendar) -> Dates:
-    """Return the ranges that a text states, and the parts left unread.
+    """Return the ranges that a text states, and its unread date words.
 
     Periods side by side ("2013 and 2023") stay separate; "from A to B" is one range.
     """
@@ -97,7 +97,7 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
 
 
 def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
-    """Yield runs of date words, as token ranges, that contain at least one word that can name a day."""
+    """Yield (first, last) for the tokens [first, last) of each run of date words that can be a date."""
     first = 0
     while first < len(tokens):
         last = first
@@ -109,17 +109,18 @@ def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
 
 
 def _is_inner(tokens: Sequence[DateToken], place: int) -> bool:
-    """Return whether a token lies inside a phrase that begins before it."""
+    """Return whether a token lies inside a known phrase that begins up to five tokens before it."""
     return any(item.end > place for near in range(max(place - 5, 0), place) for item in tokens[near].items)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Run):
-    """Reads the ranges of one run."""
+    """A run whose date ranges are read."""
 
     calendar: Calendar
 
     def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
+        """Return the ranges of the run, and the characters [start, end) of its unread date words."""
         unknown = any(one.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for one in token.items)
         named = {category for here in self.chart for category in here}
         if unknown or "NONE" in named or ("TIMES" in named and named & _DATED):
@@ -141,7 +142,7 @@ class _Reading(Run):
             for place, one in enumerate(stated)
             if place in clash or place + 1 in clash or readings[place] is None or self.is_partial(one.item, ends)
         }
-        for place in range(1, len(stated)):  # a list is read completely or not at all
+        for place in range(1, len(stated)):  # do not use a part of a list: "2019 or [an unread date]"
             if partial & {place - 1, place} and self._is_beside(stated[place - 1].item, stated[place].item):
                 partial |= {place - 1, place}
         for place, one in enumerate(stated):
@@ -158,13 +159,13 @@ class _Reading(Run):
         return self.has(first + self.has(first, "skipped"), "anaphoric")
 
     def _shares_year(self, left: Item, right: Item) -> bool:
-        """Return whether a part may take its year from the date after it: "late May or early June 2022"."""
+        """Return whether the left of two listed dates may share the right one's year: "late May or early June 2022"."""
         first = left.start + self.has(left.start, "link", "in")
         dated, undated = (any(self.has(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
         return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of a year and the word before it, if its range has no other date.
+        """Yield the characters [start, end) of a year after "between", "to", "before" or "after" that no phrase covers.
 
         For example "between 2005" in "between 2005 and the release".
         """
@@ -174,7 +175,7 @@ class _Reading(Run):
                 yield self.tokens[place - 1].start, self.tokens[place].end
 
     def _stated(self) -> Iterator[_Stated]:
-        """Yield, from the left, the longest readings that are complete by themselves; among these the cheapest."""
+        """Yield the date phrases from left to right: at each place the longest reading, of these the cheapest."""
         place = self.first
         while place < self.last:
             found = [_Stated(item) for item in self.items(place, "T") if self._is_plausible(item)]
@@ -196,15 +197,15 @@ class _Reading(Run):
                 continue
             best = max(found, key=lambda one: (one.item.end, -one.item.cost))
             if self.has(place, "link", "cue", "on", "between") and best.item.end < longest:
-                place += 1  # 在[2019年之前]
+                place += 1  # skip the preposition 在 ("in") of 在[2019年之前]
                 continue
-            # "came in between ..."
+            # "in" belongs to the verb: "came in [between ...]"
             is_led = self.has(place, "link") and self.has(place + 1, "between")
             yield best._replace(item=best.item._replace(start=place + 1)) if is_led else best
             place = best.item.end
 
     def _can_open(self, item: Item) -> bool:
-        """Return whether an item is complete at the beginning of the text, or after a participle."""
+        """Return whether an item without a preposition is a date at the start of the text or after a participle."""
         is_led = self.has(item.start - 1, "skipped")
         if item.category == "THIS" or (is_led and item.category == "R"):
             opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
@@ -254,19 +255,24 @@ class _Reading(Run):
         return before in ("", *",;:") and _CLOSES_ITEM.match(self.text, token.end) is not None
 
     def _is_verbal(self, place: int) -> bool:
-        """Return whether a month is written like a verb: "may", "march"."""
+        """Return whether a month's name is written like a verb, in lower case: "may", "march"."""
         token = self.tokens[place]
         return token.text in load_words().verbal_months and self.text[token.start : token.end].islower()
 
     def _is_month(self, place: int, head: str, following: str) -> bool:
-        """Return whether a month alone, after a preposition, is a date; a short name only after "in" or "since"."""
+        """Return whether a month's name after a preposition is a date; a short name only after "in" or "since".
+
+        Args:
+            head: the preposition.
+            following: the text after the month.
+        """
         name = self.tokens[place].text
         if self._is_verbal(place) or following[:1].isupper():
             return False
         return head in ("in", "since") or name == "may" or len(name) > 3
 
     def _periods(self, stated: Sequence[_Stated], place: int) -> list[Period] | None:
-        """Return the periods of a part; None if there are no such days."""
+        """Return the periods of the date phrase at an index; None if the calendar has no such days."""
         value = stated[place].item.value
         if isinstance(value, tuple):
             return list(value)
@@ -282,7 +288,7 @@ class _Reading(Run):
             return None
 
     def _is_listed(self, stated: Sequence[_Stated], place: int) -> bool:
-        """Return whether a weak part is a date by the one beside it: [Q1] and Q2 of 2023, either [2019] or 2021."""
+        """Return whether the date listed beside a weak phrase makes it a date: [Q1] and Q2 of 2023, [2019] or 2021."""
         if isinstance(stated[place].item.value, Yearly):
             return self._with_year(stated, place) is not None
         for other in (place + 1, place - 1):
@@ -295,7 +301,7 @@ class _Reading(Run):
         return False
 
     def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
-        """Return the year named once for several parts, or None: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
+        """Return the year that a listed phrase takes from another one: 2023 for [Q1] and Q2 of 2023; or None."""
         for step in (1, -1):
             other = place
             while 0 <= other + step < len(stated):
@@ -312,20 +318,22 @@ class _Reading(Run):
         return None
 
     def _is_relative(self, item: Item) -> bool:
+        """Return whether an item contains a day counted from today: "yesterday"."""
         return any(
             one.category == "DAYREL" for place in range(item.start, item.end) for one in self.tokens[place].items
         )
 
     def _gap(self, left: Item, right: Item) -> list[set[str]]:
+        """Return the categories of each token between two items."""
         return [{one.category for one in self.tokens[place].items} for place in range(left.end, right.start)]
 
     def _is_beside(self, left: Item, right: Item) -> bool:
-        """Return whether two parts are listed ("in March and in May") rather than written without a word between."""
+        """Return whether only conjunctions, commas and the like stand between two items, at least one."""
         gap = self._gap(left, right)
         return bool(gap) and all(_BESIDE & categories for categories in gap)
 
     def _clash(self, left: Item, right: Item) -> bool:
-        """Return whether two parts without a conjunction name different days."""
+        """Return whether two items without a conjunction between them name different days, so that both are unclear."""
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
             return True
@@ -333,7 +341,7 @@ class _Reading(Run):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
         if isinstance(one, Period) and isinstance(other, Period):
-            # "since 2020 before 2023" has two ends.
+            # "since 2020 before 2023" is no clash: the two open ranges limit each other.
             return one != other and not (
                 not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
             )
@@ -343,10 +351,10 @@ class _Reading(Run):
         return self.tokens[item.start].start, self.tokens[item.end - 1].end
 
     def _with_neighbours(self, item: Item) -> tuple[int, int]:
-        """Return the characters of a part and of the tokens beside it in the run."""
+        """Return the characters [start, end) of an item and of the tokens beside it in the run."""
         return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
 
     @staticmethod
     def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
-        """Drop a range that repeats the one before: "today, 20 November"."""
+        """Return the ranges without those that repeat the one before: "today, 20 November"."""
         return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

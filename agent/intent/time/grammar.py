@@ -1,23 +1,23 @@
-"""The grammar of dates: which words name which period, for all languages.
+"""The grammar of dates: the rules by which words of any language form a period.
 
-Lower-case names are words that join others (`words/*.toml`, table `function`). Upper-case names are categories with a
-value:
+Each rule is (category to make, pattern of parts, function for the value, optional cost), see `chart.rules_of`.
+Lower-case names are joining words (`words/*.toml`, table `function`). Upper-case names are categories with a value:
 
 - `N` a number (`NUM` in digits), `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` a count
-- `UNIT` a unit; `dayunit`, `yearunit` ... a particular one; `DUR` a `Duration`
+- `UNIT` a unit of time; `dayunit`, `yearunit` ... a particular one; `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that certainly is one, `YR` either
-- `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, holiday,
-  run; `RE` a part of a month; `R` any of them, `R1` any but a run
-- `P` a `Period`, `AWAY` a period with the duration it is counted by, `PT` a point of time, `Q` any period that has
-  parts, `S` an end of a span
+- `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` (in no given year) month, quarter or half, season, day, day in
+  digits, holiday, run from one to another; `RE` a part of a month; `R` any of them, `R1` any but a run
+- `P` a `Period`, `AWAY` a day with the duration that leads to it from another day, `PT` a point of time, `Q` any period
+  that may have parts, `S` an end of a span
 - `LOOSE` a `Period` whose digits may also be a number: 2019-7, 20190705
-- `DAY` the nearest day, `LATEST` the latest
+- `DAY` a single day, `LATEST` too; of a day in no given year, the first is the nearest, the second the latest
 - `WS` a weekday as an end of a span
 - `X` a range with an open end or of several periods
 - `NONE` a phrase that makes everything beside it unread: "every Friday", week 54; `TIMES` the same, but only beside a
   date: "after 9 am"
-- `T` a phrase that is complete by itself, `TC` the same after a word that is not part of it, `TE` the same at the end
-  of a clause
+- `T` a phrase that is a date by itself; `TC` a year with a word before it (`cue`: "than", "compared to") that makes it
+  a date but is not part of it; `TE` a phrase that is a date only at the end of a clause
 """
 
 from typing import Any
@@ -27,12 +27,12 @@ from agent.intent.time.chart import Make, rules_of
 
 
 def _turned(make: Make) -> Make:
-    """Return `make` for a phrase with the last part first: 五月的第一周 beside "first week of May"."""
+    """Return `make` for a phrase that begins with the last argument: 五月的第一周 ("May's first week")."""
     return lambda calendar, first, *rest: make(calendar, *rest, first)
 
 
 def _with(make: Make, *given: Any) -> Make:
-    """Return `make` with its last values fixed, for a word that implies them."""
+    """Return `make` with `given` as its last arguments."""
     return lambda calendar, *values: make(calendar, *values, *given)
 
 
@@ -267,7 +267,7 @@ RULES = rules_of(
         ("X", "before S|WS / S|WS zhbefore / pre dash? S", _with(spans.before, "low")),
         ("X", "by S / upto S|WS zhupto? / to? S|WS zhupto / S|WS andbefore", _with(spans.before, "high")),
         ("X", "by WDAY", spans.by_weekday),
-        # Phrases that name no single period: the words beside them are not read.
+        # Phrases that name no single period, so that the dates beside them are not read.
         ("CLOCK", "daytime / daytime? N oclock / daytime? N colon N", spans.unreadable),
         ("TIMES", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
         ("NONE", "this_run SOMEDUR", spans.unreadable),
@@ -283,7 +283,7 @@ RULES = rules_of(
         ("NONE", "q N / di N ji", _with(parts.beyond, 4)),
         ("NONE", "N yue", _with(parts.beyond, 12)),
         ("NONE", "RM N ri", parts.no_day),
-        # Phrases that are complete by themselves.
+        # Phrases that are dates by themselves.
         ("T", "P|PP|X|RD|RR|RMZ|RQZ / link P|PP|RD|RH|RR|RMZ|RQZ", yearly.same),
         ("T", "on RN / in RM|RQ / RH between_end / on|link LOOSE", yearly.same),
         ("T", "link YR", yearly.as_period),

@@ -1,4 +1,4 @@
-"""Find words of a date that a reading leaves over beside it, and that make it unread."""
+"""Find the date words beside a reading that it does not cover. They make the reading unusable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from agent.intent.time.lexer import DateToken, Item, load_words
 LIGHT = frozenset(["skipped", "of", "to"])
 _STRONG = ("YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR", "DECADE")
 _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago", "after_next", "before_last")
-"""Words after a period that open or move it."""
+"""Words after a period that open one end of it or move it."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
 """Words before a period that select a part of it, or extend it."""
 _COMPARED = ("over", "under")
-"""Words before a Chinese period that belong to a duration: 超过[2019年]."""
+"""Words before a Chinese period that belong to a duration: 超过[2019年] ("over 2019")."""
 _LEADING = (*_NARROWING, *_COMPARED)
 _FARTHEST = 6
 _MOST_WORDS = 3
-"""Maximum words of an event that a period may be counted from."""
+"""Maximum words for an event: of "the merger" in "two weeks after the merger"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of tokens [first, last) with all its readings."""
+    """The tokens [first, last) of a run of date words, with all readings in `chart`."""
 
     text: str
     tokens: Sequence[DateToken]
@@ -31,19 +31,19 @@ class Run:
     chart: Chart
 
     def items(self, place: int, *categories: str) -> list[Item]:
-        """Return the readings of these categories that begin at a token."""
+        """Return the readings of these categories that begin at the token with index `place`."""
         here = self.chart[place - self.first] if self.first <= place <= self.last else {}
         return [item for category in categories for item in here.get(category, ())]
 
     def has(self, place: int, *categories: str) -> bool:
-        """Return whether a single token has one of these categories."""
+        """Return whether a phrase of these categories from the word lists begins at a token of the run."""
         return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
 
     def is_partial(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Return whether words of a date are left over beside a part.
+        """Return whether date words beside an item, which it does not cover, may change its meaning.
 
         Args:
-            stated: the end of each part that is read, by its first token.
+            stated: the end of each date phrase that is read, by its first token.
         """
         return (
             self._is_moved(item)
@@ -54,14 +54,14 @@ class Run:
         )
 
     def _is_moved(self, item: Item) -> bool:
-        """Return whether words after it change the time: "2019 onwards", "Friday after next", "on Christmas week"."""
+        """Return whether words after an item change its time: "2019 onwards", "Friday after next"."""
         place = item.end
         if self.has(item.start, "span", "from") and self.has(place, "to"):
             return True  # "from 2005 to the release"
         if self.has(place, "to") and any(token.items for token in self.tokens[place + 1 : place + 4]):
             return True  # "1 Dec to end Feb"
         if self.has(place, "ri", "yue"):
-            return True  # 5月[32号], 5月6[月]
+            return True  # 5月[32号] ("32 May"), 5月6[月]
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
             return True
         if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
@@ -69,10 +69,11 @@ class Run:
         return self.has(place, "UNIT", "UNITS") and not self.tokens[place].is_chinese and not self.items(place, "T")
 
     def _ends_with_ordinal(self, end: int) -> bool:
+        """Return whether the tokens before an index end with an ordinal number."""
         return self.has(end - 1, "O", "OONES") or self.has(end - 2, "O")
 
     def _is_of_event(self, item: Item) -> bool:
-        """Return whether it is counted from an event: "the month of the merger in 2019", 并购前两年."""
+        """Return whether an item follows an event from which time is counted: "the month of the merger in 2019"."""
         place = item.start
         token, before = self.tokens[place], self.tokens[max(place - 1, 0)]
         if token.text in ("前", "后"):
@@ -92,7 +93,7 @@ class Run:
         return place >= 0 and any(one.category in categories for one in self.tokens[place].items)
 
     def _is_left_after(self, item: Item) -> bool:
-        """Return whether a number or another part follows: "on Friday the 15", but not "in 2019 the 3 largest"."""
+        """Return whether an uncovered number or date follows an item: "on Friday the 15", not "in 2019 the 3 best"."""
         place = item.end
         may_be_day = True
         for _ in range(3):
@@ -107,7 +108,7 @@ class Run:
         return False
 
     def _is_left_of_list(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Return whether it is listed with something unread: "on Monday or the weekend", "on 3 May and the 4th"."""
+        """Return whether an unread date is listed after an item: "on Monday or the weekend", "on 3 May and the 4th"."""
         place = item.end
         if not self.has(place, "and", "or", "comma"):
             return False
@@ -124,11 +125,12 @@ class Run:
         return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "UNITS", "OTHERUNIT"))
 
     def _is_day_alone(self, start: int, end: int) -> bool:
-        """Return whether it is a day of a month that is not named: "the 4th"."""
+        """Return whether the tokens [start, end) are a day of a month that they do not name: "the 4th"."""
         first = start + self.has(start, "skipped", "on")
         return any(one.end == end for one in self.items(first + self.has(first, "skipped"), "O"))
 
     def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
+        """Return whether uncovered date words before an item belong to it: "Mon, Wed and [Fri last week]"."""
         end = item.start
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
         if listed < end and self._is_rest_of_list(listed, stated):
@@ -141,7 +143,7 @@ class Run:
             return self.tokens[end - 1].text != "在"
         starts = range(max(self.first, end - _FARTHEST), end)
         wanted = self._wanted_before(item)
-        # "end of" may include the first word of the part.
+        # "end of" may include the first word of the item, "of".
         ends = (end, end + 1) if self.has(item.start, "of") else (end,)
         found = (
             (one, self.tokens[start].is_chinese) for start in starts for one in self.items(start, *wanted, *_LEADING)
@@ -154,13 +156,13 @@ class Run:
         )
 
     def _is_rest_of_list(self, end: int, stated: Mapping[int, int]) -> bool:
-        """Return whether a list ends here with an unread part, or with a day of a month that is not named."""
+        """Return whether a list before the token `end` ends with an unread date, or with a day of an unnamed month."""
         if end in stated.values():
             return any(last == end and self._is_day_alone(start, last) for start, last in stated.items())
         return self.has(end - 1, "WDAY") or self._ends_with_ordinal(end)
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
-        """Return the categories that belong to a part if they stand directly before it; fewer before a preposition."""
+        """Return the categories of words that belong to an item if it follows them; fewer if it has a preposition."""
         if self.has(item.start, "REL"):
             return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT", "UNITS")
         if self.tokens[item.start].text == "of":
@@ -176,11 +178,12 @@ class Run:
         return ("WDAY", "OTHERUNIT") if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "UNITS", "OTHERUNIT")
 
     def _is_number(self, place: int) -> bool:
-        """Return whether a token is a number, read or not, as in "2018/19"."""
+        """Return whether a token is a number, or begins with a digit like "2018/19"."""
         spelled = self.tokens[place].text if place < len(self.tokens) else ""
         return spelled[:1].isdigit() or (bool(self.items(place, "N")) and not self.tokens[place].is_chinese)
 
     def _is_any_strong(self, place: int) -> bool:
+        """Return whether an item that begins at a token surely belongs to a date."""
         return any(self._is_strong(one) for one in self.items(place, *_STRONG))
 
     def _is_strong(self, item: Item) -> bool:

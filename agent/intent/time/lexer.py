@@ -19,7 +19,7 @@ _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
 _PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
 _MARKED = re.compile(r"\w[-/.]\w")
-"""What every date in digits contains."""
+"""A mark between two characters, which every date in digits contains."""
 _MONTHS, _LONGEST_MONTH = 12, 31
 _ARTICLES = frozenset(["a", "an", "the"])
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
@@ -38,8 +38,9 @@ class Item(NamedTuple):
     """A reading of the tokens [start, end).
 
     Attributes:
-        category: a category of the grammar; words that only join others are in lower case.
-        cost: how far-fetched the reading is; the cheapest of the longest readings is taken.
+        category: a category of the grammar; joining words have one in lower case.
+        value: the meaning, for example a number or a `Period`; None for joining words.
+        cost: how far-fetched the reading is; of the longest readings the cheapest is taken.
     """
 
     category: str
@@ -68,14 +69,14 @@ class Words:
     """The words of all languages.
 
     Attributes:
-        phrases: by first token: the other tokens, the category and the value.
-        variants: characters to normalise, by code point.
-        orders: for each language, what the first number is in 5/6/2019 and in 5/6, and the marks of dates that begin
-            with a two-digit year.
+        phrases: by the first token of a phrase: (its other tokens, category, value).
+        variants: the normal form of a character, by code point.
+        orders: for each language, the first number of 5/6/2019 and of 5/6 ("day" or "month"), and the marks of dates
+            that begin with a two-digit year.
         months: month numbers by name.
-        verbal_months: names of months that are also verbs.
+        verbal_months: names of months and short names of weekdays that are also other words: "may", "sun".
         person_months: names of months that are also first names.
-        numeric: matches a date of digits, or digits and a month's name, with marks.
+        numeric: matches a date of digits and marks, with or without a month's name: 5/6/2019, 5-Jun-2019.
     """
 
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]]
@@ -122,7 +123,7 @@ def load_words() -> Words:
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield (category, value, phrase) for every word."""
+    """Yield (category, value, phrase) for every phrase in the data of a language."""
     for category, table in data.items():
         if not isinstance(table, dict):
             continue
@@ -137,7 +138,7 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def read_words(text: str) -> list[DateToken]:
-    """Return the tokens of a text, each with its readings as one or more tokens starting there."""
+    """Return the tokens of a text, each with the readings of the words or phrases that begin with it."""
     words = load_words()
     folded = plain_letters(text).translate(words.variants).lower()
     tokens = list(_tokens(folded, words))
@@ -150,7 +151,7 @@ def read_words(text: str) -> list[DateToken]:
         within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
         inside.update(range(place + 1, ends.get("ordinary", 0)))
         if token.items or within or "ordinary" in ends:
-            continue  # a date in digits, or a part of a word like 后端
+            continue  # a date in digits, or inside an ordinary word: 后 ("after") of 后端 ("back end")
         for rest, category, value in named:
             token.items.append(Item(category, value, place, place + 1 + len(rest)))
         token.items.extend(_numbers(folded, tokens, place))
@@ -160,18 +161,19 @@ def read_words(text: str) -> list[DateToken]:
 
 
 def is_exchangeable(phrase: str, text: str) -> bool:
-    """Return whether day and month of a phrase can be exchanged (3/4/2024) and no other date of the text settles it."""
+    """Return whether day and month of a phrase can be exchanged (3/4/2024) and no date of the text settles it."""
     pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
     is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
     return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
 
 
 def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
-    """Return whether the other tokens of a phrase follow a place."""
+    """Return whether the tokens after the one at `place` are those of `rest`."""
     return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
 
 
 def _tokens(text: str, words: Words) -> Iterator[DateToken]:
+    """Yield the tokens of a text; a date in digits is one token and has its readings already."""
     order = _Order.of(text, words)
     place = count = 0
     is_marked = _MARKED.search(text) is not None
@@ -195,7 +197,7 @@ def _tokens(text: str, words: Words) -> Iterator[DateToken]:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Which number of a date in digits is the day: by language, unless another date of the text settles it."""
+    """The order of day and month in dates in digits: by language, unless a date such as 31/5/2019 shows it."""
 
     months: dict[str, int]
     first: str
@@ -212,10 +214,13 @@ class _Order:
         return cls(words.months, first, without, marks)
 
     def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
-        """Return the item for a date in digits and marks, [] if it is none.
+        """Return the reading of a date in digits and marks, [] if it is no date.
 
-        "DATE" is (year, month, day), "YM" (year, month), "YM1" the same as 2019-7, "MDN" (month, day), "MD" the same
-        with the month's name, and "SPLITYEAR" the first of two years (2025/26).
+        Its value is (year, month, day) for "DATE"; (year, month) for "YM", and for "YM1" with a month of one digit
+        (2019-7); (month, day) for "MDN", and for "MD" with a month's name; the first year for "SPLITYEAR" (2025/26).
+
+        Args:
+            place: index of the token.
         """
         if not all(part.isdecimal() or part in self.months for part in parts):
             return []
@@ -258,7 +263,11 @@ class _Order:
 
 
 def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
-    """Return the month and day of two numbers in the given order, or in the other if only that is possible, or None."""
+    """Return (month, day) from two numbers, or None if they are no date.
+
+    Args:
+        first: "month" or "day", what the first number is; if only the other order is possible, that is taken.
+    """
     if len(numbers) != 2:
         return None
     month, day = numbers if first == "month" else reversed(numbers)
@@ -268,12 +277,12 @@ def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
 
 
 def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
-    """Yield the readings of digits, or of Chinese numerals from here on, as a number, a year or an ordinal."""
+    """Yield the readings of digits or Chinese numerals at a token as a number, a year, an ordinal or a date."""
     token = tokens[place]
     numeral = _NUMERAL.match(text, token.start)
     if numeral:
         if place and _NUMERAL.fullmatch(tokens[place - 1].text):
-            return  # inside a run
+            return  # inside a numeral that began earlier
         yield from _chinese(numeral[0], place)
     elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
         number = int(token.text)
@@ -290,7 +299,7 @@ def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
 
 
 def _may_be_year(tokens: list[DateToken], place: int, number: int) -> bool:
-    """Return whether a number is a year: 1900 to 2099, or where only a year stands ("in 1733", "April 1733")."""
+    """Return whether a number may be a year: 1900 to 2099, or after a word that leads to one ("April 1733")."""
     if 1900 <= number < 2100:
         return True
     before = tokens[place - 1] if place else None
@@ -331,7 +340,7 @@ def _chinese(run: str, place: int) -> Iterator[Item]:
         elif len(digits) == 2:
             yield Item("TWO", int(digits), place, end)
             if digits[0] != "0" and int(digits[0]) + 1 == int(digits[1]):
-                yield Item("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度
+                yield Item("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度 ("quarters 3 and 4")
         if len(digits) == 1:
             yield Item("N", int(digits), place, end)
         return
@@ -339,7 +348,7 @@ def _chinese(run: str, place: int) -> Iterator[Item]:
     for c in plain:
         if c in _DIGITS:
             if digit:
-                return  # 八九十年代
+                return  # 八九十年代 ("the eighties and nineties") is no single number
             digit = _DIGITS.index(c)
         else:
             total, digit = total + (digit or 1) * _PLACES[c], 0

@@ -1,4 +1,8 @@
-"""Values of date words: days, weeks and months by name or number, and parts of periods. See `yearly`."""
+"""Values of date phrases: days, weeks and months by name or number, and parts of periods.
+
+Each function makes the value of a `grammar` rule, as described in `yearly`. A `weekday` is 0 (Monday) to 6 (Sunday);
+`steps` are units from now: -1 for "last", 0 for "this", 1 for "next".
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +28,7 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
 
 
 def said_twice(calendar: Calendar, one: Period, other: Period | Yearly) -> Period | None:
-    """Read a period named twice, if both are the same: "Easter 2024 (31 March)", "last quarter (Jan-Mar)"."""
+    """Return the period that is named twice in "Easter 2024 (31 March)"; None if the two differ."""
     years = (one.begin.year, one.end.year)
     again = [other.at(year) for year in years] if isinstance(other, Yearly) else [other]
     return one if one in again else None
@@ -39,12 +43,12 @@ def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
 
 
 def day_beside(calendar: Calendar, steps: int) -> Period | None:
-    """Read "the next day", "the last day"."""
+    """Return the day after or before today for "the next day" and "the last day"; else None."""
     return day_from_now(calendar, steps) if abs(steps) == 1 else None
 
 
 def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
-    """Read "last December" (the latest that is over), "this summer" (this year's), "next May" (after the latest)."""
+    """Return "last December" (the latest that is over), "this summer" (this year's) or "next May"; None if further."""
     if steps == 0:
         return part.at(calendar.today.year)
     if steps == 1:
@@ -53,7 +57,7 @@ def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None
 
 
 def coming_day(calendar: Calendar, steps: int, day: Yearly) -> Period | None:
-    """Read "next 5/12"; "the last 3/4" may be a fraction."""
+    """Return the day for "next 5/12"; None for "the last 3/4", which may be a fraction."""
     return relative_part(calendar, steps, day) if steps >= 0 else None
 
 
@@ -66,14 +70,14 @@ def coming_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
 
 
 def weekday_of(calendar: Calendar, weekday: int, week: Period) -> Period | None:
-    """Read "Tuesday of next week"; of a single day, return the day itself if it is a Tuesday."""
+    """Return "Tuesday of next week"; for a single day instead of a week, that day if it is a Tuesday; else None."""
     if week.is_bounded and week.days == 1:
         return week if week.begin.weekday() == weekday else None
     return periods.nth_weekday(week, weekday, 1) if week.is_bounded and week.days == 7 else None
 
 
 def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
-    """Read "Friday, 6 July": of this year, the last or the next, whichever has a Friday on that day."""
+    """Return "Friday, 6 July" of this year, the last or the next, the first with a Friday on that day; else None."""
     if not day.is_day:
         return None
     for number in (calendar.today.year, calendar.today.year - 1, calendar.today.year + 1):
@@ -100,7 +104,7 @@ def latest_weekdays(calendar: Calendar, *weekdays: int) -> tuple[Period, ...]:
 
 
 def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Period | None:
-    """Read "from Monday to Wednesday last week"."""
+    """Return the days of "from Monday to Wednesday last week"; None if `week` is no week or the days run backwards."""
     if not week.is_bounded or week.days != 7:
         return None
     low, high = (periods.nth_weekday(week, one, 1) for one in (first, last))
@@ -117,12 +121,12 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
 
 
 def beyond(calendar: Calendar, number: int, most: int) -> bool | None:
-    """Return True for a number out of range: the 5th quarter, month 13."""
+    """Return True if most < number < 3 * most, as for "Q5" and month 13; else None."""
     return True if most < number < 3 * most else None
 
 
 def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> bool | None:
-    """Return True for a number out of range: 2023年第53周."""
+    """Return True if a period has no nth unit: 2023年第53周 ("week 53 of 2023"); else None."""
     try:
         return None if nth(calendar, number, unit, as_period(calendar, whole)) else True
     except ValueError:
@@ -130,23 +134,23 @@ def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> 
 
 
 def no_day(calendar: Calendar, month: Yearly, number: int) -> bool | None:
-    """Return True for a number out of range: 5月32号. 29 February is in range."""
+    """Return True if a month never has a day: 5月32号 ("32 May"); else None. 29 February counts as a day."""
     return True if number > month.at(_LEAP_YEAR).days else None
 
 
 def day_of(calendar: Calendar, day: int, month: Period) -> Period | None:
-    """Read "the 4th of last month"."""
+    """Return "the 4th of last month"; None if `month` is no calendar month."""
     return days_of(calendar, day, day, month)
 
 
 def days_listed(calendar: Calendar, days: tuple[int, ...], month: Period) -> tuple[Period, ...] | None:
-    """Read "the 1st and 15th of June 2023"."""
+    """Return the days of "the 1st and 15th of June 2023"; None if `month` is no calendar month."""
     named = [day_of(calendar, day, month) for day in days]
     return tuple(one for one in named if one) if all(named) else None
 
 
 def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
-    """Read "from 2 to 7 this month"."""
+    """Return the days `first` to `last` (inclusive) of a month; None if `month` is none or the days run backwards."""
     if not month.is_bounded or month != months(month.begin.month - 1, 1).at(month.begin.year) or first > last:
         return None
     return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
@@ -156,28 +160,28 @@ def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period 
 
 
 def this_unit(calendar: Calendar, unit: Unit) -> Period | None:
-    """Read the period in "the end of the month"."""
+    """Return the present period of a unit, as in "the end of the month"; None for units that are not used like that."""
     return periods.relative(calendar, unit, 0) if unit not in ("day", "workday", "half", "century") else None
 
 
 def until_now(calendar: Calendar, whole: Period) -> Period | None:
-    """Read "this year so far"; the period must contain today."""
+    """Return the period of "this year so far", up to now; None if it does not contain today."""
     return so_far(calendar, whole) if whole.is_bounded and whole.begin <= calendar.today < whole.end else None
 
 
 def rest(calendar: Calendar, whole: Period) -> Period | None:
-    """Read "the rest of the year"; the period must contain today."""
+    """Return "the rest of the year" from today on; None if the period does not contain today."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
     return Period(calendar.today, whole.high) if inside else None
 
 
 def later(calendar: Calendar, whole: Period) -> Period | None:
-    """Read "later this year", "later last week"."""
+    """Return the rest of a period from today on ("later this year"), or its late part ("later last week")."""
     return rest(calendar, whole) or part_of(calendar, "late", whole)
 
 
 def so_far(calendar: Calendar, whole: Period) -> Period | None:
-    """Read "earlier this year", "earlier last week"."""
+    """Return a period up to now ("earlier this year"), or its early part if today is outside ("earlier last week")."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
     now = calendar.today + _ONE_DAY
     return Period(whole.low, now, until=now) if inside else part_of(calendar, "early", whole)
@@ -194,13 +198,17 @@ def nth(calendar: Calendar, number: int, unit: Unit, whole: Period) -> Period | 
 def nth_of_each(
     calendar: Calendar, number: int, unit: Unit, whole: Period, other: int, other_whole: Period
 ) -> tuple[Period, ...] | None:
-    """Read "the last quarter of 2023 and the first of 2024"."""
+    """Return both periods of "the last quarter of 2023 and the first of 2024"; None if one does not exist."""
     named = (nth(calendar, number, unit, whole), nth(calendar, other, unit, other_whole))
     return tuple(one for one in named if one) if all(named) else None
 
 
 def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Period) -> Period | None:
-    """Read "the first week", "the last ten days" of a longer period."""
+    """Return "the first week" or "the last ten days" of a longer period; None if it has no such units.
+
+    Args:
+        number: which run of `count` units, from 1; -1 for the last.
+    """
     if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
         return None
     if unit == "half" and count == 1 and (whole.days == _DAYS_OF_WEEK or 27 < whole.days < 32) and number in (1, 2, -1):
@@ -217,19 +225,19 @@ def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) ->
 
 
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """Read "early 2019", "late March", "early next week"; a quarter has no such parts."""
+    """Return "early 2019", "late March" or "early next week"; None for a quarter and others without such parts."""
     is_week = whole.is_bounded and whole.days == 7 and part in ("early", "mid", "late")  # 周末 is no third of a week
     is_known = whole.is_bounded and (is_week or 27 < whole.days < 32 or whole.days > 360)
     return _third(whole, part) if is_known else None
 
 
 def _third(whole: Period, part: str) -> Period:
-    """Return a part of a period, with the same part of its coming occurrence."""
+    """Return a part of a period as `periods.third`; its `coming` is the same part of the period's `coming`."""
     return replace(periods.third(whole, part), coming=_third(whole.coming, part) if whole.coming is not None else None)
 
 
 def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
-    """Read "mid March" of any year."""
+    """Return "mid March" of every year."""
     return Yearly(lambda number: periods.third(month.at(number), part))
 
 
@@ -241,7 +249,7 @@ def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Peri
 def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Return the start, middle or end of a period as an empty period at one day: "the end of 2019" is 2020-01-01.
 
-    Return None if the period is empty or has no bounds, or for another part.
+    Return None if the period is empty or has no bounds, or for another part ("second").
     """
     if not whole.is_bounded or whole.low == whole.high:
         return None
@@ -252,16 +260,17 @@ def point_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
 
 
 def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:
+    """Return a function for a part of the present period: 年底 ("the end of the year")."""
     return lambda calendar, part: periods.third(periods.relative(calendar, unit, 0), part)
 
 
 def this_edge(unit: Unit) -> Callable[[Calendar, str], Period | None]:
-    """Return a function for 年底前: before the end of this year, not before its last months."""
+    """Return a function for the point in 年底前 ("before year-end"): the end of this year, not its late part."""
     return lambda calendar, part: point_of(calendar, part, periods.relative(calendar, unit, 0))
 
 
 def decade_from(calendar: Calendar, number: int) -> Period | None:
-    """Read "the 90s" (of the last century), "the twenties" (of this one)."""
+    """Return "the 1890s", "the 90s" (of the last century) or "the twenties" (of this one); None if it is no decade."""
     if number % 10:
         return None
     if number < 100:
@@ -279,7 +288,7 @@ def century(calendar: Calendar, number: int) -> Period | None:
 
 
 def weekend_at(calendar: Calendar, day: Period) -> Period | None:
-    """Return the weekend beside a day with the days between them, such as the long weekend of a holiday."""
+    """Return the weekend nearest to a day, with the day and the days between; None if longer than 4 days."""
     if day.days != 1:
         return None
     saturday = day.begin + timedelta(days=(5 - day.begin.weekday() + 2) % 7 - 2)

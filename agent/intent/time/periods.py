@@ -22,16 +22,16 @@ Unit = Literal[
     "century",
 ]
 Duration = tuple[tuple[float, Unit], ...]
-"""Amounts of units to be added: 3 months and 2 weeks."""
+"""(amount, unit) pairs whose sum is the duration: 3 months and 2 weeks."""
 
 _DAYS = {"day": 1, "workday": 1, "weekend": 7, "workweek": 7, "week": 7, "fortnight": 14}
 _OF_WEEK = {"weekend": (5, 2), "workweek": (0, 5)}
-"""First weekday and number of days of parts of a week."""
+"""(first weekday, number of days) of the units that are parts of a week; 0 is Monday."""
 _MONTHS = {"month": 1, "quarter": 3, "half": 6, "year": 12, "decade": 120, "century": 1200}
 _DAYS_OF_MONTH = 30
 _SATURDAY, _THURSDAY = 5, 3
 _YEARS_AROUND = 9
-"""Maximum distance in years of a day that does not occur every year."""
+"""How many years away an occurrence of a part of the year is looked for: 29 February may be 8 years away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Days from `low` to before `high`; None is an open end.
+    """Days from `low` (inclusive) to `high` (exclusive); None is an open end.
 
-    If both ends are the same day, the period is that point of time: "the end of 2019".
+    If both ends are the same day, the period is a point of time, the start of that day: "the end of 2019".
 
     Attributes:
-        until: for an open period that runs up to now, the day after today; later documents are outside it.
-        coming: for a part of the year named without a year, the next occurrence; the period itself is the latest.
-        within: for "starting in June", June: what a field of beginnings means by it.
+        until: for a period up to now (`high` is None), the day after today: documents dated later are outside.
+        coming: for a part of the year named without a year ("June"), the next occurrence; the period is the latest.
+        within: for "starting in June", June. A field of start dates must lie in it; other dates follow `low`.
     """
 
     low: date | None
@@ -104,10 +104,10 @@ class Yearly:
 
 
 def add_months(day: date, months: int) -> date:
-    """Return the same day some months later, or the last day of a shorter month.
+    """Return the same day of the month some months later; in a shorter month, its last day.
 
     Raises:
-        ValueError: before year 1 or after year 9999.
+        ValueError: the result is before year 1 or after year 9999.
     """
     index = day.year * 12 + day.month - 1 + months
     year, month = divmod(index, 12)
@@ -120,7 +120,7 @@ def shift(day: date, unit: Unit, amount: float) -> date:
     """Return the day some units later, or earlier for a negative amount. Half a month is 15 days.
 
     Raises:
-        ValueError, OverflowError: outside the calendar.
+        ValueError, OverflowError: the result is before year 1 or after year 9999.
     """
     if unit == "workday":
         return _shift_workdays(day, int(amount))
@@ -131,7 +131,7 @@ def shift(day: date, unit: Unit, amount: float) -> date:
 
 
 def _shift_workdays(day: date, amount: int) -> date:
-    """Return the nearest day with `amount` workdays in [day, result), or in [result, day) if negative."""
+    """Return the nearest day with `amount` workdays in [day, result); if negative, with -amount in [result, day)."""
     while amount:
         step = 1 if amount > 0 else -1
         passed = day if step > 0 else day - timedelta(days=1)
@@ -141,7 +141,7 @@ def _shift_workdays(day: date, amount: int) -> date:
 
 
 def shift_all(day: date, duration: Duration, sign: int = 1) -> date:
-    """Return the day a duration later, or earlier for a sign of -1."""
+    """Return the day that is a duration later, or earlier for a `sign` of -1."""
     for amount, unit in duration:
         day = shift(day, unit, sign * amount)
     return day
@@ -152,7 +152,7 @@ def one_day(day: date) -> Period:
 
 
 def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
-    """Return the calendar period that contains a day; for a weekend, the weekend of its week."""
+    """Return the calendar period (week, month ...) that contains a day; for parts of a week, the part of its week."""
     if unit in ("day", "workday"):
         return one_day(day)
     if unit in _DAYS:
@@ -171,12 +171,12 @@ def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
 
 
 def relative(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """Return the calendar period some steps from the present one: -1 is the last, 0 this, 1 the next."""
+    """Return the calendar period some steps from the present one: -1 for the last month, 0 for this, 1 for the next."""
     return containing(shift(containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar)
 
 
 def whole_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """Return complete calendar units before the present one (negative steps), or after it."""
+    """Return complete calendar units: the two before the present one for -2 steps, the two after it for 2."""
     present = containing(calendar.today, unit, calendar)
     if steps < 0:
         return Period(shift(present.begin, unit, steps), present.low)
@@ -198,31 +198,33 @@ def iso_week(year: int, number: int) -> Period:
 
 
 def fiscal_year(number: int, calendar: Calendar) -> Period:
-    """Return the fiscal year with that name."""
+    """Return the fiscal year that is named after the year `number`, see `Calendar.fiscal_start`."""
     first = calendar.fiscal_start
     low = date(number if first == 1 else number - 1, first, 1)
     return Period(low, add_months(low, 12))
 
 
 def present_fiscal_year(calendar: Calendar) -> int:
-    """Return the name of the current fiscal year."""
+    """Return the number by which the current fiscal year is named."""
     later = calendar.fiscal_start > 1 and calendar.today.month >= calendar.fiscal_start
     return calendar.today.year + int(later)
 
 
 def months_of(whole: Period, first: int, count: int) -> Period:
-    """Return `count` months of a year-like period, starting at month `first` (from 0)."""
+    """Return `count` months of a (fiscal) year, starting at its month `first`, counted from 0."""
     low = add_months(whole.begin, first)
     return Period(low, add_months(low, count))
 
 
 def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
-    """Return the nth run of `count` units in a period, from 1; -1 is the last.
+    """Return the nth run of `count` units in a period: "the second two weeks of May" for number 2, count 2.
 
     A week belongs to the period with most of its days.
 
+    Args:
+        number: from 1; -1 is the last.
     Raises:
-        ValueError: it lies outside the period.
+        ValueError: the run lies outside the period.
     """
     back = number < 0
     if unit in ("week", "weekend", "workweek", "fortnight"):
@@ -239,15 +241,15 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
         raise ValueError("outside of the period")
     high = last.end if last else shift(low, unit, count)
     if unit not in _DAYS and high > whole.end:
-        raise ValueError("the run is longer than the period")  # 5月前三个月
+        raise ValueError("the run is longer than the period")  # 5月前三个月 ("the first three months of May")
     return Period(low, high)
 
 
 def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
-    """Return the nth such weekday of a period, from 1; -1 is the last.
+    """Return the nth Monday (weekday 0) to Sunday (6) of a period, counted from 1; -1 is the last.
 
     Raises:
-        ValueError: there are not that many.
+        ValueError: the period has fewer such days.
     """
     if number < 0:
         last = whole.end - timedelta(days=1)
@@ -260,9 +262,9 @@ def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
 
 
 def third(whole: Period, part: str) -> Period:
-    """Return the early, mid or late part of a period; the parts are wide and overlap, the late part is half of it.
+    """Return the "early", "mid" or "late" part of a period. The parts are wide and overlap; "late" is the second half.
 
-    The thirds of a month are its three runs of ten days: 上旬 "first", 中旬 "second", 下旬 "third".
+    Of a month, "first", "second" and "third" are days 1 to 10, 11 to 20 and the others (上旬, 中旬, 下旬).
     """
     low, days = whole.begin, whole.days
     place = ("first", "second", "third").index(part) if part in ("first", "second", "third") else None
@@ -289,14 +291,14 @@ def third(whole: Period, part: str) -> Period:
 
 
 def _occurrences(part: Yearly, calendar: Calendar, first: int, last: int, step: int) -> Iterator[Period]:
-    """Yield a part of the year in each year from `first` to `last` years away, where it exists."""
+    """Yield the occurrences of a part of the year from `first` to `last` years from now, both inclusive."""
     for away in range(first, last + step, step):
         with suppress(ValueError, OverflowError):
             yield part.at(calendar.today.year + away)
 
 
 def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
-    """Return the latest occurrence that has begun; with `over` the latest that has ended ("last December" in December).
+    """Return the latest occurrence of a part of the year that has begun; with `over`, the latest that has ended.
 
     Raises:
         ValueError: there is none within `_YEARS_AROUND` years.
@@ -308,7 +310,7 @@ def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
 
 
 def latest_or_coming(part: Yearly, calendar: Calendar) -> Period:
-    """Return the latest occurrence, with the next one in `coming`.
+    """Return the latest occurrence of a part of the year, with the next one in `coming`.
 
     Raises:
         ValueError: there is none, see `latest`.
@@ -318,18 +320,18 @@ def latest_or_coming(part: Yearly, calendar: Calendar) -> Period:
 
 
 def nearest(part: Yearly, calendar: Calendar) -> Period:
-    """Return the occurrence the fewest days away, as a day to count from."""
+    """Return the occurrence of a part of the year whose first day is the fewest days from today."""
     near = _occurrences(part, calendar, -_YEARS_AROUND, _YEARS_AROUND, 1)
     return min(near, key=lambda one: abs((one.begin - calendar.today).days))
 
 
 def latest_weekday(weekday: int, calendar: Calendar) -> Period:
-    """Return the latest such weekday, which may be today."""
+    """Return the latest Monday (weekday 0) to Sunday (6), which may be today."""
     return one_day(calendar.today - timedelta(days=(calendar.today.weekday() - weekday) % 7))
 
 
 def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) -> Period:
-    """Return the latest such day of a month; with a weekday, the nearest day that is both."""
+    """Return the latest day with that number in its month; with a weekday, the nearest day that has both."""
     first = calendar.today.replace(day=1)
     found = []
     for months in range(-24, 25):

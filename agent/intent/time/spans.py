@@ -1,4 +1,7 @@
-"""Values of date words: durations from now and from other days, and ranges. See `yearly`."""
+"""Values of date phrases: durations from now and from other days, and ranges.
+
+Each function makes the value of a `grammar` rule, as described in `yearly`. A `sign` is 1 for later, -1 for earlier.
+"""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -23,12 +26,15 @@ def longer(calendar: Calendar, first: Duration, second: Duration) -> Duration:
 
 
 def up_to_now(calendar: Calendar, low: date) -> Period:
-    """Return the period from a day up to now."""
+    """Return the open period from a day on, with `until` set to the day after today."""
     return Period(low, None, calendar.today + _ONE_DAY)
 
 
 def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
-    """Read "the past three months", "the next two days"; quarters are calendar quarters."""
+    """Return "the past three months" (sign -1) or "the next two days" (1), counted from today; None for weekends.
+
+    Quarters, and decades and centuries to come, are complete calendar periods.
+    """
     if any(unit == "weekend" for _, unit in duration):
         return None
     if len(duration) == 1 and duration[0][1] in ("quarter", *(("decade", "century") if sign > 0 else ())):
@@ -40,17 +46,17 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
 
 
 def rolling_units(calendar: Calendar, sign: int, unit: Unit, count: int) -> Period | None:
-    """Read "5 past years"."""
+    """Return the period for "5 past years"; see `rolling`."""
     return rolling(calendar, sign, ((count, unit),))
 
 
 def rolling_and_half(calendar: Calendar, sign: int, unit: Unit) -> Period | None:
-    """Read "the last year and a half"."""
+    """Return the period for "the last year and a half"; see `rolling`."""
     return rolling(calendar, sign, ((1.5, unit),))
 
 
 def between_ago(calendar: Calendar, first: int, second: int, unit: Unit) -> Period | None:
-    """Read "3 to 6 months ago"."""
+    """Return the days of "3 to 6 months ago", ends inclusive; None if the numbers run backwards."""
     if not first < second <= _MOST_UNITS:
         return None
     low, high = (periods.shift(calendar.today, unit, -count) for count in (second, first))
@@ -58,12 +64,15 @@ def between_ago(calendar: Calendar, first: int, second: int, unit: Unit) -> Peri
 
 
 def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
-    # "in the last quarter" means that calendar quarter.
+    # "in the last quarter" means the last calendar quarter, which another rule reads.
     return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
 
 
 def ago(calendar: Calendar, duration: Duration) -> Period | None:
-    """Read "two weeks ago" as that week; "half a year ago" names no particular days."""
+    """Return the calendar period a duration ago: a week for "two weeks ago"; None for fractions: "half a year ago".
+
+    Fortnights and durations of several units lead to a day.
+    """
     if any(amount != int(amount) for amount, _ in duration):
         return None
     day = periods.shift_all(calendar.today, duration, -1)
@@ -88,10 +97,12 @@ def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> t
 
 
 def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
-    """Read a weekday with a distance.
+    """Return the weekday at a distance: "Monday two weeks from now" is in the week two weeks from now.
 
-    "Monday two weeks from now" is in that week; "two months from today on Tuesday" is the first Tuesday from that day
-    on.
+    With other units it is the first such day from then on: "two months from today on Tuesday".
+
+    Args:
+        away: the day at that distance, and the distance.
     """
     day, duration = away
     in_week = all(unit in ("week", "fortnight") for _, unit in duration)
@@ -100,7 +111,7 @@ def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int
 
 
 def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> Period:
-    """Read "the Friday before Christmas"."""
+    """Return the last such weekday before a day ("the Friday before Christmas"), or the first after it."""
     week = (
         Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
     )
@@ -108,35 +119,35 @@ def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> 
 
 
 def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
-    """Read "the day after Christmas"."""
+    """Return the day some days later than another: "the day after Christmas" for 1 step."""
     return periods.one_day(day.begin + timedelta(days=steps))
 
 
 def ending(calendar: Calendar, duration: Duration, last: Period) -> Period | None:
-    """Read "three months ending May 2020"."""
+    """Return the period of "three months ending May 2020"; None if `last` has an open end."""
     return Period(periods.shift_all(last.end, duration, -1), last.high) if last.is_bounded else None
 
 
 def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
-    """Read "the two weeks before Christmas"."""
+    """Return the period directly before or after a day: "the two weeks before Christmas"."""
     if sign < 0:
         return Period(periods.shift_all(day.begin, duration, -1), day.low)
     return Period(day.high, periods.shift_all(day.end, duration))
 
 
 def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | int, sign: int) -> Period | None:
-    """Read "the three months following May 2020"; see `run_beside` for days."""
+    """Return the period of "the three months following May 2020"; None if `whole` is open or a single day."""
     period = as_period(calendar, whole)
     return run_beside(calendar, duration, period, sign) if period.is_bounded and period.days > 1 else None
 
 
 def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
-    """Read "the year after 2016". A week after a single day is unclear: it may begin with the day or on Monday."""
+    """Return the period of "the year after 2016"; None beside a single day: such a week may begin then or on Monday."""
     return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
 
 
 def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    """Read "within two weeks of a day", before or after it."""
+    """Return the period of "within two weeks of" a day, before and after it."""
     return Period(periods.shift_all(day.begin, duration, -1), periods.shift_all(day.end, duration))
 
 
@@ -145,13 +156,14 @@ def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
 
 
 def one_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
-    """Return a day to count from; of a yearly day the nearest."""
+    """Return a day to count from: the nearest occurrence of a part of the year; None for a longer period."""
     if isinstance(value, Yearly):
         return periods.nearest(value, calendar)
     return value if value.is_bounded and value.days == 1 else None
 
 
 def latest_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
+    """Return a day to count from: the latest occurrence of a part of the year; None for a longer period."""
     return periods.latest(value, calendar) if isinstance(value, Yearly) else one_day(calendar, value)
 
 
@@ -165,7 +177,7 @@ def span(calendar: Calendar, first: Period, last: Period) -> Period | None:
 
 
 def to_part(calendar: Calendar, first: Period | int, last: Yearly) -> Period | None:
-    """Read "from March 2024 to May", of the same year or the next."""
+    """Return the period of "from March 2024 to May": the first May that ends later; None if there is none."""
     low = as_period(calendar, first)
     for number in (low.begin.year, low.begin.year + 1) if low.is_bounded else ():
         if last.at(number).end > low.end:
@@ -174,7 +186,7 @@ def to_part(calendar: Calendar, first: Period | int, last: Yearly) -> Period | N
 
 
 def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
-    """Read "from April to the end of June"."""
+    """Return the period of "from April to the end of June", with the last April before it; None if there is none."""
     for number in (last.end.year, last.end.year - 1) if last.is_bounded else ():
         if first.at(number).begin < last.begin:
             return Period(first.at(number).low, last.high)
@@ -182,14 +194,14 @@ def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
 
 
 def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None:
-    """Read "from next Monday to Friday": the first Friday after it."""
+    """Return the period of "from next Monday to Friday", the first Friday after it; None unless `first` is a day."""
     if not first.is_bounded or first.days != 1:
         return None
     return Period(first.low, periods.nth_weekday(Period(first.high, first.end + timedelta(weeks=1)), weekday, 1).high)
 
 
 def by_weekday(calendar: Calendar, weekday: int) -> Period:
-    """Read "by Friday": the coming Friday."""
+    """Return the open period of "by Friday": up to the coming Friday, inclusive."""
     week = Period(calendar.today, calendar.today + timedelta(weeks=1))
     return Period(None, periods.nth_weekday(week, weekday, 1).high)
 
@@ -204,17 +216,17 @@ def to_now(calendar: Calendar, first: Period) -> Period | None:
 
 
 def since(calendar: Calendar, one: Period, edge: str) -> Period:
-    """Return the period from the beginning ("low") or the end ("high") of another on."""
+    """Return the open period that begins at the start (edge "low") or at the end ("high") of another period."""
     coming = since(calendar, one.coming, edge) if one.coming is not None else None
     return Period(getattr(one, edge), None, coming=coming)
 
 
 def begun_in(calendar: Calendar, one: Period) -> Period:
-    """Read "starting in June": from June on or, said of beginnings, in June."""
+    """Return the open period of "starting in June"; `within` is June, for fields of start dates."""
     return replace(since(calendar, one, "low"), within=one)
 
 
 def before(calendar: Calendar, one: Period, edge: str) -> Period:
-    """Return the period up to the beginning ("low") or the end ("high") of another."""
+    """Return the open period that ends at the start (edge "low") or at the end ("high") of another period."""
     coming = before(calendar, one.coming, edge) if one.coming is not None else None
     return Period(None, getattr(one, edge), coming=coming)

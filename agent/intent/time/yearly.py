@@ -1,6 +1,7 @@
-"""Values of date words: numbers, years, and the parts of every year.
+"""Values of date phrases: numbers, years, and the parts of every year.
 
-Each function makes the value of a `grammar` rule from the values of its parts; None or a `ValueError` means no reading.
+Each function makes the value of a `grammar` rule: its arguments are the calendar and the values of the rule's parts. If
+it returns None or raises a `ValueError`, the rule does not apply. A year that may also be a number is an `int`.
 """
 
 import re
@@ -47,12 +48,12 @@ def short_year(calendar: Calendar, number: int) -> Period:
 
 
 def long_year(calendar: Calendar, number: int) -> Period | None:
-    """Read 两千零八年."""
+    """Return the year written as a number, 两千零八年 ("2008"); None unless 1000 to 2199."""
     return periods.year(number) if 1000 <= number < 2200 else None
 
 
 def spoken_year(calendar: Calendar, hundreds: int, rest: int) -> int | None:
-    """Read "nineteen ninety three", "twenty ten"."""
+    """Return the year of "nineteen ninety three" or "twenty ten"; None if the numbers do not form one."""
     number = hundreds * 100 + rest
     return number if 10 <= hundreds <= 20 and rest >= 10 and rest < 100 else None
 
@@ -86,7 +87,10 @@ def digits_day(calendar: Calendar, pair: tuple[int, int]) -> Yearly:
 
 
 def holiday(calendar: Calendar, spelled: str) -> Yearly:
-    """Return a holiday from the data: "12-25"; "11-3-4", the fourth Thursday of November (0: the last); "easter+1"."""
+    """Return a holiday from its key in words/*.toml, the same day of every year.
+
+    "12-25" is a date, "11-3-4" the fourth (0: the last) Thursday of November, "easter+1" the day after Easter.
+    """
     read = _HOLIDAY.fullmatch(spelled)
     assert read is not None
     away = timedelta(days=int(read["days"] or 0))
@@ -103,7 +107,7 @@ def holiday(calendar: Calendar, spelled: str) -> Yearly:
 
 
 def run(calendar: Calendar, first: Yearly, last: Yearly) -> Yearly:
-    """Return the run from one part of the year to another; it belongs to the year of its end."""
+    """Return the run from one part of the year to another; `at(2024)` of a winter run ends in 2024."""
 
     def at(number: int) -> Period:
         low, high = first.at(number).begin, last.at(number).end
@@ -113,7 +117,7 @@ def run(calendar: Calendar, first: Yearly, last: Yearly) -> Yearly:
 
 
 def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
-    """Read "April 9th through 17th"."""
+    """Return the days of "April 9th through 17th" of every year, ends inclusive."""
 
     def at(number: int) -> Period:
         low = first.at(number)
@@ -125,7 +129,7 @@ def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
 
 
 def run_from_day(calendar: Calendar, day: int, last: Yearly) -> Yearly:
-    """Read "9th through 17th of April"."""
+    """Return the days of "9th through 17th of April" of every year, ends inclusive."""
 
     def at(number: int) -> Period:
         high = last.at(number)
@@ -141,7 +145,7 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
 
 
 def from_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
-    """Read 2020年12月到2月: the run begins in the year named before it."""
+    """Return 2020年12月到2月 ("December 2020 to February"): the run begins in the year named before it."""
     named, number = in_year(calendar, part, whole), whole if isinstance(whole, int) else whole.begin.year
     return named if named.begin.year >= number else part.at(number + 1)
 
@@ -152,7 +156,7 @@ def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
 
 
 def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period | int) -> Period | None:
-    """Read "Winter 2018-2019": the season that lies in two years."""
+    """Return "winter 2018-2019": the season that begins in the first year and ends in the last; None if it does not."""
     if isinstance(first, int) and isinstance(last, int) and last < 100:
         last += first // 100 * 100
     named = in_year(calendar, season, first)
@@ -160,13 +164,13 @@ def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period
 
 
 def over_new_year(calendar: Calendar, part: Yearly, first: int) -> Period | None:
-    """Read "winter 2018/19", "from Christmas to Epiphany 2018/19": the occurrence that lies in both years."""
+    """Return "winter 2018/19", the occurrence that begins in the year `first` and ends in the next; or None."""
     found = (part.at(year) for year in (first, first + 1))
     return next((one for one in found if (one.begin.year, one.end.year) == (first, first + 1)), None)
 
 
 def in_short_year(calendar: Calendar, part: Yearly, number: int) -> Period | None:
-    # Two digits after a month are a day if possible.
+    # Two digits up to 31 after a month are a day.
     return part.at(periods.short_year(number, calendar)) if number > 31 else None
 
 
@@ -175,18 +179,18 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
 
 
 def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
-    """Return a month, a quarter or a half by its number, as a run of `count` months."""
+    """Return the month, quarter or half (`count` 1, 3 or 6 months) of every year with a number, from 1; or None."""
     return months(count * (number - 1), count) if 1 <= number <= _MONTHS // count else None
 
 
 def each_of(calendar: Calendar, numbers: tuple[int, ...], whole: Period | int, count: int) -> tuple[Period, ...] | None:
-    """Return the first and second half of a year, for example, as runs of `count` months by their numbers."""
+    """Return the months, quarters or halves (`count` 1, 3 or 6 months) of a year with these numbers, or None."""
     named = [part_of_year(calendar, number, count) for number in numbers]
     return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
 
 
 def run_by_number(count: int) -> Callable[[Calendar, tuple[int, int]], Yearly | None]:
-    """Return a function for the run from one part of `count` months to a later one: 三四季度, 3到5月."""
+    """Return a function for a run of months (`count` 1) or quarters (3): 3到5月 ("months 3 to 5"); None if invalid."""
 
     def make(calendar: Calendar, numbers: tuple[int, int]) -> Yearly | None:
         first, last = numbers
@@ -197,13 +201,13 @@ def run_by_number(count: int) -> Callable[[Calendar, tuple[int, int]], Yearly | 
 
 
 def run_of_years(calendar: Calendar, first: int, last: int) -> Period | None:
-    """Read 2014–16; 2010–12 may be a month."""
+    """Return the years of "2014–16", both inclusive; None for "2010–12", which may be a month."""
     high = first // 100 * 100 + last
     return Period(date(first, 1, 1), date(high + 1, 1, 1)) if last > _MONTHS and first < high else None
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
-    """Return a value as a period; of a part of every year its latest occurrence, with the coming one."""
+    """Return a value as a period: a number as that year, a part of every year as its latest occurrence."""
     if isinstance(value, Yearly):
         return periods.latest_or_coming(value, calendar)
     return periods.year(value) if isinstance(value, int) else value

@@ -48,7 +48,7 @@ class Transformed:
 
     Attributes:
         texts: at least one; the question itself if the transformer keeps it or failed.
-        degraded: why it failed; None if it succeeded or had nothing to do.
+        degraded: why the transformer failed; None if it succeeded or had nothing to do.
         only: the only source that the texts are for; None means all.
     """
 
@@ -58,7 +58,7 @@ class Transformed:
 
 
 class Transform(Protocol):
-    """A transformer. It never raises if the model fails: it returns the question unchanged."""
+    """A transformer. If the model fails, it returns the question unchanged instead of raising."""
 
     async def __call__(self, asked: TransformInput, model: Model, deadline: float) -> Transformed: ...
 

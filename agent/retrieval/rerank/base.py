@@ -58,13 +58,16 @@ def passage(hit: Fused) -> str:
 
 
 def cut_longest(texts: Sequence[str], total: int = MOST_TOTAL_CHARACTERS) -> list[str]:
-    """Cut the longest texts to one length so that all texts together have at most `total` characters."""
+    """Return the texts, the longest cut to one common length, so that all together have at most `total` characters."""
     most = most_each([len(text) for text in texts], total)
     return [text[:most] for text in texts]
 
 
 def most_each(sizes: Sequence[int], total: int) -> int:
-    """Return the size to which the largest must be cut so that all sizes together are at most `total`."""
+    """Return the common size to which the largest must be cut, so that the sum is at most `total`: [2, 9, 9], 12 -> 5.
+
+    If nothing must be cut, it is the largest size; 0 for no sizes.
+    """
     left = total
     for place, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - place)
@@ -98,7 +101,10 @@ def normalised(scores: Sequence[float]) -> list[float]:
 
 
 def ordered(pool: Sequence[Fused], scores: Sequence[float]) -> list[Fused]:
-    """Sort the pool by score, ties by fused score, then id. The normalised score becomes `score` and "rerank"."""
+    """Return the pool sorted by score, ties by fused score, then id.
+
+    The normalised score becomes the hit's `score` and `scores["rerank"]`.
+    """
     judged = sorted(
         zip(pool, scores, normalised(scores), strict=True), key=lambda one: (-one[1], -one[0].fused, one[0].id)
     )
@@ -106,7 +112,7 @@ def ordered(pool: Sequence[Fused], scores: Sequence[float]) -> list[Fused]:
 
 
 def scores_in(answer: object, count: int, source: str) -> list[float]:
-    """Read the scores from a server's answer, in the order in which the passages were sent.
+    """Return the scores of a server's answer, in the order in which the passages were sent.
 
     Args:
         answer: a list of objects with `index` and `relevance_score` or `score`, or an object with such a list in

@@ -23,8 +23,8 @@ class FastEmbedReranker:
         self.name = f"fastembed:{model}"
         self._source = f"the reranker {self.name}"
         self._model_name = model
-        # One worker: the model's own threads use every core. A cancelled request leaves the queue while the model
-        # loads.
+        # One worker, since the model's own threads use every core. Requests wait in its queue while the model loads;
+        # a cancelled one leaves the queue.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rerank")
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:

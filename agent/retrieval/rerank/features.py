@@ -1,4 +1,4 @@
-"""Features for learning to rank: named numbers that describe a hit within its pool."""
+"""Features for learning to rank: numbers that describe a hit within its pool, one per name in `NAMES`."""
 
 import math
 from collections import Counter, defaultdict
@@ -20,18 +20,18 @@ VERSION = 1
 
 NAMES = (
     "fused",  # the fused score
-    "fused_share",  # the fused score min-max normalised to [0, 1] within the pool, as for all shares
-    "fused_place",  # reciprocal of the fused rank, from 1
+    "fused_share",  # the fused score min-max normalised to [0, 1] within the pool; so are all "_share" features
+    "fused_place",  # 1 / rank by fused score, ranks from 1
     "bm25",  # full text's score, unbounded; NaN if full text did not find the hit
     "bm25_share",
-    "bm25_place",  # reciprocal of the rank in full text, 0 if full text did not find the hit
-    "cosine",  # the vector search's score, likewise
+    "bm25_place",  # 1 / rank in full text, 0 if full text did not find the hit
+    "cosine",  # the vector search's score; NaN if it did not find the hit
     "cosine_share",
     "cosine_place",
     "covered",  # share of the question's words in the passage or its titles, weighted by rarity
     "covered_title",  # the same for the document's title
     "covered_heading",
-    "covered_window",  # the same for the best window of `_WINDOW_WORDS` words
+    "covered_window",  # the same for the `_WINDOW_WORDS` consecutive words of the passage that cover most
     "pairs",  # share of the question's pairs of adjacent words that are adjacent in the passage
     "phrase",  # longest run of the question's words that occurs unchanged, as a share of the question
     "identifiers",  # share of the question's identifiers that occur; NaN without identifiers
@@ -40,7 +40,7 @@ NAMES = (
     "passage_words",  # log(1 + number of words)
     "ordinal",  # log(1 + the passage's index in its document, from 0)
     "siblings",  # number of passages of the same document in the pool, itself included
-    "sibling_place",  # reciprocal of the hit's rank among them
+    "sibling_place",  # 1 / the hit's rank among them
     "sibling_sum",  # sum of the fused shares of the document's passages
     "age_years",  # years before the latest date in the pool; NaN without a date
 )
@@ -175,7 +175,10 @@ def _pairs(asked: Sequence[Term], text: Sequence[Term]) -> float:
 
 
 def _phrase(asked: Sequence[Term], text: Sequence[Term]) -> float:
-    """Return the longest common run of words as a share of the question, skipping words the analyser drops."""
+    """Return the length of the longest common run of words, as a share of the question's words.
+
+    Words that the analyser drops, such as "the", do not interrupt a run.
+    """
     if not asked:
         return math.nan
     words = [term.text for term in asked]

@@ -25,7 +25,7 @@ class Hybrid:
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Return scores in [0, 1], see `Reranker.rerank`."""
-        # Off the event loop: analysing a pool takes tens of milliseconds.
+        # In a thread: analysing a pool takes tens of milliseconds, which would block the event loop.
         shares = await asyncio.to_thread(overlap, question, language, pool)
         cosines = (min(max(hit.scores.get("vector", 0.0), 0.0), 1.0) for hit in pool)
         return [TOKEN_WEIGHT * share + VECTOR_WEIGHT * cosine for share, cosine in zip(shares, cosines, strict=True)]

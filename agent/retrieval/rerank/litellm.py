@@ -15,8 +15,8 @@ from retrievers.http.bounds import limits
 
 _FIRST_WAIT_S = 0.2
 _MOST_AROUND, _MOST_VALUES = 64 << 10, 50_000
-"""Bytes of an answer without the passages, which some providers repeat, and JSON values. litellm reads each several
-times on the event loop.
+"""Maximum bytes of an answer, besides the passages that some providers repeat in it, and maximum JSON values. litellm
+parses an answer several times on the event loop, so a larger one would block all requests.
 """
 
 
@@ -37,9 +37,9 @@ class LiteLLMReranker:
         self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
         if api_key:
             self._options["api_key"] = api_key
-        # Import it before the thread starts: the event loop would otherwise wait for the thread's import lock.
+        # litellm imports openai. Import it first: the event loop would otherwise wait for the thread's import lock.
         importlib.import_module("openai")
-        # Importing litellm takes seconds, longer than a question may take.
+        # Importing litellm takes seconds, more than one question's time limit, so it starts before any question.
         threading.Thread(target=remote._import_litellm, daemon=True).start()
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
@@ -59,7 +59,7 @@ class LiteLLMReranker:
             )
             return [dict(one) for one in answer.results or ()]
 
-        # Escaped, a character of three bytes takes six.
+        # JSON may escape a character of three bytes as six.
         most = _MOST_AROUND + 2 * sum(len(text.encode(errors="replace")) for text in texts)
         with limits(most, _MOST_VALUES):
             results = await call(

@@ -14,7 +14,9 @@ from agent.retrieval.rerank.base import passage
 
 STAGE = "rerank"
 WINDOW, STEP = 32, 16
-"""Passages per window, and how far the window moves up each time, so that the best passages can rise to the top."""
+"""Passages per window, and number of places by which each window starts before the last. Windows overlap, so that a
+good passage can rise from one to the next.
+"""
 _LONGEST_PASSAGE = 600
 _LONGEST_QUESTION = 2_000
 
@@ -38,9 +40,9 @@ class Order(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ListwiseReranker:
-    """Orders passages by the model's reply; passages that it does not name follow in their old order.
+    """Orders passages by the model's reply; passages that the reply leaves out follow in their old order.
 
-    A score only encodes the place, from 1 down to 1/n, so scores of different questions cannot be compared.
+    A score is only the place, from 1 down to 1/n, so scores of different questions cannot be compared.
 
     Source:
         Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023, doi:10.18653/v1/2023.emnlp-main.923 (RankGPT).
@@ -73,7 +75,7 @@ class ListwiseReranker:
         """Do nothing: the service closes its model."""
 
     async def _order(self, question: str, window: Sequence[Fused], deadline: float) -> list[int]:
-        """Return the positions in the window, best first, each exactly once."""
+        """Return all positions of the window, from 0, best passage first."""
         texts = [f"[{number}] {_shortened(hit)}" for number, hit in enumerate(window, 1)]
         passages, asked = "\n".join(texts), question[:_LONGEST_QUESTION]
         values = {"question": asked, "passages": passages, "fence": prompts.fence(asked, passages)}

@@ -62,7 +62,7 @@ class LearnedRanker:
             Unavailable: the hits were not scored before the deadline.
         """
         try:
-            # Off the event loop: the texts of the pool are analysed.
+            # In a thread: analysing the texts of the pool would block the event loop.
             judging = asyncio.to_thread(self._scores, question, language, pool)
             return await within(judging, deadline - time.monotonic())
         except TimeoutError as error:

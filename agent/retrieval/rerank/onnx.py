@@ -17,7 +17,7 @@ from agent.retrieval.rerank.base import passage, sigmoid
 from retrievers.core.errors import Unavailable
 from retrievers.embed.graph import Graph, batches
 
-# Tokens per batch, padding included. Small, so that work stops soon after the deadline.
+# Tokens per batch, padding included. Few, since the deadline is checked only between batches.
 _BATCH_TOKENS = 1024
 
 

@@ -21,10 +21,10 @@ Unit = str | tuple[str, str]
 
 
 def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
-    """Return the share of the question that each passage holds, in [0, 1).
+    """Return the share of the question's words and word pairs that each passage contains, in [0, 1).
 
-    A word is weighted by its rarity within the pool, a pair by its rarer word. A unit found c times contributes c / (1
-    + c) of its weight, where each occurrence counts by the weight of its field: a title counts more than the text.
+    A word is weighted by its rarity within the pool, a pair by its rarer word. A unit that occurs c times contributes
+    c / (1 + c) of its weight; an occurrence counts by the weight of its field: more in a title than in the text.
 
     Args:
         language: ISO 639-1 code of the question.
@@ -52,14 +52,14 @@ def _parts(chunk: Chunk | None) -> tuple[str, ...]:
 
 
 def _cut(passages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Cut each field so that all passages together can be analysed in a fraction of a second."""
+    """Return the passages with each field cut so that all together can be analysed in a fraction of a second."""
     return list(zip(*(cut_longest(field) for field in zip(*passages, strict=True)), strict=True))
 
 
 def _counted(
     texts: Iterable[str], language: str, weights: Iterable[float], among: AnyCollection[Unit] | None = None
 ) -> dict[Unit, float]:
-    """Count words and pairs of adjacent words, weighted by the weight of their text; no pair spans two texts.
+    """Count words and pairs of adjacent words; an occurrence counts by its text's weight. No pair spans two texts.
 
     Args:
         among: the units to count; None for all.
@@ -68,7 +68,7 @@ def _counted(
     for text, weight in zip(texts, weights, strict=True):
         words = [term.text for term in analyse(text, language, extra=False)]
         units: Iterable[Unit] = chain(words, pairwise(words))
-        # `filter` with a method of the dictionary runs at the speed of C: few units of a passage are asked for.
+        # Few units of a passage are in `among`; `filter` with a method of the dictionary drops the others at C speed.
         for unit in units if among is None else filter(among.__contains__, units):
             counts[unit] += weight
     return counts

@@ -28,8 +28,7 @@ from retrievers.postgres.documents import Phrases
 RERANK_POOL = 64
 """Number of top hits that are reranked, whatever page is asked for."""
 
-# Shares of the request's remaining time and of the `timeout_s` setting, see
-# `agent.retrieval.rerank.stage.Patience`.
+# `Patience.given_s` as a share of the request's remaining time, `patience_s` as a share of the setting `timeout_s`.
 _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 
@@ -45,7 +44,7 @@ class RerankStage:
     templates: prompts.Library
 
     def reranker_of(self, request: Request, calls: Calls) -> Reranker | None:
-        """Return the reranker that the request names, by default the configured one; None for `none`.
+        """Return the reranker that the request names, by default the configured one; None if that is `none`.
 
         Raises:
             BadRequest: the request names a reranker other than `none`, `hybrid` and the configured one.
@@ -68,10 +67,14 @@ class RerankStage:
     async def rerank(
         self, reranker: Reranker, asked: Asked, intent: Intent, wanted: Filter | None, ranking: list[Fused]
     ) -> tuple[list[Fused], Reranking | None]:
-        """Rerank a fixed pool of top hits, so that every page is cut from the same final ranking."""
+        """Return the ranking with its first `RERANK_POOL` hits reranked, and the record of the reranking.
+
+        The pool is the same for every page, so that all pages are cut from one final ranking. (`ranking`, None) if the
+        documents of the whole pool were deleted meanwhile.
+        """
         pool = await self.loader.hits(asked.scope, wanted, ranking[:RERANK_POOL])
         if not pool:
-            return ranking, None  # all of these documents were deleted meanwhile
+            return ranking, None
         blend = 0.0 if isinstance(reranker, Hybrid) else self.settings.rerank_blend
         given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
         if blend or isinstance(reranker, Hybrid):

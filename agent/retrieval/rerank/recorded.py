@@ -1,4 +1,4 @@
-"""Recorded reranker: return the scores of an earlier run for its replay, without calling a reranker."""
+"""Recorded reranker: replay the scores of an earlier run without calling a reranker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from retrievers.core.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class RecordedReranker:
-    """Returns the recorded scores, only for the same question over the same passages.
+    """Returns the recorded scores; raises Unavailable for another question or other passages.
 
     Args:
         name: name of the reranker that is replaced.
@@ -23,7 +23,7 @@ class RecordedReranker:
 
     @property
     def comparable(self) -> bool:
-        """The recorded value."""
+        """The recorded value of `comparable`, see `Reranker.comparable`."""
         return bool(self.recorded.get("comparable"))
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 # Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
-# A reranker that observes the deadline itself may stop slightly before it.
+# A reranker that checks the deadline itself may stop slightly before it. Within this time its error counts as late.
 _SLACK_S = 0.05
 
 
@@ -75,17 +75,18 @@ async def rerank(
     minimum: float | None = None,
     blend: float = 0.0,
 ) -> tuple[list[Fused], Reranking]:
-    """Rerank the top hits; the parts of the question keep their places.
+    """Return the ranking with its top hits reranked, and the record of the reranking.
 
-    Boosts of the fused ranking are applied again, see `agent.retrieval.fusion.boost`. Scores never rise along the
-    result: hits outside the pool score at most the lowest score of the pool.
+    Each part of the question keeps its places. Boosts of the fused ranking are applied again, see
+    `agent.retrieval.fusion.boost`. Scores never rise along the result: hits outside the pool score at most the lowest
+    score of the pool. If the reranker fails, the ranking is returned unchanged.
 
     Args:
         ranking: the fused ranking, not empty; chunks of the pool are loaded.
         pool: number of top hits to rerank.
         blend: weight of the lexical overlap in the scores, in [0, 1].
-        minimum: hits with a lower score are left out, and so are all hits outside the pool. Ignored if the scores turn
-            out not to be comparable across questions.
+        minimum: hits with a lower score are left out, and so are all hits outside the pool. Ignored if the scores are
+            not comparable across questions.
     """
     judged = ranking[:pool]
     try:
@@ -100,7 +101,7 @@ async def rerank(
     done = Reranking(reranker.name, question, reranker.comparable, given)
     is_comparable = reranker.comparable and all(0 <= score <= 1 for score in scores)
     if blend:
-        # Off the event loop: analysing a pool takes tens of milliseconds.
+        # In a thread: analysing a pool takes tens of milliseconds, which would block the event loop.
         words = await asyncio.to_thread(overlap, question, language, judged)
         scores = [blend * word + (1 - blend) * one for word, one in zip(words, normalised(scores), strict=True)]
     first = _boosted(ordered(judged, scores))
@@ -115,7 +116,10 @@ async def rerank(
 
 
 def _boosted(judged: Sequence[Fused]) -> list[Fused]:
-    """Add the fused ranking's boosts, in units of the reranker's best score; `scores["rerank"]` stays unboosted."""
+    """Return the hits with the fused ranking's boosts added, in units of the best score, and sorted again.
+
+    `scores["rerank"]` stays without the boost.
+    """
     unit = max((hit.score for hit in judged), default=0.0) or 1.0
     raised = [
         hit._replace(score=hit.score + hit.boost * unit, scores={**hit.scores, "boost": round(hit.boost * unit, 6)})

@@ -21,7 +21,7 @@ MOST_FOR_A_MODEL = 64
 MOST_EMBEDDED = 32
 """Maximum number of texts for which a cosine is computed."""
 MOST_EMBEDDED_PIECES = 1500
-"""Maximum pieces to embed in all texts together; a piece is about a token and takes some 0.2 ms of CPU time."""
+"""Maximum pieces (`_PIECE`, about a token each) to embed in all texts together. One takes some 0.2 ms of CPU time."""
 _EAST_ASIAN = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _PIECE = re.compile(rf"[^\W\d_{_EAST_ASIAN}]{{1,4}}|\S")
 
@@ -41,7 +41,10 @@ class RerankedTexts:
 
 @dataclass(frozen=True, slots=True)
 class HybridOfTexts(Hybrid):
-    """`Hybrid` for texts without stored vectors: embeds the texts with the best word overlap; others get cosine 0."""
+    """`Hybrid` for texts without stored vectors.
+
+    It embeds the `MOST_EMBEDDED` texts with the best word overlap; the others get cosine 0.
+    """
 
     embedder: Embedder | None = None
 
@@ -60,7 +63,7 @@ class HybridOfTexts(Hybrid):
 
 
 def _beginnings(texts: Sequence[str], total: int) -> list[str]:
-    """Cut the longest texts to one number of pieces so that all texts together have at most `total` pieces."""
+    """Return the texts, the longest cut to one common number of pieces, so that all together have at most `total`."""
     ends = [[piece.end() for piece in islice(_PIECE.finditer(text), total)] for text in texts]
     most = most_each([len(places) for places in ends], total)
     return [text if len(places) <= most else text[: places[most - 1]] for text, places in zip(texts, ends, strict=True)]
@@ -80,8 +83,8 @@ async def rerank_texts(
 
     Args:
         texts: not empty. If they exceed `MOST_TOTAL_CHARACTERS` together, the longest are cut.
-        reranker: the reranker of the settings. `hybrid` replaces None and a learned ranker, which needs the scores of a
-            search.
+        reranker: the reranker of the settings. `hybrid` is used instead of None, and instead of a learned ranker, since
+            that needs the scores of a search.
         breaker: the reranker's circuit breaker.
         blend: weight of the lexical overlap in a model's scores, in [0, 1].
     Raises:

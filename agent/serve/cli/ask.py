@@ -52,7 +52,7 @@ def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> No
     """Print what follows an answer's text: the cited passages, and the sentences they do not support.
 
     Args:
-        given: the caller's own filter, which was not read from the question.
+        given: the caller's own filter. If the intent's filter equals it, it is not reported as read from the question.
     """
     if answer.refusal is not None:
         return

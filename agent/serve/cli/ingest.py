@@ -86,7 +86,7 @@ def _summary(collection: str, report: Report, elapsed_s: float) -> str:
 
 @dataclass
 class _ProgressMeter:
-    """Progress of an ingestion: bytes read, times the share of the read documents that are done."""
+    """Progress of an ingestion. `done_bytes` estimates the bytes of the documents that are done."""
 
     read_bytes: int = 0
     read_documents: int = 0

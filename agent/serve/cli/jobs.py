@@ -45,7 +45,7 @@ def check_arguments(action: str | None, id: str | None) -> None:
 
 
 async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
-    """Retry a job and wait until it ends or waits for something; another process may run it."""
+    """Retry a job. Wait until it ends or waits for its next try, unless WORKERS=0: then another process runs it."""
     job = await service.retry_job(id, tenant=viewer)
     return await until_over(service, job, viewer) if service.settings.workers else job
 
@@ -53,7 +53,7 @@ async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
 async def until_over(
     service: "Service", job: "Job", viewer: "Viewer", progress: "Callable[[Job], None] | None" = None
 ) -> "Job":
-    """Return the job once it ends or waits for something; meanwhile this process works on the queue."""
+    """Return the job once it ends or waits for its next try; meanwhile this process works on the queue."""
     async with service.worker:
         while job.status in ("queued", "running") and job.next_try_at is None:
             await asyncio.sleep(_LOOK_EVERY_S)

@@ -43,7 +43,7 @@ _UNCHANGED = (
     "fallback",
     "min_relevance",
 )
-"""Options that are arguments of the request as they are."""
+"""Options that become arguments of the request unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class QuestionOptions:
 def with_question_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options of `QuestionOptions` in place of its parameter `options`.
 
-    Typer reads the options from the signature, so that the signature lists them one by one.
+    Typer reads the options from the signature, so the signature of the returned function lists them one by one.
     """
     names = [field.name for field in fields(QuestionOptions)]
     types = get_type_hints(QuestionOptions, include_extras=True)
@@ -164,9 +164,9 @@ def with_question_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def principals(given: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the principals to read as.
+    """Return the principals to read as; without any, "*", which reads everything.
 
-    Anyone with access to the database may read everything, so that is the default.
+    That is the default, because anyone with access to the database may read everything.
     """
     return tuple(given) if given else ("*",)
 

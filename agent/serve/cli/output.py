@@ -23,7 +23,7 @@ _COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _OF_THE_LADDER = ("not needed", "it has failed before")
-"""Beginnings of the reasons for which a fallback step is skipped. The outcomes of the earlier steps say the rest."""
+"""Beginnings of the reasons why a fallback step was skipped. They are not printed: earlier steps show the cause."""
 
 
 def plain(text: str) -> str:
@@ -53,7 +53,7 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     """Print the hits, any calculated table and, with `explain`, how the hits were found.
 
     Args:
-        given: the caller's own filter, which was not read from the question.
+        given: the caller's own filter. If the intent's filter equals it, it is not reported as read from the question.
     """
     if explain:
         _show_record(result)
@@ -156,7 +156,7 @@ def _chosen(one: SourceChoice) -> str:
 
 
 def _ignored(one: Rejected) -> str:
-    """Return a requested name that does not exist, with the names that do."""
+    """Return what was ignored and why, with at most 8 valid names."""
     return f"{one.what}: {one.reason}" + (f"; there are: {', '.join(one.valid[:8])}" if one.valid else "")
 
 
@@ -184,7 +184,7 @@ def _show_record(result: Result) -> None:
 
 
 def _chips(wanted: Mapping[str, Any] | None) -> str:
-    """Return a filter as text, with each condition in brackets."""
+    """Return a filter as text, with each condition in brackets; "none" without a filter."""
     if not wanted:
         return "none"
     parts = wanted["filters"] if wanted.get("type") == "and" else [wanted]

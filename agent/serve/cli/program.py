@@ -106,9 +106,9 @@ def _note_unknown_variables() -> None:
 
 
 def _commands(arguments: Sequence[str]) -> Any:
-    """Return the command line with the commands that higher packages add by entry points: functions or groups.
+    """Return the command line with the commands that other packages add by the entry points `signalbox.commands`.
 
-    Such a command is loaded only if it, or the list of all commands, is requested.
+    Each is a function or a Typer group. It is loaded only if it, or the list of all commands, is requested.
 
     Raises:
         Unavailable: the requested command cannot be loaded.
@@ -133,7 +133,7 @@ def _commands(arguments: Sequence[str]) -> Any:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code defined in the contract."""
+    """Run the command line and return an exit code of `agent.serve.exit_codes`; 130 if the user interrupts."""
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:

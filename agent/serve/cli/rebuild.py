@@ -19,10 +19,13 @@ _LINE_EVERY_S = 2.0
 async def make_anew(
     service: "Service", collection: str, embedder: str | None, *, viewer: "Viewer", wait: bool, as_json: bool
 ) -> int:
-    """Submit a job that rebuilds a collection. With `wait`, this process works on it and returns 1 if it fails.
+    """Submit a job that rebuilds a collection, and print it. Return the exit code: 1 if the job failed, otherwise 0.
 
     Args:
         embedder: the collection's new embedder; None keeps the current one.
+        wait: work on the job in this process until it ends.
+    Raises:
+        Unavailable: `wait` is set, but the job waits for its next try.
     """
     if embedder is None:
         job = await service.rebuild(collection, tenant=viewer)

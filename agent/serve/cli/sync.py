@@ -52,9 +52,12 @@ def check_arguments(asked: SyncArguments) -> None:
 
 
 async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
-    """Sync and print the result.
+    """Run a sync and print the result; or, as the arguments say, plan one, list all or forget one.
 
-    Return 0 if every document was stored, 2 if one failed, 1 if too many would be deleted.
+    Return the exit code: 2 if a document failed, 1 if a planned sync would delete too many documents, otherwise 0.
+
+    Raises:
+        DeletionRefused: the sync would delete more documents than SYNC_MAX_DELETE allows.
     """
     if asked.forget is not None:
         gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))

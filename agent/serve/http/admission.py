@@ -18,7 +18,7 @@ _WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
 class Gate:
-    """Limits the requests at work and the requests waiting; each tenant has its own queue.
+    """Limits the requests at work (being processed) and the requests waiting; each tenant has its own queue.
 
     The next request comes from the waiting tenant with the fewest requests at work; tenants with equally many take
     turns. If the queue is full, a new request replaces the last request of the longest tenant queue, provided its own
@@ -49,7 +49,7 @@ class Gate:
 
     @property
     def is_full(self) -> bool:
-        """True if a new request could only wait in the place of another."""
+        """True if the queue is full: a new request can wait only in place of another."""
         return not self._closed and not self._free and self.waiting >= self._most_waiting
 
     @property
@@ -165,12 +165,12 @@ class Gate:
 class Gates:
     """One gate per kind of work, so that no kind waits for another.
 
-    Searches use processor time: two per core keep it busy, and fewer at a time finish sooner. An answer mostly waits
-    for a model, and so may a search with external sources. A write waits for other writes.
+    Searches use processor time: two per core keep it busy, and more at once would only make each slower. An answer
+    mostly waits for a model, and a search with external sources may wait for these. A write waits for other writes.
 
     Args:
         has_model: False if there is no model; a request for an answer then returns passages and counts as a search.
-        searches_wait: whether searches also wait for external services.
+        searches_wait: whether searches also wait for external services; more of them then run at once.
         processes: number of server processes; each gets its share of the limits.
     """
 
@@ -238,7 +238,11 @@ class Admission:
 
 
 async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: Receive) -> None:
-    """Process a request whose body has been read, until it is done or the client disconnects."""
+    """Run `work` for a request whose body has been read; cancel it if the client disconnects.
+
+    Args:
+        work: called with a `receive` that returns the body again.
+    """
     body = await receive()
     gone = asyncio.Event()
 

@@ -58,7 +58,7 @@ def create_app(
             only requests to local host names are answered.
         tracing: destination of the spans; None for no spans.
         processes: number of server processes; this process admits its share of the load.
-        everyone: the metrics of all processes.
+        everyone: returns the metrics of all processes; None if there is only one.
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
@@ -107,8 +107,9 @@ def create_app(
 
 @cache
 def _stateless_routers() -> list[APIRouter]:
-    """Make the routes that hold nothing of an application. All applications of a process share them, because describing
-    the parameters of all endpoints takes 0.15 s.
+    """Return the routers that keep no state of an application, with their bodies described.
+
+    All applications of a process share them, because describing the parameters of all endpoints takes 0.15 s.
     """
     # A new family of routes is added here: a module of this package with a function `router`.
     families = (
@@ -133,5 +134,5 @@ def _stateless_routers() -> list[APIRouter]:
 
 
 def is_open(path: str) -> bool:
-    """Return whether a path is answered for everyone."""
+    """Return whether a path is answered for everyone, without a key."""
     return path in OPEN or path.startswith(OPEN_BELOW)

@@ -27,7 +27,7 @@ LARGE_BODY_BYTES = 16 << 10
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _NO_TEXT_PERHAPS = re.compile(rb"\\u(?:0000|d[89a-f])", re.IGNORECASE)
-"""How JSON in UTF-8 spells what `_NO_TEXT` finds; also the beginning of valid pairs."""
+"""Matches the JSON escapes of what `_NO_TEXT` matches, and also the beginning of a valid surrogate pair."""
 
 Shaped = TypeVar("Shaped", bound=BaseModel)
 
@@ -39,8 +39,8 @@ class JsonBody(Generic[Shaped]):
 
     Args:
         shape: model of the body.
-        items: key of a list whose items are not validated here but passed on as sent; their receiver judges each item.
-            Items with too many values to be parsed are passed on as `retrievers.ingest.unread` replaces them.
+        items: key of a list whose items are not validated here but passed on as sent; the handler checks each item. An
+            item with too many values to be parsed is replaced, see `retrievers.ingest.unread`.
         optional: whether an empty body counts as an empty object.
         example: a valid body for the OpenAPI document.
     """
@@ -108,7 +108,9 @@ def check_crowd(raw: bytes, most: MostValues) -> None:
 
 
 def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
-    """Check that a body is declared as uncompressed JSON in UTF-8: a foreign page may send other types freely.
+    """Check that a body is declared as uncompressed JSON in UTF-8.
+
+    Pages of other sites can send other types without a preflight request, which this server would reject.
 
     Args:
         suffixed: whether types that end in "+json" count as JSON.
@@ -150,9 +152,9 @@ def check(value: Any, *, texts: bool = True) -> None:
     """Reject numbers and texts that cannot be stored or compared, and values nested too deeply.
 
     Args:
-        texts: whether texts and keys may be invalid.
+        texts: whether to check texts and keys; False if they are known to be valid.
     Raises:
-        Problem: names the field.
+        Problem: 422 that names the field.
     """
     left: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     while left:
@@ -161,7 +163,7 @@ def check(value: Any, *, texts: bool = True) -> None:
             raise field_problem(_place(path[:4]), f"it is nested deeper than {MAX_DEPTH} levels")
         inner: list[tuple[tuple[Any, ...], Any]] = []
         for key, part in within.items() if isinstance(within, dict) else enumerate(within):
-            # Most bodies consist of these values, so they are looked at without a call each.
+            # Most bodies consist of these values, so they are checked without a function call each.
             if isinstance(part, str):
                 if texts and (found := _NO_TEXT.search(part)):
                     what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
@@ -189,7 +191,7 @@ def _whole(digits: str) -> float:
 
 
 def _real(digits: str) -> float:
-    """Parse a number with a fraction, like the parser itself, but let other threads run in between."""
+    """Parse a number with a fraction. A Python function lets other threads run; the parser's own would block them."""
     return float(digits)
 
 

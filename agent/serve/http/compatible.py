@@ -55,11 +55,11 @@ def hits_of(result: Result) -> Sequence[RankedHit]:
 
 
 def above(hits: Sequence[RankedHit], threshold: float | None = None) -> Iterator[tuple[RankedHit, float]]:
-    """Yield the hits of a first page with a score from 0 to 1 each; skip those below the threshold.
+    """Yield each hit of a first page with a score from 0 to 1; skip hits whose score is below the threshold.
 
-    The score is the reranker's score if a reranker judged the hit, otherwise its relevance; an external hit with
-    neither gets its score divided by the best hit's. A score is never higher than the previous one, because clients
-    sort by it.
+    The score is the reranker's score if a reranker judged the hit, otherwise its relevance. An external hit that has
+    neither gets its own score divided by the first hit's. A score is never higher than the previous one, because
+    clients sort by it.
     """
     best = hits[0].score if hits and hits[0].score > 0 else 1.0
     lowest = 1.0
@@ -91,7 +91,7 @@ def attributes(hit: RankedHit, first: Iterable[str] = ()) -> dict[str, Attribute
     """
     try:
         flat = flatten(dict(hit.metadata))
-    except BadDocument:  # an external document may be nested deeper than ours
+    except BadDocument:  # a document of an external source may be nested deeper than stored ones
         flat = dict(hit.metadata)
     if hit.url and "url" not in flat:
         flat = {"url": hit.url, **flat}

@@ -133,7 +133,7 @@ async def _filter(service: Service, viewer: Viewer, body: Retrieval) -> dict[str
     except UnknownCollection:
         if body.knowledge_id not in service.pipeline.sources:
             raise
-        fields, held = {}, {}  # an external source with documents of its own
+        fields, held = {}, {}  # not a collection, but an external source with documents of its own
     parts = [
         dify_filters.condition(
             [one.name] if isinstance(one.name, str) else one.name,

@@ -36,7 +36,7 @@ def condition(
     Args:
         names: the metadata keys; if there are several, one must match (for a negative operator: none may match).
         fields: the collection's fields; they give the type of a value that Dify sends as text or number.
-        held: the fields' values, used to resolve "end with".
+        held: the values of each field in the collection's documents, used to resolve "end with".
         where: the condition's path, for errors.
     Raises:
         BadFilter: "end with" on a field that is not text or has too many values to list.

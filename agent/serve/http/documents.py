@@ -51,7 +51,7 @@ async def add_documents(
     service: TheService,
     caller: TheWriter,
     body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
-    waited_s: WaitedS,  # after the body, whose reading counts
+    waited_s: WaitedS,  # after the body, so that the time to read it counts
 ) -> Response:
     """Store documents. Stored documents that are unchanged cost nothing.
 
@@ -69,7 +69,7 @@ async def add_documents(
 
 
 def _taken(items: list[Any]) -> list[Any]:
-    """Return the items and empty the list: a large body must not be held until its documents are stored."""
+    """Return a copy of the list and empty the list, so that the body does not keep its documents in memory."""
     taken = items[:]
     items.clear()
     return taken
@@ -159,7 +159,7 @@ def _still_storing(job: Job, timeout_s: float) -> Problem:
 
 
 async def job_answer(job: Job, status: int = 200) -> Response:
-    """Return a job with its failed documents, of which there may be thousands, as a response."""
+    """Return a job with its failed documents as a response, made in a thread because there may be thousands."""
     return await asyncio.to_thread(
         lambda: answer(shapes.JobBody(**summary(job), failed=failed_letters(job.failures)), status)
     )

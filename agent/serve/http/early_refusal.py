@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.serve.http.observing import Observation
     from agent.serve.identity import RecentTenants
 
-# The form almost all clients send. Everything else goes to the HTTP parser and is rejected more slowly.
+# The request line that almost all clients send. Any other goes to the HTTP parser and is rejected more slowly.
 _PLAIN = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9/._~-]{0,500})(?:\?[!-~]{0,2000})? HTTP/1\.1\r\n")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 _READ = frozenset({b"host", b"authorization", b"content-length", b"connection", b"x-request-id"})
@@ -36,12 +36,12 @@ class EarlyRefusal:
     """Answers a complete request with a 503 if there is no room for it, at a fraction of the normal cost.
 
     A normal rejection costs about a millisecond, so ten times more requests than can be processed would leave no time
-    for work. Here only the caller and the end of the request are parsed, and only if both are certain; any other
-    request takes the normal path, with the same result. The same holds for unknown callers, because no key is checked
-    here: this code only rejects.
+    for work. Here only the caller and the end of the request are parsed. A request in which either is uncertain takes
+    the normal path, with the same result. So does a request of an unknown caller: no key is checked here, so this code
+    can reject requests but not admit them.
 
     Args:
-        seen: the recent callers.
+        seen: the tenants of recent callers.
         is_open: returns whether a path is open to everyone.
     """
 
@@ -57,7 +57,7 @@ class EarlyRefusal:
         self._app, self._gates, self._metrics = app, gates, observation.metrics
         self._seen, self._is_open = seen, is_open
         self._unreported = 0
-        # Both have keys made up by callers, so their size is limited.
+        # Callers choose the paths that are the keys of these caches, so the size is limited.
         self._route = lru_cache(1000)(route_of)
         self._answer = lru_cache(1000)(self._made)
 
@@ -93,7 +93,7 @@ class EarlyRefusal:
         return head + said + ends, _CLOSE in sent_too
 
     def _made(self, path: str) -> tuple[bytes, bytes]:
-        """Return the head and body of the answer, in the error form of the path."""
+        """Return head and body of the 503 in the error form of the path, with `_ID` in place of the request's id."""
         scope = {"path": path, "app": self._app, "state": {"request_id": _ID}}
         answer = problems.respond(scope, overloaded())
         limits.add_headers(answer.headers)
@@ -115,7 +115,7 @@ class EarlyRefusal:
 
 
 def _parsed(data: bytes) -> tuple[str, str, Mapping[bytes, bytes]] | None:
-    """Return the method, path and some headers of one complete request; None if anything about it is unusual."""
+    """Return the method, path and `_READ` headers of one complete request; None if anything about it is unusual."""
     plain = _PLAIN.match(data)
     head, end, body = data.partition(b"\r\n\r\n")
     if plain is None or not end:

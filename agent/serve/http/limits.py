@@ -22,7 +22,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
-"""Maximum bytes of all bodies held at once, and the part of it reserved for small bodies.
+"""Maximum bytes of all bodies in memory at once, and how many of them are reserved for small bodies.
 
 A body counts from its first byte to the end of its request. Parsing it takes several times its size in addition.
 """
@@ -150,7 +150,7 @@ class Callers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
-            sent = Headers(scope=scope).getlist("authorization")  # joined below: of several, none counts
+            sent = Headers(scope=scope).getlist("authorization")  # several are joined below, which makes all invalid
             header = ", ".join(sent)
             try:
                 caller = (await self._identify(header or None)).on_behalf_of(_principals(scope))
@@ -170,7 +170,9 @@ def _principals(scope: Scope) -> list[str] | None:
 
 
 class Bodies:
-    """Read each body completely, up to a size limit, so that a slow sender does not occupy a place at work.
+    """Read each body completely, up to a size limit, before its request is queued.
+
+    Otherwise a slow sender would occupy a place among the running requests.
 
     The bodies of all current requests share one limit. When large bodies fill it, small ones still pass. The body of a
     path without a caller is not read here.

@@ -1,4 +1,4 @@
-"""MCP over HTTP at /mcp. The first request imports the protocol's package, so others do not pay for it."""
+"""MCP over HTTP at /mcp. The first request imports the protocol's package; a server without any never does."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
         request = Request(scope, receive)
-        check_content_type(request.headers, suffixed=False)  # the protocol allows only this type
+        check_content_type(request.headers, suffixed=False)  # the protocol allows only application/json
         body = await request.body()
         if len(body) > _MOST_BYTES:
             raise Problem(413, "body-too-large", f"a message of MCP is at most {_MOST_BYTES >> 20} MiB")
@@ -90,7 +90,11 @@ class Endpoint:
         return await asyncio.shield(self._manager)
 
     async def _run(self, service: Service, ready: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
-        """Hold the manager's task group open: it must be left by the task that entered it."""
+        """Keep the manager's task group open in this task, because the task that enters it must also leave it.
+
+        Args:
+            ready: receives the manager, or the error if it could not be started.
+        """
         try:
             # The import takes a second, during which other requests are served.
             await asyncio.to_thread(import_module, "agent.serve.mcp.server")
@@ -113,7 +117,7 @@ class Endpoint:
 
 
 def _caller_of(context: "ServerRequestContext[Any]") -> Caller:
-    """Return the caller of the request's API key."""
+    """Return the caller of the HTTP request, which the middleware has identified."""
     caller: Caller = _request_of(context).state.caller
     return caller
 

@@ -180,7 +180,7 @@ async def give_feedback(
 
 
 def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
-    """Return the request as keyword arguments of the service, with the caller as tenant.
+    """Return the fields that the client sent as keyword arguments of the service; `tenant` is the caller's viewer.
 
     Args:
         waited_s: seconds already used of the request's time limit.
@@ -192,7 +192,7 @@ def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0
 
 
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:
-    """Yield the pieces of an answer as server-sent events."""
+    """Yield the pieces of an answer as server-sent events. An error becomes the last event."""
     async with aclosing(rest):
         yield _event(first)
         try:

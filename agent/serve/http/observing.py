@@ -42,7 +42,7 @@ class Observation:
     """The observers of one service: health, metrics, log lines and spans.
 
     Args:
-        everyone: collects the metrics of all processes, if there are several.
+        everyone: collects the metrics of all processes; None if there is only one.
     """
 
     def __init__(
@@ -65,12 +65,15 @@ class Observation:
         """Return the metrics of all server processes, and the evaluations, in Prometheus' text format."""
         own = self.metrics.render()
         text = own if self._everyone is None else merged(await self._everyone(own))
-        # They are of the database: once, whatever the number of processes.
+        # The evaluations come from the database, so they are added once and not per process.
         return text + await self._evaluations.render()
 
 
 class Observing:
-    """ASGI middleware: inside `limits.Envelope`, which sets `scope["state"]["request_id"]`, and outside all others."""
+    """ASGI middleware that observes each request.
+
+    It runs inside `limits.Envelope`, which sets `scope["state"]["request_id"]`, and outside all other middleware.
+    """
 
     def __init__(self, app: ASGIApp, observation: Observation) -> None:
         self._app = app
@@ -114,7 +117,7 @@ class Observing:
 
 
 def _route(scope: Scope) -> str:
-    """Return the template of the path, which contains no text of the caller."""
+    """Return the route template, such as "/v1/jobs/{id}". Unlike the path, it contains no text of the caller."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
     # The request ended before routing, or the path is mounted, such as /mcp.
@@ -122,9 +125,9 @@ def _route(scope: Scope) -> str:
 
 
 def route_of(path: str, app: FastAPI) -> str | None:
-    """Return the template that matches a path, whatever the method; None if there is none."""
+    """Return the route template that matches a path, whatever the method; None if there is none."""
     if path == app.openapi_url:
-        return path  # FastAPI does not name its own route
+        return path  # `app.state.routes` does not contain this route of FastAPI
     return next((str(one.path) for one in app.state.routes if one.path_regex.match(path)), None)
 
 

@@ -12,7 +12,7 @@ PROMPTS = "signalbox-prompt"
 MODELS = (ANSWERS, PROMPTS)
 
 _OF_OPENAI = ("query", "messages", "model_options", "following", "user", "metadata")
-"""Keys of a request that OpenAI's body expresses in its own way."""
+"""Fields of `AskRequest` that are not in `ChatOptions`, because OpenAI's body has its own form for them."""
 
 ChatOptions: type[BaseModel] = create_model(
     "ChatOptions",
@@ -87,14 +87,14 @@ class ChatBody(ModelOptions):
 
 
 def question_of(body: ChatBody) -> dict[str, Any]:
-    """Return `messages` and `following` of `agent.types.AskRequest`.
+    """Return the fields `messages` and `following` of `agent.types.AskRequest`.
 
-    The user's last turn is the question. Later turns (tool calls and their results) go to the model with the keys that
-    `agent.types.LaterTurn` knows, their texts cleaned. Of the earlier turns only the texts are kept: the results of
-    earlier tool calls are in the answers that followed.
+    `messages` ends with the user's last turn, the question. Of the turns before it only the texts are kept, without
+    tool results, because the answers that followed rest on these. `following` contains the later turns (tool calls and
+    their results) with the keys of `agent.types.LaterTurn`.
 
     Raises:
-        Problem: there is no user turn, or a turn holds more than text.
+        Problem: there is no user turn, the question is empty, or a turn has content that is not text.
     """
     texts = [_text(turn, place) for place, turn in enumerate(body.messages)]
     last = max((place for place, turn in enumerate(body.messages) if turn.role == "user"), default=-1)

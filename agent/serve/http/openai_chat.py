@@ -188,7 +188,10 @@ def _whole(end: _End, body: ChatBody) -> Response:
 
 
 async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
-    """Yield the chunks: role, text, tool calls, finish reason; the last one holds the data that `_whole` returns."""
+    """Yield the chunks in OpenAI's form: role, text, tool calls, finish reason, or an error; at the end "[DONE]".
+
+    The last chunk before "[DONE]" has the key `signalbox`, unless it is an unexpected error.
+    """
     created = {"created": int(time.time()), "model": body.model}
     envelope: Json = {"id": _new_id(), "object": "chat.completion.chunk", **created}
     unused = {"usage": None} if body.counts_usage else {}
@@ -232,7 +235,7 @@ def _event(data: Json) -> bytes:
 
 
 def _placed(error: BadRequest) -> Problem:
-    """Return the problem with the field named as in OpenAI's body."""
+    """Return the problem of an error, with the path of the field as in OpenAI's body: "query" -> "messages"."""
     first = error.where.partition(".")[0]
     where = "messages" if first == "query" else error.where
     where = f"signalbox.{where}" if first in ChatOptions.model_fields else where

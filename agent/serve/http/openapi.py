@@ -30,7 +30,7 @@ def describe_bodies(router: APIRouter) -> None:
 
 
 def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str], bool], keys: bool) -> None:
-    """Make the application's document list the body models, the error responses and the paths that need a key."""
+    """Make the application's OpenAPI document list the body models, error responses and paths that need a key."""
     generated = app.openapi
     shapes = [
         body.shape for router in routers for route in router.routes if isinstance(route, APIRoute)

@@ -20,16 +20,16 @@ class _Held:
 
 
 class Pressure:
-    """Limit the queue of each tenant, where requests take much less than a second.
+    """Limit the queue of each tenant, for requests that take much less than a second.
 
-    A long queue lets a burst wait instead of retrying. A tenant over its share gets a short queue: a long one would
-    only add waiting time, because every request would queue behind the rest of that tenant's. The short queue starts
-    when, within one second, the rejections exceed the admissions by more than `at_work + waiting`. It ends when nothing
-    was rejected for half a second.
+    With a long queue, the requests of a burst wait instead of being sent again. A tenant over its share gets a short
+    queue: a long one would always be full and would only delay each of its requests. The tenant's queue becomes short
+    when, within one second, its rejections exceed its admissions by more than `at_work + waiting`. It becomes long
+    again when none of its requests was rejected for half a second.
 
-    A few callers that retry immediately after a rejection also keep the queue short, although a long queue would hold
-    them all. So the long queue is tried again: after a second without more rejections than admissions, otherwise after
-    4 s, then after twice as long each time the trial fails (at most 32 s).
+    A few callers that retry at once after each rejection also keep the queue short, although a long queue would hold
+    them all. So a long queue is tried now and then: after a second in which rejections did not exceed admissions,
+    otherwise after 4 s, then after twice as long each time the trial fails (at most 32 s).
 
     Args:
         at_work: maximum number of requests at work; also the short queue's length.
@@ -74,6 +74,7 @@ class Pressure:
             held.trial_at = now + held.put_off_s
 
     def _turn(self) -> float:
+        """Return the time. If the window of one second is over, start the next one."""
         now = self._clock()
         if now - self._since >= _WINDOW_S:
             self._held = {tenant: held for tenant, held in self._held.items() if not _is_over(held, now)}

@@ -62,7 +62,7 @@ class Problem(Exception):
         kind: last part of the problem's type; a stable name ("malformed-json").
         detail: what is wrong and what to do, in one line.
         errors: the invalid fields.
-        job_id, failed: of an ingestion that stored nothing or is not done.
+        job_id, failed: the id and the failed documents of an ingestion job that stored nothing or is not done.
 
     The texts may quote names from the request, so they are cleaned here, for every error form.
     """
@@ -136,7 +136,7 @@ def problem_of(error: Exception | CancelledError) -> Problem:
 
 
 def logged_problem(error: Exception | CancelledError, log: logging.Logger, message: str, *values: object) -> Problem:
-    """Return the problem of an error. Log internal errors with a traceback, missing file descriptors sparingly.
+    """Return the problem of an error. Log an internal error with a traceback, a lack of file descriptors in one line.
 
     Args:
         log, message, values: the log line of an internal error.
@@ -166,16 +166,17 @@ def validation_problem(
 
     Args:
         shape: the body's model; its keys are listed if the body has an unknown key.
-        given: the body, to leave out what pydantic adds to the names of fields.
+        given: the body. With it, the types of unions that pydantic adds to the paths of fields are left out.
     """
-    # pydantic makes all errors at once, which may be a hundred thousand.
+    # pydantic returns all errors at once, perhaps a hundred thousand: report the first `_MOST_ERRORS` fields.
     errors = [(one["loc"] if given is None else place_of(one, given), one) for one in error.errors()]
-    # A fault inside a value shows its type: the faults of the other types of a union are none.
+    # An error inside a value shows which type of a union was meant. Drop the errors at the value itself: they come from
+    # the other types.
     outer = {tuple(place[:length]) for place, _ in errors for length in range(len(place))}
     errors = [(place, one) for place, one in errors if tuple(place) not in outer]
     by_place: dict[tuple[int | str, ...], ProblemError] = {}
     for place, one in errors:
-        if place in by_place:  # the fault of another type of the same union
+        if place in by_place:  # from another type of the same union
             by_place[place].detail += f", or {plain(one['msg'])}"
         elif len(by_place) < _MOST_ERRORS:
             by_place[place] = _readable(one, place, shape)
@@ -213,7 +214,7 @@ def respond(scope: Scope, problem: Problem) -> Response:
 
 
 def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
-    """Return the error form of a path; None for our own."""
+    """Return the error form of a path; None if it answers with problem documents."""
     return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 

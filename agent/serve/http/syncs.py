@@ -18,7 +18,7 @@ SyncName = Annotated[str, Path(description="name of the sync's schedule, or its 
 
 
 def router() -> APIRouter:
-    """The routes of this module."""
+    """Return the routes of this module."""
     routes = APIRouter(prefix="/v1/syncs", tags=["syncs"])
     routes.get("", responses=gives(shapes.Syncs))(list_syncs)
     routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)

@@ -123,7 +123,7 @@ class Quotas:
 
 
 def quota_headers(state: State) -> dict[str, str]:
-    """Return headers with a tenant's quotas, the remainder of each and the seconds until its day ends."""
+    """Return headers with each quota of a tenant, its remainder and the seconds until its reset; {} without quotas."""
     rules, use = state.rules, state.use
     if use is None:
         return {}

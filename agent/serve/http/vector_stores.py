@@ -131,7 +131,8 @@ async def search_vector_store(
     started = time.monotonic()
     unread = MOST_CHARACTERS
     for number, query in enumerate(queries):
-        # The first is read in any case, if only in part: a request may cost as much as its longest question.
+        # Interpret at most MOST_CHARACTERS in all, as of a single question. The first query is always interpreted, if
+        # longer only in part.
         is_read = bool(body.rewrite_query) and (len(query) <= unread or number == 0)
         unread -= len(query) if is_read else 0
         asks = Request(

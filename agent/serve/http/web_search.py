@@ -60,7 +60,7 @@ async def web_search(
 def _place(http: HttpRequest, hit: RankedHit) -> str:
     """Return the document's address in this API.
 
-    A hit id is COLLECTION/DOCUMENT#NUMBER, with "0:" before platform ids.
+    A hit id is COLLECTION/DOCUMENT#NUMBER, after "0:" if the document belongs to the platform.
     """
     collection = hit.id[: hit.id.rindex("#") - len(hit.document_id) - 1].removeprefix("0:")
     return f"{http.base_url}v1/documents/{quote(collection, safe='')}/{quote(hit.document_id, safe='')}"

@@ -1,4 +1,4 @@
-"""Arguments of the tools: what a model or an application may say in a call, and how it is checked."""
+"""Arguments of the tools that a model or an application calls, and their validation."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -175,7 +175,9 @@ class NoArguments(Shape):
 
 
 def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate arguments and add the defaults. Null counts as left out: some models must send every argument.
+    """Return the validated arguments with the defaults. Null counts as left out: some models must send every argument.
+
+    An argument without a value is not in the result: then the default of the request applies.
 
     Raises:
         BadRequest: an argument is unknown, missing, too large or invalid; the message says what is valid.
@@ -194,7 +196,6 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
         )
     try:
         read = shape.model_validate(said)
-        # Leave out arguments without a value: the request's own default applies.
         return {name: value for name, value in read if value is not None}
     except ValidationError as error:
         problem = readable(error, said)

@@ -203,7 +203,7 @@ class _Door:
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
     async def _sources(self, context: ServerRequestContext[Any]) -> tuple[str, ...]:
-        """Return the names of the sources that the caller's questions may be put to; all of them if unknown."""
+        """Return the names of the sources that the caller may search; of all sources if these cannot be read."""
         known = self.service.pipeline.sources
         try:
             return tuple((await self.service.tenant(tenant=self._viewer(context)))["in_force"]["sources"])
@@ -255,7 +255,7 @@ def _line(text: str) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn expected errors into errors of the protocol."""
+    """Turn expected errors inside the block into errors of the protocol."""
     try:
         yield
     except BadRequest as error:

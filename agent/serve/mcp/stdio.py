@@ -27,7 +27,7 @@ Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(service: Service, viewer: Viewer) -> None:
-    """Serve until the input ends. Meanwhile other prints of this process go to standard error.
+    """Serve until the input ends. Meanwhile, whatever else this process prints goes to standard error.
 
     Args:
         viewer: decides the documents to see. Only a viewer that sees everything may state principals in a call.
@@ -35,7 +35,7 @@ async def serve_stdio(service: Service, viewer: Viewer) -> None:
         BadRequest: the tenant's name is invalid.
     """
     service.database.scope(viewer)
-    read_ahead()  # otherwise the first questions wait for the load
+    read_ahead()  # loads data in a thread; otherwise the first questions would wait for it
     caller = Caller(viewer.tenant, None, viewer.principals, trusted=viewer.principals == EVERYTHING)
     server = build_server(service, lambda context: caller)
     try:
@@ -163,7 +163,7 @@ class _Outgoing(_Stream):
 
 
 def _fault(error: ValidationError) -> types.JSONRPCError | None:
-    """Return the error for a malformed line, with the id found in it; None for an empty line."""
+    """Return the error for a malformed line, with the request id if the line contains one; None for an empty line."""
     found = error.errors()
     no_json = found[0]["type"] == "json_invalid"
     line: Any = next((one["input"] for one in found if no_json or isinstance(one["input"], dict)), None)

@@ -12,8 +12,8 @@ from retrievers.core.log_filter import Sparing
 if TYPE_CHECKING:
     from agent.serve.process.server import Server
 
-# Number of file descriptors kept for files, pipes and connections to the database and models, which running requests
-# need.
+# Number of file descriptors kept free for files, pipes and connections to the database and models: running requests
+# need them.
 _RESERVED_DESCRIPTORS = 64
 _REST_S = 0.5
 _MOST_IN_A_ROW = 64

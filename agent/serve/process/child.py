@@ -25,7 +25,8 @@ async def work(listener: socket.socket, end: socket.socket, counts: Counts, numb
         end: socket to the supervisor. This process sends `{"ready": true}` or `{"failed": reason}` and can request the
             metrics of the other processes. The supervisor reports when another process is ready and can request the
             metrics of this one.
-        number, processes: the number of this process, from 1, and the number of processes.
+        number: number of this process, from 1 to `processes`.
+        processes: number of processes.
     Returns:
         The exit code.
     """
@@ -57,7 +58,11 @@ async def work(listener: socket.socket, end: socket.socket, counts: Counts, numb
 
 
 def main() -> None:
-    """Run with sys.argv: descriptors of listening socket, line and counts; own number; number of processes."""
+    """Run the process that `sys.argv[1:]` describes.
+
+    The arguments are the file descriptors of the listening socket, of the socket to the supervisor and of the counts,
+    the number of this process, and the number of processes.
+    """
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
     counts = Counts(counted, processes)

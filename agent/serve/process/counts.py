@@ -11,7 +11,8 @@ class Counts:
     """Connection counts of processes numbered from 1.
 
     Args:
-        descriptor: an open file, the same in all processes.
+        descriptor: file descriptor of the shared file, the same in all processes.
+        processes: number of processes.
     """
 
     def __init__(self, descriptor: int, processes: int) -> None:
@@ -33,11 +34,11 @@ class Counts:
         self._counts[number - 1] = _ABSENT
 
     def surplus(self, number: int) -> int:
-        """Return how many more connections a process has than the process with the fewest."""
+        """Return how many more connections a process has than the present process with the fewest."""
         return self._counts[number - 1] - min(self._counts)
 
     def excess(self, number: int) -> int:
-        """Return how many connections a process has above an equal share; negative if it has fewer."""
+        """Return how many connections a process has above an equal share; negative if below, 0 if it is absent."""
         serving = [count for count in self._counts if count != _ABSENT]
         own = self._counts[number - 1]
         return 0 if own == _ABSENT else own - math.ceil(sum(serving) / len(serving))

@@ -12,8 +12,8 @@ from retrievers.sandbox import pool
 def leave(code: int) -> NoReturn:
     """End this process at once, with this exit code. Call it when the service is closed: then everything is stored.
 
-    Python would wait for the threads of this process, which may read a question or a file for seconds. Nobody needs
-    their results any more.
+    Otherwise Python would wait for the threads of this process, which may interpret a question or read a file for
+    seconds, although nobody needs their results any more.
     """
     try:
         pool.end_processes()

@@ -26,7 +26,12 @@ _DROP_SYN = b"".join(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket, so that a wrong address is reported before anything is started."""
+    """Return a listening socket, so that a wrong address is reported before anything is started.
+
+    Raises:
+        BadRequest: the host is unknown.
+        Unavailable: the port cannot be opened.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -45,10 +50,11 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def end_handshakes(listener: socket.socket) -> None:
-    """Stop new connections; on return, those already begun are waiting to be accepted or accepted.
+    """Stop new connections, and wait until every connection whose handshake has begun can be accepted.
 
-    Otherwise a connection could arrive between the last accept and the close, which would reset it. With this filter
-    its client retries a second later and is refused. Works on Linux only.
+    Otherwise a connection could arrive between the last accept and the close, which would reset it. The filter drops
+    the first packet of a new connection; its client retries a second later and is refused. Other systems than Linux
+    have no such filter: there this function only waits.
     """
     program = ctypes.create_string_buffer(_DROP_SYN)
     with suppress(OSError):

@@ -67,11 +67,11 @@ async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
 async def application(
     listener: socket.socket, *, number: int = 1, processes: int = 1, everyone: Figures | None = None
 ) -> AsyncIterator[FastAPI]:
-    """Open the application configured by the settings, for callers at the socket's address.
+    """Open the application configured by the settings, for callers at the socket's address; close it after the block.
 
     Args:
         number: number of this process, from 1 to `processes`. Process 1 also runs the ingestion jobs.
-        everyone: returns the metrics of all processes.
+        everyone: returns the metrics of all processes; None if this is the only one.
     """
     heap.return_freed_memory()
     settings = load_settings()
@@ -80,7 +80,7 @@ async def application(
     cores = math.ceil((os.cpu_count() or 1) / processes)
     with _tracing() as tracing:
         async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
-            read_ahead()  # otherwise the first questions wait for the load
+            read_ahead()  # loads data in a thread; otherwise the first questions would wait for it
             if number == 1:
                 await stack.enter_async_context(service.worker)
             identify = await identifier(service, auth)
@@ -90,8 +90,8 @@ async def application(
 class Server(uvicorn.Server):
     """uvicorn with this service's accepting, shutdown, logging and error answers.
 
-    At shutdown the gates close at once: waiting requests are rejected; running requests have GRACE_S seconds to finish
-    and then get a 503. So do running jobs, which are then returned to the queue.
+    At shutdown, requests that wait at the gates (see `Gates`) are rejected at once. Running requests have GRACE_S
+    seconds to finish and then get a 503. Running jobs have as long, and are then returned to the queue.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -129,8 +129,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn. Every sent request gets an answer, if only a 503, and no connection is reset."""
         self._gates.close()
-        # Meanwhile, not afterwards: new jobs would take time from the last requests, and on a busy machine returning
-        # the running ones takes a second.
+        # Stop the jobs while the requests finish, not afterwards: new jobs would slow down the last requests, and on a
+        # busy machine it takes a second to return the running jobs to the queue.
         jobs = asyncio.ensure_future(self._stop_jobs(self._grace_s))
         for connection in self._open:
             connection.shutdown()
@@ -145,7 +145,7 @@ class Server(uvicorn.Server):
             _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
             for task in self.server_state.tasks:
                 task.cancel()
-            # A request that takes longer to be cancelled, or a busy machine, must not cost its client the answer.
+            # A cancelled request sends its 503 itself. If it takes too long, its connection sends the 503 in its place.
             for unanswered in (False, True):
                 for connection in self._open:
                     connection.end_request(unanswered=unanswered)
@@ -154,7 +154,7 @@ class Server(uvicorn.Server):
                         await self._connections_end()
         while not (jobs.done() or self.force_exit):
             await asyncio.wait({jobs}, timeout=_LOOK_EVERY_S)
-        await self._stop_jobs(0.0)  # also those that the last requests left behind
+        await self._stop_jobs(0.0)  # also the jobs that the last requests created
         await jobs
         await self.lifespan.shutdown()
 
@@ -174,14 +174,14 @@ class Server(uvicorn.Server):
         await end_handshakes(listener)
 
     async def turn(self) -> None:
-        """Wait until this process may try to accept a connection."""
+        """Wait until this process may try to accept a connection; here it always may."""
 
     def connection(self) -> "Protocol":
         """Return the protocol for a new connection."""
         return Protocol(self)
 
     def count(self, connection: "Protocol", open: bool) -> None:
-        """Count a connection as made or lost."""
+        """Count a connection as made (`open`) or lost; here nothing is counted."""
 
 
 class Protocol(H11Protocol):
@@ -198,7 +198,7 @@ class Protocol(H11Protocol):
         super().connection_made(Lingering(transport))  # type: ignore[arg-type]
         self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
         if self._server.should_exit:
-            self.shutdown()  # the other connections have been told already
+            self.shutdown()  # for the other connections, `Server.shutdown` has called it
 
     def data_received(self, data: bytes) -> None:
         """See uvicorn."""
@@ -225,11 +225,11 @@ class Protocol(H11Protocol):
         self._server.count(self, open=False)
 
     def timeout_keep_alive_handler(self) -> None:
-        """See uvicorn. A request that has arrived but was not read yet is answered."""
+        """See uvicorn. Wait `_READ_S` before closing: a request that has arrived but was not read is still answered."""
         self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
 
     def part(self) -> None:
-        """Close the connection after the next answer, which announces it; the client then opens another one."""
+        """Close the connection after its next answer, which says `Connection: close`; the client then reconnects."""
         if self._parting:
             return
         self._parting = True
@@ -240,7 +240,7 @@ class Protocol(H11Protocol):
             self.cycle.default_headers = headers
 
     def shutdown(self) -> None:
-        """See uvicorn. A request in transit is still answered, and its answer is the last."""
+        """See uvicorn. Close after the next answer, or if no request arrives within `_LAST_REQUEST_S`."""
         self.part()
         self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
         is_at_work = self.cycle is not None and not self.cycle.response_complete
@@ -249,10 +249,11 @@ class Protocol(H11Protocol):
             self._keep_for(_LAST_REQUEST_S)
 
     def end_request(self, *, unanswered: bool = False) -> None:
-        """Answer a request whose head is incomplete with a 503; the server does not wait for the rest.
+        """Answer a request whose head is incomplete with a 503, without waiting for its remaining bytes.
 
         Args:
-            unanswered: also answer a complete request that has no answer yet. What it sends later is dropped.
+            unanswered: also answer a complete request that has no answer yet. What the application sends later is
+                dropped.
         """
         if self.transport.is_closing():
             return
@@ -292,7 +293,7 @@ class Protocol(H11Protocol):
         self._end(problems.Problem(400, "malformed-http", "the request is not valid HTTP/1.1"))
 
     def _end(self, problem: problems.Problem) -> None:
-        """Answer and close. If an answer has already started, only close."""
+        """Answer with the problem and close. If an answer has already started, only close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             id = uuid.uuid4().hex
             body = problems.problem_body(problem, id).model_dump_json(exclude_none=True).encode()

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from agent.serve.process.counts import Counts
 from agent.serve.process.server import Protocol, Server
 
-# Seconds a process with more connections than another waits before it accepts, so that the other comes first.
+# Seconds that a process waits before it accepts if another one has fewer connections, so that the other comes first.
 _DEFERENCE_S = 0.002
 # Number of uvicorn ticks (0.1 s each) between checks of the balance: on a busy machine, the process with fewer
 # connections may accept too late.
@@ -63,7 +63,7 @@ class SharingServer(Server):
         """Do nothing: the supervisor does this, unless other processes keep accepting. See `Server.end_handshakes`."""
 
     async def on_tick(self, counter: int) -> bool:
-        """Now and then close connections above this process's share. Return whether to exit, as in uvicorn."""
+        """Once a second, close connections above this process's share. Return whether to exit, as in uvicorn."""
         if counter % _BALANCE_TICKS == 0:
             # Only an imbalance in two checks in a row counts.
             uneven = self._counts.excess(self._number) > 0

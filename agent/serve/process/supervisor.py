@@ -26,10 +26,10 @@ from retrievers.ingest.clean import one_line
 _MOST_BY_ITSELF = 4
 """Maximum default number of processes; each has its own database connections."""
 _FIGURES_WITHIN_S = 1.0
-# A process that ran this long did not fail at its start. After a failed start the next one is delayed.
+# A process that ran this long did not fail at its start. After a failed start, the next start is delayed.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# Seconds after the grace period for the last answers (1 s, see `Server.shutdown`), and for storing what is not stored.
+# Seconds between the grace period and SIGKILL, for the last answers (1 s, see `Server.shutdown`) and pending writes.
 _STOPPED_WITHIN_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         check_exposure(settings, address)
         shown = f"[{address}]" if ":" in address else address
         said = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
-        # With JSON log lines, a collector reads all of stderr.
+        # With JSON log lines, a collector reads all of stderr, so this line must be JSON too.
         is_json = settings.log_format == "json"
         announce = partial(_log.info, said) if is_json else partial(print, said, file=sys.stderr, flush=True)
         processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
@@ -61,7 +61,7 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
             logs.configure(settings)
             return await Supervisor(listener, processes, announce, settings.grace_s).run()
         from agent.serve.process import (
-            server,  # imported here, because the supervisor of several processes does not need it
+            server,  # imported here, because it is large and the supervisor of several processes does not need it
         )
 
         await server.serve(listener, announce)
@@ -79,7 +79,7 @@ class Supervisor:
     def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None], grace_s: float) -> None:
         self._grace_s = grace_s
         self._listener, self._count, self._announce = listener, count, announce
-        self._shared = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
+        self._shared = tempfile.TemporaryFile()  # noqa: SIM115 - open until the process ends
         self._counts = Counts.new(self._shared.fileno(), count)
         self._running: dict[int, Process] = {}
         self._answering: dict[int, Line] = {}
@@ -124,7 +124,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if not self._answered.is_set():
-                # Whether only this process fails is known once another one answers or all have failed.
+                # Do not restart it until another process answers. If all fail at the start, the supervisor ends.
                 self._failures[number] = reason, code
                 if len(self._failures) == self._count:
                     self._stopping.set()
@@ -136,7 +136,7 @@ class Supervisor:
             await _either(self._stopping, within_s=pause_s)
 
     async def _run(self, number: int) -> tuple[str, int]:
-        """Run one process to its end and return the reason and its exit code."""
+        """Run one process until it ends. Return why it ended, as text for the log, and its exit code."""
         reason = ""
 
         def told(what: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ class Supervisor:
         )  # fmt: skip
 
     async def _figures(self, asking: int) -> dict[int, str]:
-        """Return the metrics of all processes except the one that asks."""
+        """Return the metrics by process number, without the process that asks and those that do not answer in time."""
         others = {number: line for number, line in self._answering.items() if number != asking}
         texts = await asyncio.gather(*(line.ask(_FIGURES_WITHIN_S) for line in others.values()))
         return {number: text for number, text in zip(others, texts, strict=True) if text is not None}

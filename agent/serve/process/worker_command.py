@@ -1,4 +1,4 @@
-"""The `worker` command: run only the jobs of `serve` until a signal. `retrievers.ingest.worker` runs the jobs."""
+"""The `worker` command: run the background jobs of `serve` without the HTTP server. See `retrievers.ingest.worker`."""
 
 import asyncio
 import logging

@@ -44,11 +44,11 @@ def serve(
 
     async def run() -> int:
         code = await supervisor.serve(host, port, processes)
-        if code == DONE:  # a server that did not start has nothing to wait for
+        if code == DONE:  # otherwise the server did not start, and no thread is left to wait for
             leave(code)
         return code
 
-    # Until the server installs its own handler: end in order, so that waiting connections get an answer.
+    # Until the server installs its own handler, exit with all cleanup, so that waiting connections get an answer.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(run())
 

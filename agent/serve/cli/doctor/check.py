@@ -7,7 +7,7 @@ from retrievers.core.secrets import without_credentials
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `mend` says what to do; it may also suggest an improvement when `ok` is true."""
+    """The result of one check. `mend` says what to do; it may suggest an improvement even if `ok` is true."""
 
     name: str
     ok: bool

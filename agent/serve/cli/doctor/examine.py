@@ -295,7 +295,7 @@ async def _collections(settings: Settings) -> Sequence[Collection] | None:
 
 
 def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Field]]) -> list[str]:
-    """Return the features whose field no collection has with a suitable type."""
+    """Return, as "KIND:FIELD", the features whose field no collection has with a suitable type."""
     return [
         f"{feature.kind}:{feature.field}"
         for feature in features

@@ -1,4 +1,4 @@
-"""The doctor's checks of the sources: those of the short settings, and each `[sources.NAME]`."""
+"""The doctor's checks of the sources: LOCAL, WEB_PROVIDER, CLOUD and each `[sources.NAME]`."""
 
 import asyncio
 
@@ -21,14 +21,14 @@ _CLOUD_MENDS = {
     "pip install": "install the package",
     "limit is reached": "wait, or check the quota of the key",
 }
-"""Advice by a part of the error message."""
+"""Remedy by a text that the error message contains."""
 _CLOUD_SILENT = "check CLOUD_BASE_URL and that its server runs; until it answers, searches skip this source"
 _SILENT = "check its address and that its server runs; until it answers, searches skip this source"
 _WEB_SILENT = "check its address and that it runs; until it answers, searches skip the web"
 
 
 async def sources(settings: Settings) -> list[Check]:
-    """Check every configured source beside the database's."""
+    """Check every configured source except the database."""
     return [
         *([await _local(settings)] if settings.local else []),
         *([await _web(settings)] if settings.web_provider else []),

@@ -31,7 +31,7 @@ async def standbys(settings: Settings) -> list[Check]:
         with database_addresses(settings) as (owner, service):
             opened = Database(owner, service, size=1, standbys=settings.read_urls, max_lag_s=settings.max_lag_s)
             async with opened as database:
-                for _ in range(_LOOKS):  # how far one is behind is known once the primary was asked before
+                for _ in range(_LOOKS):  # a lag is known only after a comparison with the primary
                     found = database.reads.standbys()
                     if all(one.fault != "lagging" for one in found):
                         break

@@ -53,7 +53,7 @@ def _title(trace_id: str, question: str, changes: Mapping[str, str]) -> str:
 
 
 def show_difference(found: Json, console: Console | None = None, *, title: str = "") -> None:
-    """Print the differences of a second run."""
+    """Print the differences of a second run, as `Service.replay_compared` returns them."""
     page = Sections(console)
     page.facts([("replay of", title)] if title else [])
     page.section("Settings", page.grid(_pairs(found["settings"])))
@@ -90,7 +90,7 @@ def _said(name: str, value: Any) -> str:
 
 
 def _moves(hits: Sequence[Json]) -> Table | None:
-    """Return both pages in one table: the rank of every hit now and before."""
+    """Return the hits of both runs in one table, with each hit's rank now and before; None if there are no hits."""
     if not hits:
         return None
     table = new_table(
@@ -119,5 +119,5 @@ def _moves(hits: Sequence[Json]) -> Table | None:
 
 
 def _place(rank: int | None, fused: int | None) -> str:
-    """Return a rank on the page, or the rank in the whole fused ranking in brackets, or a dash if neither was kept."""
+    """Return a rank on the page, or the rank in the whole fused ranking in brackets, or a dash if neither is known."""
     return str(rank) if rank else f"({fused})" if fused else "-"

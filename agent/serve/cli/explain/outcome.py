@@ -1,4 +1,4 @@
-"""The parts of a record that show the table, the model calls, the prompt, the answer and the times."""
+"""Sections of a decision record: the calculated table, the model calls, the prompt, the answer and the times."""
 
 from collections.abc import Iterable, Sequence
 
@@ -68,7 +68,7 @@ def prompt(trace: Json) -> tuple[Table | Text, ...]:
 
 
 def answer(answer: Json | None) -> Iterable[tuple[str, str]]:
-    """Yield the answer and the result of its check; nothing if no answer was requested."""
+    """Yield the answer and the result of its check as (name, value) pairs; nothing if no answer was requested."""
     if answer is None:
         return
     if answer["text"] is not None:

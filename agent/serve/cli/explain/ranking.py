@@ -1,4 +1,4 @@
-"""The parts of a record that show the ranking."""
+"""Section of a decision record: the ranking."""
 
 from rich.table import Table
 from rich.text import Text
@@ -8,7 +8,10 @@ from agent.serve.cli.explain.sections import Json, cell, counted, figure, new_ta
 
 
 def ranking(trace: Json) -> Table | Text | None:
-    """Return a table of the hits with each source's score and rank; a dash means the source did not find the hit."""
+    """Return a table of the hits with each source's score and rank; a dash means the source did not find the hit.
+
+    Without hits, return a line that says so, or None if nothing was searched.
+    """
     if not trace["hits"]:
         return cell("no hit") if trace["plan"] else None
     sources = list(dict.fromkeys(source for hit in trace["hits"] for source in hit["ranks"]))

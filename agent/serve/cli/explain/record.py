@@ -1,4 +1,4 @@
-"""`signalbox explain`: print a decision record as readable tables."""
+"""`signalbox explain`: print the decision record of an answer (its trace) as readable tables."""
 
 from typing import TYPE_CHECKING
 

@@ -81,7 +81,7 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def figure(score: float | None, rank: int | None) -> str:
-    """Return a score and, if given, its rank; a dash if there is no score."""
+    """Return a score and, if given, its rank, such as "0.712 #3"; a dash if there is no score."""
     return "-" if score is None else f"{score:.3f}" + (f" #{rank}" if rank else "")
 
 

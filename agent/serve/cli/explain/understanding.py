@@ -1,4 +1,4 @@
-"""The parts of a record that show the request and how the question was interpreted."""
+"""Sections of a decision record: the request and how the question was interpreted."""
 
 from collections.abc import Iterable, Sequence
 
@@ -33,7 +33,7 @@ _CERTAINTY = ((0.97, "certain"), (0.9, "sure"), (0.7, "rather sure"), (0.5, "lik
 
 
 def head(trace: Json) -> Iterable[tuple[str, str]]:
-    """Yield the facts about the request: time, question, caller, options, collections, versions and settings."""
+    """Yield (name, value) pairs about the request: time, question, caller, options, collections, versions, settings."""
     request, settings = trace["request"], trace["settings"]
     yield "trace", trace["trace_id"]
     yield "asked", f"{trace['created_at']}, kept until {trace['expires_at']}"
@@ -63,7 +63,7 @@ def _last_turn(messages: Sequence[Json]) -> str:
 
 
 def understood(trace: Json) -> Iterable[tuple[str, str]]:
-    """Yield the facts about the interpretation: kind, question, searches, calculation, collections and sources."""
+    """Yield (name, value) pairs about the interpretation: kind, question, searches, calculation and sources."""
     intent = trace["intent"]
     for reading in trace["readings"]:
         if len(trace["readings"]) > 1:
@@ -85,7 +85,7 @@ def understood(trace: Json) -> Iterable[tuple[str, str]]:
 
 
 def reader(reading: Json) -> str:
-    """Return the name of the step that interpreted the question."""
+    """Return what interpreted the question: "the model", "rules" or "the request only"."""
     return {"llm": "the model", "rules": "rules", "caller": "the request only"}[reading["by"]]
 
 
@@ -96,7 +96,7 @@ def _in_words(reading: Json) -> str:
 
 
 def constraints(trace: Json) -> Table | None:
-    """Return a table of the constraints: origin, strictness, probability, evidence and outcome."""
+    """Return a table of the filter conditions: origin, strictness, probability, evidence and outcome; None if empty."""
     table = new_table("constraint", "from", "how", "probability", "evidence", "became", right=["probability"])
     callers = _parts(trace["request"].get("filter"))
     dropped = [one["dropped"] for one in trace["relaxed"]]
@@ -131,14 +131,14 @@ def _parts(filter: Json | None) -> list[Json]:
 
 
 def _evidence(stated: Json) -> str:
-    """Return in words why a constraint was read, and how certain it is."""
+    """Return the reason why a condition was read from the question, and how certain it is."""
     probability = stated["confidence"]
     sure = next(words for least, words in _CERTAINTY if probability >= least)
     return f"{stated['why']}: {sure}" if stated.get("why") else sure
 
 
 def rejected(rejected: Sequence[Json]) -> Iterable[tuple[str, str]]:
-    """Yield the names that could not be used, each with the reason and the valid names."""
+    """Yield the names and values that could not be used, each with the reason and the valid ones."""
     for one in rejected:
         more = f" and {len(one['valid']) - _MOST_VALID} more" if len(one["valid"]) > _MOST_VALID else ""
         valid = f"; there are: {', '.join(one['valid'][:_MOST_VALID])}{more}" if one["valid"] else ""
