@@ -58,11 +58,7 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
 
 
 def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negator | None:
-    """Return the word of negation that applies to a condition from before it, or None.
-
-    Args:
-        start: the first character of the condition.
-    """
+    """Return the word of negation that applies to the condition that begins at a character, or None."""
     return _reaching(sentence, sentence.index_from(start), fields)[0]
 
 
