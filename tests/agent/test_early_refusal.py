@@ -260,17 +260,17 @@ async def test_refusals_are_counted_one_by_one_and_logged_together(app: FastAPI,
                 answers = [await client.post("/v1/retrieve", json=QUESTION) for _ in range(3)]
             figures = (await client.get("/metrics")).text
             async with asyncio.timeout(60):
-                while not caplog.records:  # noqa: ASYNC110
+                while sum(one.fields["requests"] for one in caplog.records) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
     assert 'signalbox_http_requests_total{method="POST",route="/v1/retrieve",status="503"} 3.0' in figures
     ids = [json.loads(answer.text)["request_id"] for answer in answers]
     assert len(set(ids)) == 3
     assert ids == [answer.headers["x-request-id"] for answer in answers]
     assert all(map(is_sane_id, ids))
-    assert [(one.message, one.fields["requests"]) for one in caplog.records] == [
-        ("too many requests at once: rejected before parsing", 3)
-    ]
-    assert of == [None]
+    assert {one.message for one in caplog.records} == {"too many requests at once: rejected before parsing"}
+    # One line, or on a busy machine one line a second.
+    assert sum(one.fields["requests"] for one in caplog.records) == 3
+    assert set(of) == {None}
 
 
 def request(

@@ -419,7 +419,9 @@ async def test_two_sources_of_one_kind_are_told_apart_in_hits_outcomes_metrics_a
 async def test_each_source_has_its_own_time_and_breaker(open_named: Any):
     slow = itertools.repeat(Fault(delay_s=20.0), FAILURES)
     with ScriptedServer(other=pages, faults=slow) as far:
-        async with open_named(outside(far)) as service, client_of(service) as client:
+        sources = outside(far)
+        sources["wiki"]["timeout_s"] = 9.0
+        async with open_named(sources) as service, client_of(service) as client:
 
             async def outcome(source: str) -> dict[str, Any]:
                 answer = await client.post("/v1/retrieve", json={"query": "rain", "sources": [source]})

@@ -122,7 +122,7 @@ def test_killed_at_any_moment_three_workers_still_bring_the_collection_to_its_so
         machines.start(name, "worker")
     machines.until(lambda: machines.home.exists() and bool(list(machines.home.rglob("postmaster.pid"))))
     machines.start("serve", "serve", "--port", "0", "--processes", "1")
-    machines.until(lambda: machines.runs() > 0, 180)
+    machines.until(lambda: machines.runs() > 0, 900)
     choose = random.Random(KILLS)
 
     for _ in range(KILLS):
@@ -139,7 +139,7 @@ def test_killed_at_any_moment_three_workers_still_bring_the_collection_to_its_so
         machines.start(victim, *(("serve", "--port", "0", "--processes", "1") if victim == "serve" else ("worker",)))
     before = machines.runs()
     # What two files share is settled by the run after the one that saw it.
-    machines.until(lambda: machines.runs() >= before + 4, 120)
+    machines.until(lambda: machines.runs() >= before + 4, 600)
     machines.end()
 
     code, said = machines.run("sync", "source", "--collection", "fresh", "--tenant", "acme")
@@ -163,7 +163,7 @@ def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes
         sync_tests.write(source, f"{n}.md", f"# {n}\n" + "\n\n".join(sync_tests.said(n + k) * 20 for k in range(40)))
     machines.start("one", "worker", "--at-once", "1")
     under_way = "SELECT count(*) FROM signalbox.job WHERE status = 'running'"
-    machines.until(lambda: machines.ask(under_way) == [(1,)], 180)
+    machines.until(lambda: machines.ask(under_way) == [(1,)], 900)
 
     told = time.monotonic()
     machines.running["one"].terminate()
@@ -178,7 +178,7 @@ def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes
         server.stop()
 
     machines.start("two", "worker")
-    machines.until(lambda: machines.runs() > 0, 180)
+    machines.until(lambda: machines.runs() > 0, 900)
     assert machines.ask("SELECT count(*), sum(deaths) FROM signalbox.job WHERE status = 'done'")[0][1] == 0
     assert machines.ask("SELECT documents FROM signalbox.collection WHERE name = 'docs'") == [(40,)]
 

@@ -846,16 +846,17 @@ async def test_the_doctor_makes_no_search_that_is_paid_for():
 
 
 @pytest.mark.parametrize(
-    ("fault", "ok", "found"),
+    ("fault", "timeout_s", "ok", "found"),
     [
-        (None, True, "searxng, no key; a test search found 1 pages"),
-        (Fault(status=403), False, "add json to search.formats"),
-        (Fault(delay_s=30), False, "no answer within 0.3 s"),
+        (None, 30, True, "searxng, no key; a test search found 1 pages"),
+        (Fault(status=403), 30, False, "add json to search.formats"),
+        (Fault(delay_s=30), 0.3, False, "no answer within 0.3 s"),
     ],
 )
-async def test_the_doctor_tries_what_costs_nothing(fault: Fault | None, ok: bool, found: str):
+async def test_the_doctor_tries_what_costs_nothing(fault: Fault | None, timeout_s: float, ok: bool, found: str):
     with ScriptedServer(faults=[fault], other=lambda _: searxng(PAGES["searxng"])) as server:
-        check = await doctor_sources._web(Settings(web_provider=f"searxng:{server.root_url}", source_timeout_s=0.3))
+        provider = f"searxng:{server.root_url}"
+        check = await doctor_sources._web(Settings(web_provider=provider, source_timeout_s=timeout_s))
     assert check.ok is ok
     assert found in check.found
 
